@@ -1,0 +1,51 @@
+"""termweave: the learned-relevance layer for OpenSearch.
+
+Public names are re-exported here lazily (PEP 562): ``import termweave`` loads nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+#: Where each public name lives. A module by itself is its own value.
+_HOME = {
+    "Capabilities": "termweave.records",
+    "CorpusStatistics": "termweave.statistics",
+    "DenseEncoder": "termweave.encoders",
+    "Document": "termweave.records",
+    "Encoding": "termweave.records",
+    "Hit": "termweave.records",
+    "Index": "termweave.search",
+    "Query": "termweave.records",
+    "Run": "termweave.records",
+    "TermWeighter": "termweave.encoders",
+    "TermWeights": "termweave.records",
+    "TermweaveError": "termweave.errors",
+    "connect": "termweave.search",
+    "rerank": "termweave.rerank",
+}
+
+__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604 - a test holds it to the public names
+
+if TYPE_CHECKING:
+    from termweave import rerank
+    from termweave.encoders import DenseEncoder, TermWeighter
+    from termweave.errors import TermweaveError
+    from termweave.records import Capabilities, Document, Encoding, Hit, Query, Run, TermWeights
+    from termweave.search import Index, connect
+    from termweave.statistics import CorpusStatistics
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'termweave' has no attribute {name!r}")
+    module = import_module(home)
+    return module if home == f"termweave.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,33 @@
+"""How signals, readers, encoders and rerankers are found: by entry point, so that another package can add one."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+from termweave.errors import UsageError
+
+Group = Literal["signals", "readers", "encoders", "rerankers"]
+
+
+@cache
+def names(group: Group) -> tuple[str, ...]:
+    """The names registered in a group, sorted."""
+    return tuple(sorted({point.name for point in entry_points(group=f"termweave.{group}")}))
+
+
+@cache
+def load(group: Group, name: str) -> Any:
+    """The object registered under a name.
+
+    Raises:
+        UsageError: No such name, or the package that owns it does not import.
+    """
+    for point in entry_points(group=f"termweave.{group}"):
+        if point.name == name:
+            try:
+                return point.load()
+            except ImportError as error:
+                raise UsageError(f"The {group[:-1]} {name!r} cannot be loaded: {error}.", f"Reinstall the package {point.value.split(':')[0]!r} comes from.") from error
+    raise UsageError(f"There is no {group[:-1]} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")

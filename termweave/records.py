@@ -1,0 +1,172 @@
+"""The records that travel between stages: frozen, typed, the same everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Judgements: query id -> document id -> grade (0 = judged and not relevant).
+Qrels = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a corpus, as its source gives it.
+
+    Attributes:
+        id: The source's id, unique in the corpus.
+        text: The body; may be empty.
+        title: May be empty.
+        metadata: Whatever else the source says of it; JSON values.
+        line: 1-based line (or entry number) in the source, for messages.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    line: int | None = None
+
+    @property
+    def content(self) -> str:
+        """Title and text as encoders and BM25 see them: ``"title. text"``."""
+        return f"{self.title}. {self.text}" if self.title and self.text else self.title or self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to the corpus."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TermWeights:
+    """The distinct terms of one text and what each is worth.
+
+    Attributes:
+        terms: Distinct terms, as the analysis makes them.
+        weights: float32 ``(len(terms),)``, all > 0: impacts for a document, factors for a query.
+    """
+
+    terms: tuple[str, ...]
+    weights: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def as_dict(self) -> dict[str, float]:
+        """``{term: weight}``, heaviest first."""
+        pairs = zip(self.terms, self.weights.tolist(), strict=True)
+        return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What the models say of one text.
+
+    Attributes:
+        text: The text itself: signals that need no model (lexical) search with it.
+        weights: Term weights, where a weights model ran.
+        vector: float32 ``(d,)``, unit length, where a dense model ran.
+    """
+
+    text: str
+    weights: TermWeights | None = None
+    vector: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WordWeight:
+    """One word where it stands in a text, with its weight (0 for a dropped word).
+
+    Attributes:
+        start: Offset of the first character in the original text.
+        end: Offset behind the last.
+        term: What the index calls it; "" where the analysis drops it.
+        weight: Impact of the term in this text.
+    """
+
+    start: int
+    end: int
+    term: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the server found can do. Later code asks this record, never a version number.
+
+    Attributes:
+        version: As the server says it, for messages and `doctor`.
+        distribution: "opensearch" or what else answered.
+        plugins: Names of the installed plugins.
+        knn: `knn_vector` fields can be made (lucene engine).
+        neural_sparse: the `neural_sparse` query with `query_tokens` is understood.
+        vector_doc_values: `docvalue_fields` works on a `knn_vector` itself (3.7+).
+        derived_source: vectors are rebuilt into `_source` (3.0+): never exclude them in a mapping.
+        max_clause_count: `indices.query.bool.max_clause_count` as it stands.
+    """
+
+    version: str
+    distribution: str = "opensearch"
+    plugins: tuple[str, ...] = ()
+    knn: bool = False
+    neural_sparse: bool = False
+    vector_doc_values: bool = False
+    derived_source: bool = False
+    max_clause_count: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SignalScore:
+    """What one signal said of one hit.
+
+    Attributes:
+        score: The signal's own score (for dense: the inner product).
+        rank: 1-based rank in the signal's list; None when the signal did not return it.
+        share: What it contributes to the fused score.
+    """
+
+    score: float
+    rank: int | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One answer.
+
+    Attributes:
+        id: The source's document id.
+        score: The final score, after fusion and reranking.
+        rank: 1-based.
+        fields: The stored fields asked for (title, text, metadata ...).
+        signals: Signal name -> what it said.
+        explanation: Filled when asked for: how the score comes about; its parts sum to `score`.
+    """
+
+    id: str
+    score: float
+    rank: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    signals: Mapping[str, SignalScore] = field(default_factory=dict)
+    explanation: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A ranking for every query of a set: query id -> document id -> score, as trec_eval reads it.
+
+    A query without results is there, with an empty mapping, and counts.
+    """
+
+    name: str
+    scores: Mapping[str, Mapping[str, float]]
