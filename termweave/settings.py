@@ -7,6 +7,7 @@ start-up, so verbs import this module when they run, never before.
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,25 @@ def load(**flags: Any) -> Settings:
     if settings.url is None and os.environ.get("OPENSEARCH_URL"):
         settings = settings.model_copy(update={"url": os.environ["OPENSEARCH_URL"]})
     return settings
+
+
+def origin(name: str, value: object) -> str:
+    """Where a setting's value comes from: ``"default"``, an environment variable, a file, or ``"flag"``."""
+    variable = f"TERMWEAVE_{name.upper()}"
+    if value == Settings.model_fields[name].default:
+        return "default"
+    if name == "url" and value == os.environ.get("OPENSEARCH_URL") and not os.environ.get(variable):
+        return "$OPENSEARCH_URL"
+    for place, known in _outside(name, variable):
+        if str(known) == str(value.get_secret_value() if isinstance(value, SecretStr) else value):
+            return place
+    return "flag"
+
+
+def _outside(name: str, variable: str) -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = [(f"${variable}", os.environ[variable])] if variable in os.environ else []
+    for file in (Path.cwd() / FILE_NAME, places.config() / FILE_NAME):
+        if file.exists():
+            values = tomllib.loads(file.read_text(encoding="utf-8"))
+            found += [(str(file), values[name])] if name in values else []
+    return found

@@ -1,0 +1,57 @@
+# Two commands matter: `make demo` runs the main job, `make test` runs all tests. Both set up what they need.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := .stamps
+
+.PHONY: demo test check bench docs model clean help
+
+help:
+	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
+	@echo "make test    set everything up, then run all tests (FAST=1: without the slow ones)"
+	@echo "make check   ruff, mypy --strict, import rules"
+	@echo "make bench   measurements, as ratios"
+	@echo "make docs    regenerate the pages that commands write"
+	@echo "make model   train and export the shipped model again (needs ../shared/data)"
+
+demo: $(STAMPS)/base
+	@$(BIN)/termweave demo
+
+test: $(STAMPS)/test
+	$(BIN)/python -m pytest $(if $(FAST),-m "not slow") $(ARGS)
+
+check: $(STAMPS)/check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@rm -rf build/check && $(BIN)/pip install -q --no-deps --target build/check .
+	cd build/check && $(CURDIR)/$(BIN)/mypy -p termweave --config-file $(CURDIR)/pyproject.toml
+	cd build/check && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml
+
+bench: $(STAMPS)/test
+	$(BIN)/python benchmarks/run.py
+
+docs: $(STAMPS)/base
+	$(BIN)/python docs/generate.py
+
+model: $(STAMPS)/test
+	$(BIN)/python -m termweave.training.shipped --data ../shared/data
+
+clean:
+	rm -rf $(VENV) $(STAMPS) build *.egg-info
+
+# The base package: no torch in it.
+$(STAMPS)/base: pyproject.toml
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "termweave needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(BIN)/pip install -q --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/pip install -q -e .
+	@mkdir -p $(STAMPS) && touch $@
+
+# All tests train and export, too: torch comes here, and only here.
+$(STAMPS)/test: $(STAMPS)/base
+	$(BIN)/pip install -q -e '.[train]' --group test
+	@touch $@
+
+$(STAMPS)/check: $(STAMPS)/test
+	$(BIN)/pip install -q --group check
+	@touch $@

@@ -1,0 +1,131 @@
+"""The command line: one thin file per verb, imported when it runs, and one place where errors become sentences."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from termweave import __version__
+from termweave.cli._options import CONTEXT
+from termweave.errors import TermweaveError
+
+#: Verbs in the order in which a user meets them; each is `termweave.cli.VERB.command`.
+VERBS = ("demo", "doctor", "node", "index", "verify", "search", "explain", "weights", "evaluate", "export", "config")
+
+
+class _Verbs(click.Group):
+    """A group whose commands are modules, loaded when asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"termweave.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], VERBS, n=1)
+            hint = f"Did you mean 'termweave {near[0]}'?" if near else f"Verbs: {', '.join(VERBS)}."
+            raise click.UsageError(f"There is no verb {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=_Verbs, context_settings=CONTEXT)
+@click.version_option(__version__, message="termweave %(version)s")
+def cli() -> None:
+    """Learned relevance for OpenSearch: index with learned term weights and vectors, search, explain, prove.
+
+    \b
+    Examples:
+      termweave demo                          a real OpenSearch, a real corpus, a table of figures
+      termweave index ./my-beir-folder docs   build, verify and publish an index
+      termweave search docs "parse json" --explain
+
+    Exit status: 0 done, 1 failed, 2 wrong usage, 3 a gate was not met, 4 verification found a difference,
+    5 the engine cannot be reached, 130 interrupted.
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line; never shows a traceback."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line.
+
+    Returns:
+        The exit status.
+    """
+    try:
+        result: Any = cli.main(args=arguments, prog_name="termweave", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("Stopped.", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except TermweaveError as error:
+        _complain(error.message, error.hint)
+        return error.exit_status
+    except KeyboardInterrupt:
+        click.echo("Stopped.", err=True)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away: `termweave search ... | head`
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        _complain(f"The system says: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}.", _os_hint(error))
+        return 1
+    except MemoryError:
+        _complain("There is not enough memory.", "Close other programs, or use smaller batches.")
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last net: a fault in termweave is still a sentence
+        return _fault(error, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str, hint: str = "") -> None:
+    click.secho(f"Error: {message}", err=True, fg="red")
+    if hint:
+        click.echo(hint, err=True)
+
+
+def _os_hint(error: OSError) -> str:
+    import errno
+
+    if error.errno == errno.ENOSPC:
+        return "The disk is full: free some space and run the command again; what was done is kept."
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return "Check who owns the file."
+    return ""
+
+
+def _fault(error: Exception, arguments: list[str]) -> int:
+    import time
+    import traceback
+
+    from termweave import places
+
+    if "--verbose" in arguments or "-v" in arguments:
+        traceback.print_exception(error)
+    report = places.state() / "faults.log"
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        with report.open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} termweave {__version__} {arguments}\n{''.join(traceback.format_exception(error))}\n")
+        where = f"The details are in {report}; please report them."
+    except OSError:
+        where = "Run it again with --verbose for the details."
+    _complain(f"A fault in termweave itself: {type(error).__name__}: {error}.", where)
+    return 1

@@ -1,0 +1,5 @@
+"""``python -m termweave.cli``."""
+
+from termweave.cli import main
+
+main()

@@ -1,0 +1,135 @@
+"""What every verb shares: connection and output options, and where words go (results to stdout, the rest to stderr)."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rich.console import Console
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a verb's words go.
+
+    Attributes:
+        json: Results as one JSON object on stdout.
+        quiet: Nothing on stderr but errors.
+        verbose: Details on stderr; tracebacks of faults in termweave itself.
+    """
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    def emit(self, data: Mapping[str, Any], text: str | Callable[[], Any]) -> None:
+        """Print a result: `data` as JSON, or else `text` (a string, or a function that prints or returns something to print)."""
+        if self.json:
+            import orjson
+
+            options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+            click.echo(orjson.dumps(data, option=options))
+            return
+        shown = text() if callable(text) else text
+        if isinstance(shown, str):
+            if shown:
+                click.echo(shown)
+        elif shown is not None:
+            self.console().print(shown)
+
+    def console(self) -> Console:
+        """A rich console on stdout."""
+        from rich.console import Console
+
+        return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+    def say(self, message: str) -> None:
+        """One line of what is going on."""
+        if not self.quiet:
+            click.echo(message, err=True)
+
+    def detail(self, message: str) -> None:
+        """A line for those who asked with --verbose."""
+        if self.verbose:
+            click.echo(message, err=True)
+
+    def warn(self, message: str) -> None:
+        """A line that even --quiet lets through."""
+        click.secho(f"Warning: {message}", err=True, fg="yellow")
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Callable[..., None]]:
+        """A bar with rate and time left where stderr is a terminal, a silent callback elsewhere.
+
+        Yields:
+            ``update(done, total=None, note="")``.
+        """
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda done, total=None, note="": None  # noqa: ARG005
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+            task = bar.add_task(label, total=None, rate="", note="")
+
+            def update(done: int, total: int | None = None, note: str = "") -> None:
+                speed = bar.tasks[0].speed
+                bar.update(task, completed=done, total=total, note=note, rate=f"{speed:.0f}/s" if speed else "")
+
+            yield update
+
+
+def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json, --quiet and --verbose; the function gets them as `out`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+    @click.option("-q", "--quiet", is_flag=True, help="No progress, no hints.")
+    @click.option("-v", "--verbose", is_flag=True, help="Say more on standard error.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: bool, **kwargs: Any) -> Any:
+        return function(*args, out=Output(as_json, quiet, verbose), **kwargs)
+
+    return wrapped
+
+
+def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which OpenSearch and how; the function gets them as `settings`."""
+
+    @click.option("--url", help="OpenSearch to talk to.  [default: $OPENSEARCH_URL, else the running embedded node]")
+    @click.option("--user", help="User name.")
+    @click.option("--password", help="Password; better in $TERMWEAVE_PASSWORD.")
+    @click.option("--ca-certs", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate authorities (PEM).")
+    @click.option("--client-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Client certificate (PEM).")
+    @click.option("--client-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key (PEM).")
+    @click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate.")
+    @click.option("--aws-sigv4", metavar="REGION", help="Sign requests for this AWS region.")
+    @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for one answer.  [default: 60]")
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        from termweave import settings
+
+        names = ("url", "user", "password", "ca_certs", "client_cert", "client_key", "insecure", "aws_sigv4", "timeout")
+        flags = {name: kwargs.pop(name) for name in names}
+        return function(*args, settings=settings.load(**flags), **kwargs)
+
+    return wrapped

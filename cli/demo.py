@@ -1,0 +1,123 @@
+"""`termweave demo`: the whole product on a real OpenSearch and a real corpus, in one command."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from termweave.cli._options import CONTEXT, connection_options, output_options
+
+if TYPE_CHECKING:
+    from termweave.cli._options import Output
+    from termweave.engine import Engine
+    from termweave.settings import Settings
+
+NAME = "demo"
+#: Searches that show what each signal adds; their answers are judged in the corpus.
+QUERIES = (
+    "how do I run a function after a delay in another thread",
+    "remove whitespace from both ends of a string",
+    "compare two text files and show what changed",
+)
+
+
+@click.command("demo", context_settings=CONTEXT)
+@output_options
+@connection_options
+def command(*, settings: Settings, out: Output) -> None:
+    """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
+
+    The corpus is the documentation of the Python standard library that is installed, with developers' questions and
+    graded judgements. What is there already is found and reused.
+
+    \b
+    Examples:
+      termweave demo
+      termweave demo --url http://localhost:9200 --json
+    """
+    from termweave import corpora
+    from termweave.cli import evaluate as evaluate_verb
+    from termweave.cli import search as search_verb
+    from termweave.evaluation import evaluate, report
+    from termweave.search import Index
+
+    began = time.monotonic()
+    server = _server(settings, out)
+    dataset = corpora.open_dataset("demo")
+    _indexed(server, settings, out)
+    index = Index.open(server, NAME)
+    with out.progress("Queries") as bar:
+        found = evaluate(index, dataset, progress=bar)
+    answers = {query: index.search(query, k=3, rerank="rnn", explain=True) for query in QUERIES}
+    data = {
+        "schema": "termweave.demo/1",
+        "url": server.url,
+        "generation": index.generation,
+        "evaluation": evaluate_verb.as_json(found),
+        "searches": {query: [search_verb.as_json(hit) for hit in hits] for query, hits in answers.items()},
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+    def text() -> None:
+        console = out.console()
+        console.print(report.table(found))
+        for query, hits in answers.items():
+            console.print(f"\n[bold]termweave search demo \"{query}\" --rerank rnn --explain -k 3[/bold]")
+            search_verb.show(hits, out)
+        console.print(f"\n{_NEXT}", highlight=False)
+
+    out.emit(data, text)
+
+
+_NEXT = """What to try next:
+  termweave search demo "parse a date from a string" --explain
+  termweave explain demo "run a function later" threading.Timer
+  termweave weights "Start a thread that calls a function after the given number of seconds."
+  termweave search demo "parse a date" --show-query       the requests, for applications not in Python
+  termweave index YOUR_FOLDER docs                        corpus.jsonl [queries.jsonl qrels/test.tsv]
+  termweave node stop                                     (termweave node wipe removes everything)"""
+
+
+def _server(settings: Settings, out: Output) -> Engine:
+    """The OpenSearch that settings name or that runs; else the embedded one, started."""
+    from termweave import engine
+    from termweave.engine import node
+
+    if settings.url is None and node.running() is None:
+        out.say("Starting an OpenSearch (first time: downloading it, 180 MB) ...")
+        node.start(say=out.say)
+    server = engine.connect(settings)
+    out.say(f"OpenSearch {server.capabilities.version} at {server.url}")
+    return server
+
+
+def _indexed(server: Engine, settings: Settings, out: Output) -> None:
+    """Build and verify the index unless the live one is what a build would make."""
+    from termweave import corpora
+    from termweave.errors import UsageError
+    from termweave.indexer import Options, build, unfinished, verify
+    from termweave.indexer.build import fingerprint_of
+    from termweave.indexer.generations import live
+    from termweave.search import lineage
+    from termweave.signals import DocumentLayout
+
+    source = corpora.open_source("demo")
+    options = Options(weights=settings.weights, dense=settings.dense)
+    index = live(server, NAME)
+    if index is not None and lineage.read(server, index).fingerprint == fingerprint_of(source, server, options):
+        try:
+            with unfinished.existing_ledger(server, index) as ledger:
+                found = verify(server, index, ledger, DocumentLayout.from_meta(lineage.read(server, index).signals))
+            if found.ok:
+                out.say(f"{index} is there: {found.counted:,} documents, verified")
+                return
+        except UsageError:
+            out.say(f"{index} was built from another host; building anew")
+    out.say("Indexing the documentation of the Python standard library ...")
+    with out.progress("Reading") as bar:
+        built = build(server, source, NAME, options, lambda stage, done, total, note: bar(done, total, note or stage))
+    for note in built.notes:
+        out.say(note)
+    out.say(f"{built.documents:,} documents indexed and verified in {built.seconds:.0f} s ({built.sent / built.seconds:.0f}/s)")

@@ -1,0 +1,145 @@
+"""`termweave search`: the best documents for a query."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli._options import CONTEXT, connection_options, output_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from termweave.cli._options import Output
+    from termweave.records import Hit
+    from termweave.settings import Settings
+
+_SNIPPET = 200
+
+
+def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--weights and --dense, for hosts where the names stored with the index do not resolve."""
+    function = click.option("--weights", metavar="MODEL", help="Weights model, where the name stored with the index is not found here.")(function)
+    return click.option("--dense", metavar="MODEL", help="Dense model, likewise.")(function)
+
+
+def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--mode and --rerank."""
+    function = click.option("--mode", default="hybrid", show_default=True, help="lexical, weights, dense, hybrid, or a weighted list: weights:0.6,dense:0.4.")(function)
+    return click.option("--rerank", type=click.Choice(["none", "rnn"]), default="none", show_default=True, help="Rerank by reciprocal nearest neighbours.")(function)
+
+
+@click.command("search", context_settings=CONTEXT)
+@click.argument("name")
+@click.argument("query")
+@rank_options
+@click.option("-k", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many hits.")
+@click.option("--from", "start", type=click.IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
+@click.option("--fields", default="title,text,metadata", show_default=True, help="Stored fields to bring along.")
+@click.option("--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="Only documents whose metadata say so; repeatable.")
+@click.option("--filter-json", metavar="JSON", help="A filter of the query DSL.")
+@click.option("--explain", is_flag=True, help="Say how each score comes about.")
+@click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
+@model_options
+@output_options
+@connection_options
+def command(
+    *,
+    name: str,
+    query: str,
+    mode: str,
+    rerank: str,
+    k: int,
+    start: int,
+    fields: str,
+    filters: tuple[str, ...],
+    filter_json: str | None,
+    explain: bool,
+    show_query: bool,
+    weights: str | None,
+    dense: str | None,
+    settings: Settings,
+    out: Output,
+) -> None:
+    """Search NAME for QUERY ('-' reads it from standard input).
+
+    \b
+    Examples:
+      termweave search docs "how do I parse json"
+      termweave search docs "parse json" --rerank rnn --explain
+      termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
+      termweave search docs "parse json" --filter kind=function
+      termweave search docs "parse json" --show-query
+    """
+    from termweave import engine
+    from termweave.search import Index
+
+    text = click.get_text_stream("stdin").read().strip() if query == "-" else query
+    index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    where = _filters(filters, filter_json)
+    if show_query:
+        requests = index.requests(text, k=start + k, mode=mode, rerank=rerank, where=where)
+        out.emit({"schema": "termweave.requests/1", "requests": requests}, lambda: _as_console(requests))
+        return
+    began = time.perf_counter()
+    asked = tuple(each.strip() for each in fields.split(",") if each.strip())
+    answer = index.answer(text, k=k, mode=mode, rerank=rerank, start=start, fields=asked, where=where, explain=explain)
+    took = (time.perf_counter() - began) * 1000
+    for signal, terms in answer.dropped.items():
+        out.warn(f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,}, the lightest: {', '.join(terms[:5])} ...")
+    data = {"schema": "termweave.search/1", "query": text, "took_ms": round(took, 3), "hits": [as_json(hit) for hit in answer.hits]}
+    out.emit(data, lambda: show(answer.hits, out) if answer.hits else "Nothing found.")
+
+
+def as_json(hit: Hit) -> dict[str, Any]:
+    """A hit as the JSON schema has it."""
+    signals = {name: {"score": each.score, "rank": each.rank, "share": each.share} for name, each in hit.signals.items()}
+    return {"id": hit.id, "score": hit.score, "rank": hit.rank, "fields": dict(hit.fields), "signals": signals, "explanation": hit.explanation}
+
+
+def show(hits: Sequence[Hit], out: Output) -> None:
+    """Hits for a terminal."""
+    from rich.text import Text
+
+    from termweave.search import explanation
+
+    console = out.console()
+    for hit in hits:
+        title = str(hit.fields.get("title") or hit.id)
+        console.print(Text.assemble((f"{hit.rank:>3}  ", "dim"), (f"{hit.score:.4f}  ", "cyan"), (title, "bold"), ("" if title == hit.id else f"  [{hit.id}]", "dim")))
+        snippet = " ".join(str(hit.fields.get("text", "")).split())
+        if snippet:
+            console.print(Text(f"     {snippet[:_SNIPPET]}{'...' if len(snippet) > _SNIPPET else ''}"))
+        if hit.explanation is not None:
+            console.print(Text(explanation.as_text(hit.explanation), style="green"))
+
+
+def _filters(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
+    import orjson
+
+    where: list[dict[str, Any]] = []
+    for pair in pairs:
+        field, equals, value = pair.partition("=")
+        if not field or not equals:
+            raise click.UsageError(f"--filter {pair!r} is not FIELD=VALUE, for example --filter kind=function.")
+        where.append({"term": {field if field == "id" else f"metadata.{field}": value}})
+    if as_text:
+        try:
+            where.append(orjson.loads(as_text))
+        except orjson.JSONDecodeError as error:
+            raise click.UsageError(f"--filter-json is not JSON: {error}.") from None
+    return where
+
+
+def _as_console(requests: Sequence[dict[str, Any]]) -> str:
+    """The requests as one types them into a console: method and path, then the body."""
+    import orjson
+
+    parts = []
+    for request in requests:
+        body = request["body"]
+        lines = [orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY).decode() for line in (body if isinstance(body, list) else [body])]
+        parts.append("\n".join([f"{request['method']} {request['path']}", *lines]))
+    return "\n\n".join(parts)

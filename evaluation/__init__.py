@@ -1,0 +1,9 @@
+"""Evaluation: runs to figures, with the test that says whether a difference is one."""
+
+from __future__ import annotations
+
+from termweave.evaluation.experiment import Experiment, Row, evaluate
+from termweave.evaluation.measures import MEASURES, per_query
+from termweave.evaluation.significance import holm, randomisation_test
+
+__all__ = ["MEASURES", "Experiment", "Row", "evaluate", "holm", "per_query", "randomisation_test"]

@@ -1,0 +1,61 @@
+"""Measures by ir-measures, which computes with trec_eval's own code."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.records import Qrels, Run
+
+#: What tables show, in their order.
+MEASURES = ("nDCG@10", "MRR@10", "recall@100")
+
+
+def per_query(run: Run, qrels: Qrels, queries: Sequence[str], *, relevant_from: int = 1, measures: Sequence[str] = MEASURES) -> Mapping[str, NDArray[np.float64]]:
+    """Every measure of every query.
+
+    Args:
+        run: The ranking; a query without results counts as 0.
+        qrels: Judgements.
+        queries: Ids, in the order of the result.
+        relevant_from: Lowest grade that counts as relevant for MRR and recall; nDCG takes the grades as gains.
+        measures: "nDCG@K", "MRR@K", "recall@K".
+
+    Returns:
+        Measure -> float64 ``(len(queries),)``.
+
+    Raises:
+        UsageError: A measure that is not known.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ir-measures imports providers that are not installed
+        import ir_measures  # noqa: PLC0415
+
+        parsed = {name: _parse(name, relevant_from) for name in measures}
+        values = {name: dict.fromkeys(queries, 0.0) for name in measures}
+        back = {measure: name for name, measure in parsed.items()}
+        for metric in ir_measures.iter_calc(list(parsed.values()), qrels, {query: dict(scores) for query, scores in run.scores.items()}):
+            if metric.query_id in values[back[metric.measure]]:
+                values[back[metric.measure]][metric.query_id] = metric.value
+    return {name: np.array([found[query] for query in queries]) for name, found in values.items()}
+
+
+def _parse(name: str, relevant_from: int) -> object:
+    import ir_measures  # noqa: PLC0415
+
+    from termweave.errors import UsageError  # noqa: PLC0415
+
+    known = {"ndcg": ir_measures.nDCG, "mrr": ir_measures.RR, "recall": ir_measures.R}
+    kind, _, cutoff = name.partition("@")
+    if kind.lower() not in known or not cutoff.isdigit() or int(cutoff) < 1:
+        raise UsageError(f"There is no measure {name!r}.", "Known: nDCG@K, MRR@K, recall@K, for example nDCG@10.")
+    measure = known[kind.lower()]
+    return measure @ int(cutoff) if kind.lower() == "ndcg" else measure(rel=relevant_from) @ int(cutoff)

@@ -1,0 +1,71 @@
+"""Tables and run files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from termweave.evaluation.measures import MEASURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.table import Table
+
+    from termweave.evaluation.experiment import Experiment, Row
+    from termweave.records import Run
+
+#: Below this corrected p a difference is marked.
+ALPHA = 0.05
+
+
+def table(experiment: Experiment) -> Table:
+    """The table for a terminal: best values bold, differences from the baseline that are significant marked."""
+    from rich.table import Table  # noqa: PLC0415
+
+    shown = Table(title=f"{experiment.dataset}, {len(experiment.queries)} queries", title_justify="left")
+    shown.add_column("system")
+    for name in MEASURES:
+        shown.add_column(name, justify="right")
+        shown.add_column("p", justify="right", style="dim")
+    shown.add_column("wins/losses", justify="right")
+    shown.add_column("judged@10", justify="right", style="dim")
+    best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
+    base = next(row for row in experiment.rows if row.system == experiment.baseline)
+    for row in experiment.rows:
+        cells = []
+        for name in MEASURES:
+            text = f"{row.values[name]:.4f}{_mark(row, base, name)}"
+            cells += [f"[bold]{text}[/bold]" if row.values[name] == best[name] else text, _p(row, name)]
+        versus = "" if row.system == experiment.baseline else f"{row.wins}/{row.losses}"
+        shown.add_row(row.system, *cells, versus, f"{row.judged:.0%}")
+    shown.caption = f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)"
+    shown.caption_justify = "left"
+    return shown
+
+
+def markdown(experiment: Experiment) -> str:
+    """The same table for a README."""
+    lines = [f"| {experiment.dataset}, {len(experiment.queries)} queries | {' | '.join(MEASURES)} |", f"|---|{'---:|' * len(MEASURES)}"]
+    base = next(row for row in experiment.rows if row.system == experiment.baseline)
+    for row in experiment.rows:
+        values = " | ".join(f"{row.values[name]:.4f}{_mark(row, base, name)}" for name in MEASURES)
+        lines.append(f"| {row.system} | {values} |")
+    return "\n".join(lines)
+
+
+def write_run(run: Run, path: Path) -> None:
+    """Write a run as trec_eval reads it: query, Q0, document, rank, score, name."""
+    with path.open("w", encoding="utf-8") as file:
+        for query, scores in run.scores.items():
+            for rank, (document, score) in enumerate(scores.items(), 1):
+                file.write(f"{query} Q0 {document} {rank} {score:.9g} {run.name}\n")
+
+
+def _mark(row: Row, base: Row, name: str) -> str:
+    if row.p.get(name, 1.0) >= ALPHA:
+        return ""
+    return " ▲" if row.values[name] > base.values[name] else " ▼"
+
+
+def _p(row: Row, name: str) -> str:
+    return "" if name not in row.p else "<.001" if row.p[name] < 0.001 else f"{row.p[name]:.3f}".removeprefix("0")  # noqa: PLR2004

@@ -1,0 +1,8 @@
+"""The indexer: documents in, a verified and published generation out."""
+
+from __future__ import annotations
+
+from termweave.indexer.build import Built, Options, build
+from termweave.indexer.verification import Difference, verify, verify_against_source
+
+__all__ = ["Built", "Difference", "Options", "build", "verify", "verify_against_source"]

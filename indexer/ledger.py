@@ -1,0 +1,177 @@
+"""The ledger: which document of the source is acknowledged with which digest. One SQLite file a generation.
+
+It is written in two passes. The survey enters every document of the source with the digest of what the source says; the
+sending pass adds the digest of what the models said, once the engine has acknowledged the document. A document
+without that second digest has still to be sent, which is all that resuming needs to know.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from termweave.errors import TermweaveError
+from termweave.signals.layout import bucket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS documents (
+    id TEXT PRIMARY KEY,
+    line INTEGER,
+    bucket INTEGER NOT NULL,
+    source INTEGER NOT NULL,
+    encoding INTEGER,
+    refused TEXT
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A document as the survey enters it.
+
+    Attributes:
+        id: Source id.
+        line: Where it stands in the source.
+        source: Digest of what the source says of it.
+    """
+
+    id: str
+    line: int | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """An id that the source gives twice."""
+
+    id: str
+    line: int | None
+    first_line: int | None
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSum:
+    """What one bucket should hold: number of documents and the sums of their digests."""
+
+    count: int
+    source: int
+    encoding: int
+
+
+class Ledger:
+    """One generation's ledger; safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
+        except sqlite3.Error as error:
+            raise TermweaveError(f"The ledger {path} cannot be opened: {error}.", "Free some disk space, or remove the file and index again with --fresh.") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def set(self, key: str, value: Any) -> None:
+        """Keep a JSON value."""
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, json.dumps(value))])
+
+    def get(self, key: str) -> Any:
+        """A kept value, or None."""
+        row = self._one("SELECT value FROM meta WHERE key = ?", (key,))
+        return None if row is None else json.loads(row[0])
+
+    def enter(self, entries: Sequence[Entry]) -> list[Duplicate]:
+        """Enter documents of the source; the first of two with one id stays, the second is returned."""
+        rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source) for entry in entries]
+        before = self._db.total_changes
+        self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source) VALUES (?, ?, ?, ?)", rows)
+        if self._db.total_changes - before == len(rows):
+            return []
+        found = []
+        for entry in entries:
+            line, source = self._one("SELECT line, source FROM documents WHERE id = ?", (entry.id,))
+            if line != entry.line:
+                found.append(Duplicate(entry.id, entry.line, line, source == entry.source))
+        return found
+
+    def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
+        """The engine has these documents: (id, digest of the encoding)."""
+        self._write("UPDATE documents SET encoding = ?2, refused = NULL WHERE id = ?1", digests)
+
+    def refuse(self, reasons: Iterable[tuple[str, str]]) -> None:
+        """The engine will not take these documents: (id, reason)."""
+        self._write("UPDATE documents SET refused = ?2 WHERE id = ?1", reasons)
+
+    def pending(self, places: Sequence[tuple[str, int | None]]) -> set[str]:
+        """Which of these (id, line) have still to be sent. A second document with an id stands on another line: not it."""
+        waiting = set()
+        with self._lock:
+            for identity, line in places:
+                row = self._db.execute("SELECT line FROM documents WHERE id = ? AND encoding IS NULL", (identity,)).fetchone()
+                if row is not None and row[0] == line:
+                    waiting.add(identity)
+        return waiting
+
+    @property
+    def total(self) -> int:
+        """Documents entered."""
+        return int(self._one("SELECT count(*) FROM documents", ())[0])
+
+    @property
+    def acknowledged(self) -> int:
+        """Documents the engine has."""
+        return int(self._one("SELECT count(*) FROM documents WHERE encoding IS NOT NULL", ())[0])
+
+    def refused(self) -> list[tuple[str, int | None, str]]:
+        """(id, line, reason) of the documents refused and not sent since."""
+        return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL AND encoding IS NULL ORDER BY line, id")
+
+    def buckets(self) -> dict[int, BucketSum]:
+        """What every non-empty bucket should hold."""
+        rows = self._all(
+            "SELECT bucket, count(*), sum(source), sum(coalesce(encoding, 0)) FROM documents WHERE refused IS NULL OR encoding IS NOT NULL GROUP BY bucket"
+        )
+        return {bucket: BucketSum(count, source, encoding) for bucket, count, source, encoding in rows}
+
+    def in_bucket(self, bucket: int) -> dict[str, tuple[int, int]]:
+        """id -> (source digest, encoding digest) of one bucket; 0 where nothing was encoded."""
+        rows = self._all("SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND (refused IS NULL OR encoding IS NOT NULL)", bucket)
+        return {identity: (source, encoding) for identity, source, encoding in rows}
+
+    def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN")
+                self._db.executemany(statement, rows)
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise TermweaveError(f"The ledger {self.path} cannot be written: {error}.", "Free some disk space and run the command again: it resumes.") from error
+
+    def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
+        with self._lock:
+            return self._db.execute(statement, values).fetchone()
+
+    def _all(self, statement: str, *values: Any) -> list[Any]:
+        with self._lock:
+            return self._db.execute(statement, values).fetchall()

@@ -1,0 +1,154 @@
+"""Verification: what is stored against what was sent, and against the source.
+
+Every stored document carries a digest of its source, a digest of its encoding and a bucket number. One aggregation compares count
+and digest sums of all buckets with the ledger; only a bucket that differs is read id by id. With `deep` the stored text,
+weights and vectors are read back and the digests computed again, so that one flipped weight in one document is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from termweave.indexer.ledger import BucketSum, Entry, Ledger
+from termweave.records import Document
+from termweave.signals.layout import BUCKETS, source_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from termweave.corpora import Source
+    from termweave.engine import Engine
+    from termweave.signals import DocumentLayout
+
+_PAGE = 1000
+_DEEP_PAGE = 200
+
+
+@dataclass
+class Difference:
+    """What verification found.
+
+    Attributes:
+        counted: Documents in the index.
+        expected: Documents there should be.
+        missing: Ids that should be there and are not.
+        extra: Ids that should not be there.
+        altered: Ids whose content is not what was sent.
+    """
+
+    counted: int
+    expected: int
+    missing: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing differs."""
+        return not (self.missing or self.extra or self.altered) and self.counted == self.expected
+
+
+def verify(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout, *, deep: bool = False) -> Difference:
+    """Compare an index with its ledger: one request for an intact index of any size."""
+    found = _compare(engine, index, ledger, encodings=True)
+    if deep:
+        known = {*found.altered, *found.extra}
+        found.altered += [identity for identity in _altered_content(engine, index, layout) if identity not in known]
+    return found
+
+
+def verify_against_source(engine: Engine, index: str, source: Source, layout: DocumentLayout, scratch: Path, *, deep: bool = False) -> Difference:
+    """Compare an index with its source itself.
+
+    Args:
+        engine: Where the index is.
+        index: The generation.
+        source: What it should hold.
+        layout: Its layout.
+        scratch: A folder for a temporary ledger.
+        deep: Read the content back, too.
+    """
+    with Ledger(scratch / "source.sqlite") as ledger:
+        block: list[Entry] = []
+        for document in source.documents():
+            block.append(Entry(document.id, document.line, source_digest(document)))
+            if len(block) == _PAGE:
+                ledger.enter(block)
+                block = []
+        ledger.enter(block)
+        found = _compare(engine, index, ledger, encodings=False)
+    if deep:
+        known = {*found.altered, *found.extra}
+        found.altered += [identity for identity in _altered_content(engine, index, layout) if identity not in known]
+    return found
+
+
+def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
+    engine.request("POST", f"/{index}/_refresh")
+    counted, stored = _bucket_sums(engine, index)
+    should = ledger.buckets()
+    found = Difference(counted, sum(bucket.count for bucket in should.values()))
+    nothing = BucketSum(0, 0, 0)
+    for bucket in sorted({*stored, *should}):
+        here, there = stored.get(bucket, nothing), should.get(bucket, nothing)
+        same = here == there if encodings else (here.count, here.source) == (there.count, there.source)
+        if not same:
+            _narrow(engine, index, ledger, bucket, found, encodings=encodings)
+    return found
+
+
+def _bucket_sums(engine: Engine, index: str) -> tuple[int, dict[int, BucketSum]]:
+    sums = {"source": {"sum": {"field": "source_digest"}}, "encoding": {"sum": {"field": "encoding_digest"}}}
+    body = {
+        "size": 0,
+        "track_total_hits": True,
+        # A document without a bucket was not written by termweave: bucket -1.
+        "aggs": {"buckets": {"terms": {"field": "bucket", "size": BUCKETS + 1, "missing": -1}, "aggs": sums}},
+    }
+    answer = engine.request("POST", f"/{index}/_search", body=body)
+    found = {
+        int(bucket["key"]): BucketSum(bucket["doc_count"], int(bucket["source"]["value"]), int(bucket["encoding"]["value"]))
+        for bucket in answer["aggregations"]["buckets"]["buckets"]
+    }
+    return int(answer["hits"]["total"]["value"]), found
+
+
+def _narrow(engine: Engine, index: str, ledger: Ledger, bucket: int, found: Difference, *, encodings: bool) -> None:
+    """Name the documents by which one bucket differs."""
+    expected = ledger.in_bucket(bucket)
+    where = {"term": {"bucket": bucket}} if bucket >= 0 else {"bool": {"must_not": {"exists": {"field": "bucket"}}}}
+    fields = ["id", "source_digest", "encoding_digest"]
+    seen = set()
+    for hit in _scan(engine, index, where, {"_source": False, "docvalue_fields": fields}, _PAGE):
+        values = hit.get("fields", {})
+        identity = values.get("id", [hit["_id"]])[0]
+        digests = (values.get("source_digest", [0])[0], values.get("encoding_digest", [0])[0])
+        if identity in seen or identity not in expected:
+            found.extra.append(identity)
+        elif digests[0] != expected[identity][0] or (encodings and digests[1] != expected[identity][1]):
+            found.altered.append(identity)
+        seen.add(identity)
+    found.missing += sorted(expected.keys() - seen)
+
+
+def _altered_content(engine: Engine, index: str, layout: DocumentLayout) -> Iterator[str]:
+    """Ids of documents whose stored content does not give the digests stored beside it."""
+    for hit in _scan(engine, index, {"match_all": {}}, {"_source": True}, _DEEP_PAGE):
+        stored = hit["_source"]
+        document = Document(stored.get("id", hit["_id"]), stored.get("text", ""), stored.get("title", ""), stored.get("metadata") or {})
+        digests = (source_digest(document), layout.encoding_digest(stored))
+        if digests != (stored.get("source_digest"), stored.get("encoding_digest")):
+            yield document.id
+
+
+def _scan(engine: Engine, index: str, where: Mapping[str, Any], what: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:
+    """All documents that match, page by page in the order of their ids."""
+    body: dict[str, Any] = {"size": page, "query": where, "sort": ["id"], "track_total_hits": False, **what}
+    while True:
+        hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
+        yield from hits
+        if len(hits) < page:
+            return
+        body["search_after"] = hits[-1]["sort"]

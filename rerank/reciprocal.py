@@ -1,0 +1,201 @@
+"""Reciprocal nearest neighbours: reranking by how many close neighbours a candidate shares with the query.
+
+Paper 002: evidence-based label smoothing and reranking by reciprocal nearest neighbours. Equation numbers are the paper's, readings
+where it is silent are those of the project's method notes (section 3.3).
+
+The context of one query is m = N + 1 elements: 0 is the query, 1..N its candidates, all compared by inner product.
+
+1. Every element lists its k + 1 most similar elements, itself competing like any other (ties: lower index first).
+2. R(i): the elements on i's list that have i on theirs (Eq. 4).
+3. With tau > 0, R(i) grows by the smaller set R(c, tau k) of each member c that lies mostly inside R(i) (Eq. 5).
+4. v_i: the similarities to the members of R*(i), scaled to sum 1 (Eq. 7), averaged over i's k_exp nearest (Eq. 8).
+5. J(c) = sum_j min(v_0j, v_cj) / sum_j max(v_0j, v_cj) (Eq. 11); score(c) = weight * s(0, c) + (1 - weight) * J(c) (Eq. 1).
+
+Example:
+    Two of three candidates point the same way as each other and roughly as the query; the third is alone.
+
+    >>> import numpy as np
+    >>> query = np.array([1.0, 0.0], np.float32)
+    >>> candidates = np.array([[0.8, 0.6], [0.8, 0.6], [0.0, 1.0]], np.float32)
+    >>> scores = reciprocal(query, candidates, k=1, k_exp=1)
+    >>> scores.shape, bool(scores[0] > scores[2])
+    ((3,), True)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WeightFunction = Literal["linear", "exp"]
+Normalisation = Literal["max", "mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What the neighbours of query and candidates say.
+
+    Attributes:
+        similarity: s(0, c), float32 ``(N,)``: inner products with the query, row-normalised where asked for.
+        jaccard: J(c), float32 ``(N,)``; 0 where a set is empty (zero vectors, hubs).
+        members: bool ``(N + 1, N + 1)``: row i holds R*(i), element 0 being the query.
+    """
+
+    similarity: NDArray[np.float32]
+    jaccard: NDArray[np.float32]
+    members: NDArray[np.bool_]
+
+
+def reciprocal(
+    query: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    *,
+    k: int = 10,
+    k_exp: int = 3,
+    tau: float = 0.0,
+    weight: float = 0.75,
+    weight_function: WeightFunction = "linear",
+    weight_parameter: float = 1.0,
+    normalize: Normalisation | None = None,
+    inclusive: bool = False,
+    clamp: bool = False,
+) -> NDArray[np.float32]:
+    """Score candidates by the mixed distance, Eq. 1 with similarities.
+
+    Args:
+        query: float32 ``(d,)``.
+        vectors: float32 ``(N, d)``, the candidates in first-stage order.
+        k: Neighbours an element lists besides itself; at most N count.
+        k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
+        tau: Size of the sets that expand R, as a share of k, in [0, 1]; 0 expands nothing.
+        weight: lambda, the share of the plain similarity, in [0, 1].
+        weight_function: "linear": v = s; "exp": v = exp(weight_parameter * s) - 1.
+        weight_parameter: For "exp".
+        normalize: Divide each row of similarities by its maximum or mean before anything else.
+        inclusive: Expand at an overlap of exactly two thirds too (Eq. 5 as printed; the authors' program does not).
+        clamp: Take negative weights of Eq. 7 as 0, which keeps J in [0, 1].
+
+    Returns:
+        float32 ``(N,)``: final scores in the order of the candidates.
+
+    Raises:
+        UsageError: A parameter outside its range, or shapes that do not fit; the message holds the values.
+    """
+    if not 0 <= weight <= 1:
+        raise UsageError(f"The rNN weight must lie in [0, 1]; it is {weight}.")
+    found = neighbourhood(
+        query,
+        vectors,
+        k=k,
+        k_exp=k_exp,
+        tau=tau,
+        weight_function=weight_function,
+        weight_parameter=weight_parameter,
+        normalize=normalize,
+        inclusive=inclusive,
+        clamp=clamp,
+    )
+    return np.float32(weight) * found.similarity + np.float32(1 - weight) * found.jaccard
+
+
+def neighbourhood(
+    query: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    *,
+    k: int = 10,
+    k_exp: int = 3,
+    tau: float = 0.0,
+    weight_function: WeightFunction = "linear",
+    weight_parameter: float = 1.0,
+    normalize: Normalisation | None = None,
+    inclusive: bool = False,
+    clamp: bool = False,
+) -> Neighbourhood:
+    """The two parts of `reciprocal` before they are mixed, and the sets they come from. Arguments as there."""
+    _check(query, vectors, k, k_exp, tau)
+    candidates = len(vectors)
+    if candidates == 0:
+        nothing = np.zeros(0, np.float32)
+        return Neighbourhood(nothing, nothing, np.zeros((1, 1), np.bool_))
+    elements = np.concatenate([query[None, :], vectors]).astype(np.float32, copy=False)
+    similarity = _normalised(elements @ elements.T, normalize)
+    columns = min(k, candidates) + 1
+    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]
+    members = _mutual(nearest)
+    if tau > 0:
+        # Reading: round(tau (k + 1)) + 2 columns, half to even, never more than the list has.
+        close = _mutual(nearest[:, : min(round(tau * columns) + 2, columns)])
+        members = _expanded(members, close, inclusive=inclusive)
+    weights = similarity if weight_function == "linear" else np.expm1(np.float32(weight_parameter) * similarity)
+    if clamp:
+        weights = np.maximum(weights, 0)
+    rows = np.where(members, weights, np.float32(0))
+    sums = rows.sum(axis=1)
+    empty = sums == 0
+    rows /= np.where(empty, np.float32(1), sums)[:, None]
+    averaged = min(k_exp, columns)
+    if averaged > 1:
+        rows = rows[nearest[:, :averaged]].mean(axis=1, dtype=np.float32)
+        empty = empty[nearest[:, :averaged]].any(axis=1)
+    return Neighbourhood(similarity[0, 1:], _jaccard(rows, empty)[1:], members)
+
+
+def _check(query: NDArray[np.float32], vectors: NDArray[np.float32], k: int, k_exp: int, tau: float) -> None:
+    if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:  # noqa: PLR2004 - rank of a matrix
+        raise UsageError(f"rNN needs a query (d,) and vectors (N, d); it got {query.shape} and {vectors.shape}.")
+    if k < 1 or k_exp < 1:
+        raise UsageError(f"rNN needs k and k_exp of at least 1; they are {k} and {k_exp}.")
+    if not 0 <= tau <= 1:
+        raise UsageError(f"rNN needs tau in [0, 1]; it is {tau}.")
+    if not (np.isfinite(query).all() and np.isfinite(vectors).all()):
+        raise UsageError("rNN got a vector with NaN or infinity.", "Find the text whose encoding is not finite; the model may be damaged.")
+
+
+def _normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> NDArray[np.float32]:
+    """Rows divided by their maximum or mean; a zero divisor leaves the row as it is."""
+    if how is None:
+        return similarity
+    divisor = similarity.max(axis=1) if how == "max" else similarity.mean(axis=1, dtype=np.float32) + np.float32(1e-8)
+    divisor = np.where(divisor == 0, np.float32(1), divisor)
+    scaled: NDArray[np.float32] = similarity / divisor[:, None]
+    return scaled
+
+
+def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Who is on whose list, both ways (Eq. 4): ``(m, columns)`` -> bool ``(m, m)``."""
+    elements = len(nearest)
+    listed = np.zeros((elements, elements), np.bool_)
+    np.put_along_axis(listed, nearest, values=True, axis=1)
+    return listed & listed.T
+
+
+def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
+    """Eq. 5: R*(i) = R(i) and the close set of every member that shares more than two thirds of it with R(i).
+
+    R(i) stays the reference, never the growing set. Counts below 2^24 are exact in float32.
+    """
+    small = close.astype(np.float32)
+    shared = members.astype(np.float32) @ small.T
+    size = small.sum(axis=1)
+    enough = 3 * shared >= 2 * size if inclusive else 3 * shared > 2 * size
+    joins = (members & enough).astype(np.float32)
+    return members | (joins @ small > 0)
+
+
+def _jaccard(rows: NDArray[np.float32], empty: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Eq. 11 of every row with row 0: ``(m, m)`` -> ``(m,)``.
+
+    Reading: 0 where a set sums to 0, or one that was averaged into it: the authors' program divides by 0 there and
+    sorts the NaN first.
+    """
+    common = np.minimum(rows, rows[0]).sum(axis=1)
+    union = np.maximum(rows, rows[0]).sum(axis=1)
+    undefined = empty | empty[0] | (union == 0)
+    return np.where(undefined, np.float32(0), common / np.where(undefined, np.float32(1), union)).astype(np.float32)

@@ -1,0 +1,50 @@
+"""The way in from Python: ``termweave.connect().index("docs").search("...")``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from termweave.search.index import Index
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+
+
+class Connection:
+    """An OpenSearch and the indices in it.
+
+    Attributes:
+        engine: What talks to the server.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def index(self, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
+        """Open an index by its alias (or a generation by its full name).
+
+        Args:
+            name: The alias.
+            weights: Weights model, where the name stored with the index does not resolve on this host.
+            dense: Dense model, likewise.
+
+        Raises:
+            UsageError: There is no such index, or it was not made by termweave.
+            ModelError: The models found are not those the index was made with.
+        """
+        return Index.open(self.engine, name, weights=weights, dense=dense)
+
+
+def connect(url: str | None = None, **options: Any) -> Connection:
+    """Connect to an OpenSearch.
+
+    Args:
+        url: Its address; None: what the settings, $OPENSEARCH_URL or the running embedded node say.
+        **options: As in `termweave.settings.Settings`: user, password, ca_certs, client_cert, client_key, insecure, timeout.
+
+    Raises:
+        EngineUnreachable: Nothing answers.
+    """
+    from termweave import engine, settings  # noqa: PLC0415 - importing termweave must stay cheap
+
+    return Connection(engine.connect(settings.load(url=url, **options)))

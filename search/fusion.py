@@ -1,0 +1,63 @@
+"""One ranking out of several: weighted sums of min-max normalised scores.
+
+A document that a signal did not return gets that signal's lowest normalised score, 0. Equal sums are ordered by id, so the
+same lists always give the same ranking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The candidates of one signal.
+
+    Attributes:
+        scores: Document id -> the signal's score, best first.
+        low: Lowest score of the list.
+        high: Highest.
+    """
+
+    scores: Mapping[str, float]
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, float]]) -> Ranked:
+        """From (id, score) pairs in any order; ties by id."""
+        ordered = dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+        values = list(ordered.values())
+        return cls(ordered, values[-1], values[0]) if values else cls({}, 0.0, 0.0)
+
+    def normalised(self, score: float) -> float:
+        """Min-max into [0, 1]; where all scores are equal each of them is 1."""
+        spread = self.high - self.low
+        return (score - self.low) / spread if spread > 0 else 1.0
+
+
+def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Fuse the lists of several signals.
+
+    Args:
+        lists: Signal name -> its candidates.
+        weights: Signal name -> weight.
+
+    Returns:
+        (id, fused score in [0, 1]), best first, ties by id.
+
+    Example:
+        >>> words = Ranked.of([("a", 9.0), ("b", 3.0)])
+        >>> vectors = Ranked.of([("b", 0.8), ("c", 0.5)])
+        >>> fuse({"weights": words, "dense": vectors}, {"weights": 0.5, "dense": 0.5})
+        [('a', 0.5), ('b', 0.5), ('c', 0.0)]
+    """
+    fused: dict[str, float] = {}
+    for name, ranked in lists.items():
+        for document, score in ranked.scores.items():
+            fused[document] = fused.get(document, 0.0) + weights[name] * ranked.normalised(score)
+    return sorted(fused.items(), key=lambda pair: (-pair[1], pair[0]))

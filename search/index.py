@@ -1,0 +1,263 @@
+"""An index to search: opened once, asked many times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import EngineError, ModelError, UsageError
+from termweave.records import Hit
+from termweave.search import explanation, lineage, modes, stored_statistics
+from termweave.search.candidates import Candidates, Legs, gather, legs
+from termweave.search.ranking import Place, Reranking, order
+from termweave.signals import DocumentLayout
+from termweave.signals.layout import engine_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.records import Encoding
+    from termweave.search.lineage import Lineage
+    from termweave.search.modes import Mode
+    from termweave.signals import Signal
+    from termweave.statistics import CorpusStatistics
+
+#: Candidates a signal gives; recall@100 is measured at this depth.
+DEPTH = 100
+#: Fields of a hit unless others are asked for.
+FIELDS = ("title", "text", "metadata")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """One generation, ready to be searched."""
+
+    index: str
+    lineage: Lineage
+    layout: DocumentLayout
+    statistics: CorpusStatistics | None
+    encoder: TextEncoder | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Hits, and what a user should know of how they were found.
+
+    Attributes:
+        hits: Best first.
+        dropped: Signal -> query terms it left out because the server allows no more clauses, heaviest first.
+    """
+
+    hits: list[Hit]
+    dropped: Mapping[str, tuple[str, ...]]
+
+
+class Index:
+    """A live index behind its alias.
+
+    The alias may move to a new generation at any time: an answer that comes from another index than the one opened is
+    thrown away and the new generation is opened.
+    """
+
+    def __init__(self, engine: Engine, name: str, weights: str | None, dense: str | None) -> None:
+        self.engine = engine
+        self.name = name
+        self._models = {"weights": weights, "dense": dense}
+        self._now = self._open()
+
+    @classmethod
+    def open(cls, engine: Engine, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
+        """Open an index. Arguments and errors as `Connection.index`."""
+        return cls(engine, name, weights, dense)
+
+    @property
+    def generation(self) -> str:
+        """The concrete index that answers."""
+        return self._now.index
+
+    @property
+    def lineage(self) -> Lineage:
+        """Where it comes from."""
+        return self._now.lineage
+
+    @property
+    def layout(self) -> DocumentLayout:
+        """Its signals."""
+        return self._now.layout
+
+    @property
+    def signals(self) -> list[str]:
+        """Names of its signals."""
+        return [signal.name for signal in self._now.layout.signals]
+
+    def search(self, query: str, **options: Any) -> list[Hit]:
+        """The best documents for a query, best first. Arguments as `answer`."""
+        return self.answer(query, **options).hits
+
+    def answer(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str = "hybrid",
+        rerank: str = "none",
+        start: int = 0,
+        fields: Sequence[str] = FIELDS,
+        where: Sequence[Mapping[str, Any]] = (),
+        reranking: Reranking | None = None,
+        explain: bool = False,
+    ) -> Answer:
+        """The best documents for a query, and what was left out of it.
+
+        Args:
+            query: Text.
+            k: How many.
+            mode: "lexical", "weights", "dense", "hybrid" or a weighted list, ``weights:0.6,dense:0.4``.
+            rerank: "none" or "rnn".
+            start: How many to skip.
+            fields: Stored fields to bring along.
+            where: Filters of the query DSL; all must hold.
+            reranking: Parameters of "rnn".
+            explain: Bring along how each score comes about.
+        """
+        chosen = self.mode(mode)
+        options = _reranking(rerank, reranking)
+        (candidates,) = self.candidates([query], list(chosen.weights), depth=max(DEPTH, start + k), where=where, with_vectors=options is not None)
+        places = order(candidates, chosen, options)[start : start + k]
+        hits = self._hits(places, candidates, first=start + 1, fields=fields, explain=explain)
+        return Answer(hits, {name: clause.dropped for name, clause in candidates.clauses.items() if clause.dropped})
+
+    def explain(self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None) -> Hit:
+        """How one document comes to its score for a query; rank 0 when it is not among the candidates.
+
+        Raises:
+            UsageError: The index does not hold the document.
+        """
+        chosen = self.mode(mode)
+        options = _reranking(rerank, reranking)
+        (candidates,) = self.candidates([query], list(chosen.weights), with_vectors=options is not None)
+        places = order(candidates, chosen, options)
+        for rank, place in enumerate(places, 1):
+            if place.id == document:
+                return self._hits([place], candidates, first=rank, fields=FIELDS, explain=True)[0]
+        return self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+
+    def mode(self, text: str) -> Mode:
+        """Read what `--mode` says against the signals there are."""
+        return modes.parse(text, self.signals)
+
+    def encode(self, queries: Sequence[str]) -> list[Encoding]:
+        """Encode queries with the models and statistics of the generation."""
+        from termweave.records import Encoding  # noqa: PLC0415
+
+        now = self._now
+        if now.encoder is None:
+            return [Encoding(text) for text in queries]
+        return now.encoder.encode(queries, kind="query", statistics=now.statistics)
+
+    def candidates(
+        self,
+        queries: Sequence[str],
+        signals: Sequence[str],
+        *,
+        depth: int = DEPTH,
+        where: Sequence[Mapping[str, Any]] = (),
+        with_vectors: bool = False,
+    ) -> list[Candidates]:
+        """The candidates of each query from each signal, in one request."""
+        for _ in range(3):
+            chosen = self._signals(signals)
+            prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors)
+            found, seen = gather(self.engine, self.name, prepared, chosen)
+            if seen <= {self._now.index}:
+                return found
+            self._now = self._open()  # the alias has moved on: these models may not be its models
+        raise EngineError(f"The alias {self.name!r} moves faster than it can be searched.", "Try again when the builds have ended.")
+
+    def requests(self, query: str, *, k: int = 10, mode: str = "hybrid", rerank: str = "none", where: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+        """The requests that `search` would send, for applications that are not in Python."""
+        chosen = self._signals(list(self.mode(mode).weights))
+        (prepared,) = self._legs([query], chosen, depth=max(DEPTH, k), where=where, with_vectors=_reranking(rerank, None) is not None)
+        lines: list[Any] = []
+        for body in prepared.bodies.values():
+            lines += [{}, body]
+        fetch = {"ids": ["<the ids of the best after fusion>"]}
+        return [
+            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines},
+            {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={','.join(FIELDS)}", "body": fetch},
+        ]
+
+    def _signals(self, names: Sequence[str]) -> list[Signal]:
+        return [signal for signal in self._now.layout.signals if signal.name in names]
+
+    def _legs(self, queries: Sequence[str], signals: Sequence[Signal], *, depth: int, where: Sequence[Mapping[str, Any]], with_vectors: bool) -> list[Legs]:
+        if with_vectors and "dense" not in self.signals:
+            raise UsageError("Reranking by neighbours needs the documents' vectors, and this index has none.", "Use --rerank none, or index with a dense model.")
+        capabilities = self.engine.capabilities
+        return [legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors) for each in self.encode(queries)]
+
+    def _hits(self, places: Sequence[Place], candidates: Candidates, *, first: int, fields: Sequence[str], explain: bool) -> list[Hit]:
+        if not places:
+            return []
+        wanted = {*fields, "id"}
+        if explain:
+            wanted |= {name for signal in self._now.layout.signals for name in signal.explains_from}
+        ids = [engine_id(place.id) for place in places]
+        answer = self.engine.request("POST", f"/{self.generation}/_mget", params={"_source_includes": ",".join(sorted(wanted))}, body={"ids": ids})
+        stored = {place.id: doc["_source"] for place, doc in zip(places, answer["docs"], strict=True) if doc.get("found")}
+        missing = [place.id for place in places if place.id not in stored]
+        if missing:
+            raise UsageError(f"The index {self.name!r} has no document {missing[0]!r}.", "Ids are those of the source; 'termweave search' shows them.")
+        parts: Mapping[str, Any] = {}
+        if explain:
+            parts = explanation.of(self.engine, self.generation, self._now.layout, candidates, places, stored)
+        return [
+            Hit(
+                id=place.id,
+                score=place.score,
+                rank=rank,
+                fields={name: value for name, value in stored[place.id].items() if _asked(name, fields)},
+                signals=place.signals,
+                explanation=parts.get(place.id),
+            )
+            for rank, place in enumerate(places, first)
+        ]
+
+    def _open(self) -> _Opened:
+        index = lineage.resolve(self.engine, self.name)
+        found = lineage.read(self.engine, index)
+        encoder = self._encoder(found)
+        statistics = None
+        if found.statistics:
+            statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
+        return _Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
+
+    def _encoder(self, found: Lineage) -> TextEncoder | None:
+        if not found.models:
+            return None
+        from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
+
+        names = {output: self._models[output] or (found.models[output].name if output in found.models else "none") for output in self._models}
+        encoder = encoders.load(**names)
+        for output, model in found.models.items():
+            here = encoder.models[output]
+            if here.hash != model.hash:
+                raise ModelError(
+                    f"The index {self.name!r} was made with the {output} model {model.name!r} ({model.hash}); the one found here is {here.name!r} ({here.hash}).",
+                    f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
+                )
+        return encoder
+
+
+def _reranking(name: str, parameters: Reranking | None) -> Reranking | None:
+    if name == "none":
+        return None
+    if name != "rnn":
+        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn.")
+    return parameters or Reranking()
+
+
+def _asked(name: str, fields: Sequence[str]) -> bool:
+    return any(name == each or each.startswith(f"{name}.") for each in fields)

@@ -1,0 +1,123 @@
+"""What a generation says of itself: the lineage in the mapping's ``_meta``, written by the indexer, read by search."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine.connection import EngineResponseError, quote
+from termweave.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.engine import Engine
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class ModelLineage:
+    """The model that made one output.
+
+    Attributes:
+        name: What `--weights` or `--dense` said, or the shipped model's name.
+        hash: Content hash of model and tokenizer.
+    """
+
+    name: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Where a generation comes from.
+
+    Attributes:
+        name: The alias it was built for.
+        created: UTC, ISO 8601.
+        termweave: Version that wrote it.
+        source: Name and fingerprint of the corpus.
+        fingerprint: Over source, models, signals and settings: equal fingerprints make equal indices.
+        signals: Signal name -> parameters.
+        models: "weights" and "dense" -> model.
+        statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
+        documents: How many documents the source held.
+        complete: False while it is being built.
+        schema: Of this record.
+    """
+
+    name: str
+    created: str
+    termweave: str
+    source: Mapping[str, str]
+    fingerprint: str
+    signals: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, ModelLineage] = field(default_factory=dict)
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    documents: int = 0
+    complete: bool = False
+    schema: int = SCHEMA
+
+    def as_meta(self) -> dict[str, Any]:
+        """As ``_meta.termweave`` keeps it."""
+        return asdict(self)
+
+    @classmethod
+    def from_meta(cls, meta: Mapping[str, Any], index: str) -> Lineage:
+        """The inverse of `as_meta`.
+
+        Raises:
+            UsageError: The index was not made by termweave, or by a newer one.
+        """
+        values = dict(meta.get("termweave") or {})
+        if not values:
+            raise UsageError(f"The index {index!r} was not made by termweave.", "Build one with 'termweave index SOURCE NAME'.")
+        if values.get("schema") != SCHEMA:
+            raise UsageError(
+                f"The index {index!r} was written by termweave {values.get('termweave')} in a layout that this version does not read.",
+                "Install the version that wrote it, or index again.",
+            )
+        models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
+        return cls(**values, models=models)
+
+
+def exists(engine: Engine, name: str) -> bool:
+    """Whether an index or alias of this name is there."""
+    return bool(engine.request("HEAD", f"/{quote(name)}"))
+
+
+def resolve(engine: Engine, name: str) -> str:
+    """The concrete index behind an alias (or the index itself).
+
+    Raises:
+        UsageError: Nothing has that name; near ones are listed.
+    """
+    try:
+        indices = sorted(engine.request("GET", f"/{quote(name)}/_mapping", params={"filter_path": "*.mappings._meta.termweave.name"}) or {})
+        if not indices:  # an index without our lineage: let `from_meta` say so
+            indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
+    except EngineResponseError as error:
+        if error.status != 404:  # noqa: PLR2004 - Not Found
+            raise
+        raise UsageError(f"There is no index named {name!r} at {engine.url}.", _known(engine)) from None
+    if len(indices) != 1:
+        raise EngineError(f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices)}.", "Name one of them.")
+    return indices[0]
+
+
+def read(engine: Engine, index: str) -> Lineage:
+    """The lineage of a concrete index."""
+    answer = engine.request("GET", f"/{quote(index)}/_mapping")
+    return Lineage.from_meta(answer[index]["mappings"].get("_meta") or {}, index)
+
+
+def write(engine: Engine, index: str, lineage: Lineage) -> None:
+    """Store a lineage; a mapping update overrides the whole ``_meta``, so it carries everything."""
+    engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})
+
+
+def _known(engine: Engine) -> str:
+    aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
+    names = sorted({row["alias"] for row in aliases if not row["alias"].startswith(".")})
+    return f"Known names: {', '.join(names)}." if names else "Build one with 'termweave index SOURCE NAME'."

@@ -1,0 +1,76 @@
+"""What `--mode` says: which signals, with which weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Signals and their weights in the fusion.
+
+    Attributes:
+        name: As it was asked for.
+        weights: Signal name -> weight; they sum to 1.
+    """
+
+    name: str
+    weights: Mapping[str, float]
+
+    @property
+    def single(self) -> bool:
+        """One signal alone: its own scores, nothing to fuse."""
+        return len(self.weights) == 1
+
+
+def parse(text: str, available: Sequence[str]) -> Mode:
+    """Read a mode.
+
+    Args:
+        text: "hybrid", the name of a signal, or a weighted list: ``weights:0.6,dense:0.4``.
+        available: Signals of the index.
+
+    Raises:
+        UsageError: It names what the index does not have, or weights that are none.
+
+    Example:
+        >>> parse("weights:3,dense:1", ["lexical", "weights", "dense"]).weights
+        {'weights': 0.75, 'dense': 0.25}
+    """
+    if text == "hybrid":
+        parts = dict.fromkeys(hybrid(available), 1.0)
+    else:
+        parts = {}
+        for part in text.split(","):
+            name, _, weight = part.strip().partition(":")
+            if name not in available:
+                raise UsageError(f"The index has no signal {name!r}.", f"It has: {', '.join(available)}; 'hybrid' joins them.")
+            parts[name] = _weight(weight, text)
+    total = sum(parts.values())
+    if total <= 0:
+        raise UsageError(f"The weights of the mode {text!r} sum to 0.", "Give at least one signal a weight above 0.")
+    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0})
+
+
+def hybrid(available: Sequence[str]) -> list[str]:
+    """Weights and dense; lexical takes the place of weights where the index has none (decisions: Search)."""
+    wordy = "weights" if "weights" in available else "lexical"
+    chosen = [name for name in (wordy, "dense") if name in available]
+    return chosen or list(available[:1])
+
+
+def _weight(text: str, mode: str) -> float:
+    try:
+        weight = float(text) if text else 1.0
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight) or weight < 0:
+        raise UsageError(f"{text!r} in the mode {mode!r} is not a weight.", "Write NAME:NUMBER, for example weights:0.6,dense:0.4.")
+    return weight

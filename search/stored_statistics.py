@@ -1,0 +1,68 @@
+"""Collection statistics beside their generation: compressed chunks in ``<generation>.stats``.
+
+A query has to be weighted with the figures its documents were weighted with, from whatever host it comes; so the
+figures lie in the cluster. The client keeps a copy by hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import TYPE_CHECKING, Any
+
+from termweave import places
+from termweave.errors import EngineError
+from termweave.search.lineage import exists
+from termweave.statistics import CorpusStatistics
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+
+#: Bytes of one stored chunk; base64 makes a third more of it.
+_CHUNK = 4 * 1024 * 1024
+
+
+def companion(index: str) -> str:
+    """Name of the index that holds a generation's statistics."""
+    return f"{index}.stats"
+
+
+def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dict[str, Any]) -> None:
+    """Store the statistics of a generation, replacing what is there."""
+    data = statistics.to_bytes()
+    chunks = [data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
+    name = companion(index)
+    if not exists(engine, name):
+        mapping = {"dynamic": "strict", "properties": {"part": {"type": "integer"}, "data": {"type": "binary"}}}
+        engine.request("PUT", f"/{name}", body={"settings": settings, "mappings": mapping})
+    for number, chunk in enumerate(chunks):
+        body = {"part": number, "data": base64.b64encode(chunk).decode("ascii")}
+        engine.request("PUT", f"/{name}/_doc/{number}", body=body)
+    engine.request("POST", f"/{name}/_refresh")
+
+
+def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
+    """The statistics of a generation, from the cache or the cluster.
+
+    Raises:
+        EngineError: They are gone or are not those the generation names.
+    """
+    cached = places.cache() / "statistics" / f"{expected_hash}.bin"
+    if cached.exists():
+        try:
+            return CorpusStatistics.from_bytes(cached.read_bytes())
+        except ValueError:  # half-written by a process that was killed
+            cached.unlink(missing_ok=True)
+    answer = engine.request("GET", f"/{companion(index)}/_search", body={"size": 1000, "sort": ["part"], "query": {"match_all": {}}})
+    data = b"".join(base64.b64decode(hit["_source"]["data"]) for hit in answer["hits"]["hits"])
+    try:
+        statistics = CorpusStatistics.from_bytes(data)
+    except ValueError:
+        statistics = None
+    if statistics is None or statistics.hash != expected_hash:
+        raise EngineError(f"The statistics of {index!r} are missing or damaged.", "Index again; without them queries cannot be weighted.")
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    scratch = cached.with_suffix(f".{os.getpid()}")
+    scratch.write_bytes(data)
+    scratch.replace(cached)
+    return statistics

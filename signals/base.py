@@ -1,0 +1,122 @@
+"""What a signal is: everything OpenSearch needs to know about one way of answering a query.
+
+A signal is a frozen dataclass whose fields are its parameters as JSON values. They go into the index's ``_meta``
+and come back from there, so that a search weighs with exactly what the documents were written with.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.records import Capabilities, Document, Encoding
+
+#: What an encoder can give and a signal can need.
+Output = Literal["weights", "dense"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What is known of a corpus before the first document is sent.
+
+    Attributes:
+        capabilities: The server found.
+        sample: Encodings of a sample of the documents.
+        dimension: Of the dense vectors, if there are any.
+        analyzer: Name of the OpenSearch analyzer for text.
+    """
+
+    capabilities: Capabilities
+    sample: Sequence[Encoding] = ()
+    dimension: int | None = None
+    analyzer: str = "english"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A query as it goes to the engine.
+
+    Attributes:
+        query: The clause of the query DSL.
+        scale: The engine's score divided by this is the signal's (neural_sparse wants weights in (0, 64]).
+        terms: Term -> factor as actually sent, for signals that weigh terms.
+        dropped: Terms left out because the server allows no more clauses, heaviest first.
+    """
+
+    query: dict[str, Any]
+    scale: float = 1.0
+    terms: Mapping[str, float] | None = None
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TermShare:
+    """What one query term contributes to the score of one hit."""
+
+    term: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Signal(ABC):
+    """One way in which a document can answer a query."""
+
+    name: ClassVar[str]
+    #: The encoder output it stands on; None for plain text.
+    needs: ClassVar[Output | None] = None
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, fitting: Fitting) -> Self:
+        """Choose the parameters for a corpus (scale, dimension, analyzer)."""
+
+    @classmethod
+    def unavailable(cls, capabilities: Capabilities) -> str | None:
+        """Why this server cannot carry the signal; None when it can."""
+        del capabilities
+        return None
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters as ``_meta`` keeps them."""
+        return asdict(self)
+
+    @abstractmethod
+    def properties(self) -> dict[str, Any]:
+        """The mapping's properties."""
+
+    def settings(self) -> dict[str, Any]:
+        """Index settings it needs."""
+        return {}
+
+    @abstractmethod
+    def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
+        """The fields of one document."""
+
+    @abstractmethod
+    def canonical(self, stored: Mapping[str, Any]) -> bytes:
+        """The stored fields as bytes that are the same before sending and after reading back: what digests are made of."""
+
+    @abstractmethod
+    def clause(self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+        """The query for the `size` best documents among those that pass `where`; None when the query says nothing to it."""
+
+    def score(self, engine_score: float, clause: Clause) -> float:
+        """The signal's own score from the engine's."""
+        return engine_score / clause.scale
+
+    #: Stored fields that `explain` reads.
+    explains_from: ClassVar[tuple[str, ...]] = ()
+
+    def explain(self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None) -> list[TermShare]:
+        """Which terms gave how much of the signal's score; they sum to it. Empty for signals without terms."""
+        del query, clause, stored, engine_explanation
+        return []
+
+
+def filtered(query: dict[str, Any], where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The query restricted to what passes all filters; scores stay as they are."""
+    return {"bool": {"must": [query], "filter": list(where)}} if where else query

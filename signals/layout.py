@@ -1,0 +1,108 @@
+"""One document of an index: every signal's fields, the source's own, and the digests that verification compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from termweave import plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.records import Document, Encoding
+    from termweave.signals.base import Signal
+
+#: Verification compares count and digest sums of this many buckets in one aggregation.
+BUCKETS = 1024
+#: OpenSearch refuses longer ids.
+MAX_ID_BYTES = 512
+
+
+def signal_class(name: str) -> type[Signal]:
+    """The signal registered under a name.
+
+    Raises:
+        UsageError: There is none; the message lists those there are.
+    """
+    found: type[Signal] = plugins.load("signals", name)
+    return found
+
+
+def engine_id(source_id: str) -> str:
+    """The `_id` of a source's document: the id itself, or a stable hash where it is too long for the engine."""
+    encoded = source_id.encode("utf-8")
+    return source_id if 0 < len(encoded) <= MAX_ID_BYTES else f"~{blake2b(encoded, digest_size=20).hexdigest()}"
+
+
+def bucket_of(source_id: str) -> int:
+    """Which of the `BUCKETS` a document counts in."""
+    return int.from_bytes(blake2b(source_id.encode("utf-8"), digest_size=4).digest(), "big") % BUCKETS
+
+
+def digest(*parts: bytes) -> int:
+    """32 bits of a hash over the parts: the sum over a bucket stays far below 2^53, where doubles stop being exact."""
+    state = blake2b(digest_size=4)
+    for part in parts:
+        state.update(len(part).to_bytes(8, "big"))
+        state.update(part)
+    return int.from_bytes(state.digest(), "big")
+
+
+def source_digest(document: Document) -> int:
+    """Digest of what the source says of a document."""
+    import orjson  # noqa: PLC0415
+
+    metadata = orjson.dumps(dict(document.metadata), option=orjson.OPT_SORT_KEYS)
+    return digest(document.id.encode(), document.title.encode(), document.text.encode(), metadata)
+
+
+@dataclass(frozen=True)
+class DocumentLayout:
+    """How documents of one index look."""
+
+    signals: Sequence[Signal]
+
+    @classmethod
+    def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]]) -> DocumentLayout:
+        """The layout that `_meta` describes: signal name -> parameters."""
+        return cls([signal_class(name)(**values) for name, values in parameters.items()])
+
+    def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """The strict mapping, with the lineage in `_meta`."""
+        properties: dict[str, Any] = {
+            "id": {"type": "keyword"},
+            "metadata": {"type": "flat_object"},
+            "bucket": {"type": "short"},
+            "source_digest": {"type": "long"},
+            "encoding_digest": {"type": "long"},
+        }
+        for signal in self.signals:
+            properties |= signal.properties()
+        properties.setdefault("title", {"type": "text", "index": False})
+        properties.setdefault("text", {"type": "text", "index": False})
+        return {"dynamic": "strict", "_meta": {"termweave": dict(meta)}, "properties": properties}
+
+    def settings(self) -> dict[str, Any]:
+        """Index settings of all signals."""
+        merged: dict[str, Any] = {}
+        for signal in self.signals:
+            merged |= signal.settings()
+        return merged
+
+    def document(self, document: Document, encoding: Encoding) -> dict[str, Any]:
+        """The body of one document as it is sent."""
+        body: dict[str, Any] = {"id": document.id, "title": document.title, "text": document.text}
+        if document.metadata:
+            body["metadata"] = dict(document.metadata)
+        for signal in self.signals:
+            body |= signal.fields(document, encoding)
+        body["bucket"] = bucket_of(document.id)
+        body["source_digest"] = source_digest(document)
+        body["encoding_digest"] = self.encoding_digest(body)
+        return body
+
+    def encoding_digest(self, stored: Mapping[str, Any]) -> int:
+        """Digest of what the models gave, computed from a body before sending or from `_source` after reading back."""
+        return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))

@@ -1,0 +1,88 @@
+"""The lexical signal: the words of title and text, scored by the engine's own BM25.
+
+Title and text are fields of their own for applications; what is searched here is `content`, both of them in one
+field (`copy_to`), so that a word's frequency and the length are those of the document and "BM25" in a table means one thing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from termweave.signals.base import Clause, Fitting, Signal, TermShare, filtered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from termweave.records import Capabilities, Document, Encoding
+
+#: The node of an explanation that stands for one term.
+_TERM_OF = re.compile(r"weight\((?:[\w.]+):(?P<term>.*) in \d+\)", re.DOTALL)
+#: At least as many pieces as an analyzer makes tokens: words, and single characters of scripts without spaces.
+_PIECE = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S")
+
+
+@dataclass(frozen=True)
+class Lexical(Signal):
+    """Text analysed by OpenSearch, scored by BM25 (k1 1.2, b .75, Lucene).
+
+    Attributes:
+        analyzer: An analyzer of the server: "english" by default, "cjk" for Chinese, Japanese and Korean.
+    """
+
+    name: ClassVar[str] = "lexical"
+    explains_from: ClassVar[tuple[str, ...]] = ()
+
+    analyzer: str = "english"
+
+    @classmethod
+    def fit(cls, fitting: Fitting) -> Self:
+        """Take the analyzer asked for."""
+        return cls(analyzer=fitting.analyzer)
+
+    def properties(self) -> dict[str, Any]:
+        """`title` and `text`, and `content` that holds both."""
+        text = {"type": "text", "analyzer": self.analyzer}
+        return {"title": text | {"copy_to": "content"}, "text": text | {"copy_to": "content"}, "content": text}
+
+    def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
+        """Title and text as they are; `content` fills itself."""
+        del encoding
+        return {"title": document.title, "text": document.text}
+
+    def canonical(self, stored: Mapping[str, Any]) -> bytes:
+        """Title and text, told apart by a byte that UTF-8 does not have."""
+        return f"{stored.get('title', '')}".encode() + b"\xff" + f"{stored.get('text', '')}".encode()
+
+    def clause(self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+        """A `match` on `content`; a query of more words than the server allows clauses loses its last ones.
+
+        More clauses than allowed are an error of the engine, not a shorter list.
+        """
+        del size
+        pieces = list(_PIECE.finditer(query.text))
+        if not pieces:
+            return None
+        limit = capabilities.max_clause_count
+        text = query.text if len(pieces) <= limit else query.text[: pieces[limit].start()]
+        dropped = tuple(piece.group() for piece in pieces[limit:])
+        return Clause(filtered({"match": {"content": {"query": text}}}, where), dropped=dropped)
+
+    def explain(self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None) -> list[TermShare]:
+        """The engine's own explanation, term by term."""
+        del query, clause, stored
+        shares: dict[str, float] = {}
+        for term, value in _term_scores(engine_explanation or {}):
+            shares[term] = shares.get(term, 0.0) + value
+        return [TermShare(term, value) for term, value in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))]
+
+
+def _term_scores(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    found = _TERM_OF.match(str(node.get("description", "")))
+    if found:
+        term = found["term"]
+        yield (term[len("Synonym(") :].rstrip(")") if term.startswith("Synonym(") else term), float(node["value"])
+        return
+    for child in node.get("details", ()):
+        yield from _term_scores(child)

@@ -1,0 +1,132 @@
+"""The weights signal: learned term weights as `rank_features`, scored as an exact dot product.
+
+Impacts are quantised to integers of 1 to `levels`, which OpenSearch stores exactly (9 significant bits: every integer up
+to 512, seen on 3.6.0). A term keeps at least 1: no word of a document is ever lost to rounding.
+
+Two query forms give the same scores. `neural_sparse` where the plugin is found (short bodies); else one `rank_feature`
+clause a term, with the function `linear`, which is exact; without a function the engine would saturate with a
+pivot from shard-local statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from termweave.signals.base import Clause, Fitting, Output, Signal, TermShare, filtered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.records import Capabilities, Document, Encoding
+
+#: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
+MAX_TERM_LENGTH = 200
+#: `neural_sparse` refuses token weights outside (0, 64].
+_NEURAL_SPARSE_CAP = 64.0
+#: The share of the sample's impacts that the scale covers; what lies above is clipped.
+_QUANTILE = 0.999
+
+
+def escape(term: str) -> str:
+    """A feature name that both query forms find, reversibly.
+
+    `rank_feature` splits its field at the last dot and then matches nothing, without an error (3.6.0). Replacing dots
+    by "_" would merge 3.5 and 3_5.
+
+    Example:
+        >>> escape("3.5"), escape("100%")
+        ('3%2E5', '100%25')
+    """
+    return term.replace("%", "%25").replace(".", "%2E")
+
+
+def unescape(name: str) -> str:
+    """The inverse of `escape`."""
+    return name.replace("%2E", ".").replace("%25", "%")
+
+
+@dataclass(frozen=True)
+class Weights(Signal):
+    """Learned term weights.
+
+    Attributes:
+        w_max: The impact that becomes `levels`; fixed before the first document, larger ones are clipped.
+        levels: The largest integer stored.
+    """
+
+    name: ClassVar[str] = "weights"
+    needs: ClassVar[Output | None] = "weights"
+    explains_from: ClassVar[tuple[str, ...]] = ("weights",)
+
+    w_max: float = 1.0
+    levels: int = 255
+
+    @classmethod
+    def fit(cls, fitting: Fitting) -> Self:
+        """Take a high quantile of the sample's impacts as `w_max`."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        impacts = [encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None and len(encoding.weights)]
+        if not impacts:
+            return cls()
+        return cls(w_max=float(np.quantile(np.concatenate(impacts), _QUANTILE, method="higher")))
+
+    def properties(self) -> dict[str, Any]:
+        """The features, and two companions that can be aggregated (the field itself cannot)."""
+        return {"weights": {"type": "rank_features"}, "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
+
+    def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Impacts ``(n,)`` to integers of 1..`levels`."""
+        import numpy as np  # noqa: PLC0415
+
+        return np.clip(np.rint(impacts.astype(np.float64) * (self.levels / self.w_max)), 1, self.levels).astype(np.int64)
+
+    def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
+        """The features of one document; an empty object is left out."""
+        del document
+        if encoding.weights is None or not len(encoding.weights):
+            return {"weights_terms": 0, "weights_sum": 0}
+        impacts = self.quantise(encoding.weights.weights).tolist()
+        features = {escape(term): impact for term, impact in zip(encoding.weights.terms, impacts, strict=True) if _storable(term)}
+        return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
+
+    def canonical(self, stored: Mapping[str, Any]) -> bytes:
+        """Names and integers in the order of the names."""
+        return "\n".join(f"{name}\t{int(value)}" for name, value in sorted((stored.get("weights") or {}).items())).encode()
+
+    def clause(self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+        """One weighted clause a term; terms beyond the server's limit are dropped, the lightest first, and named."""
+        del size
+        if query.weights is None:
+            return None
+        weighted = sorted(_sendable(query.weights.terms, query.weights.weights.tolist()), key=lambda pair: (-pair[1], pair[0]))
+        kept, beyond = weighted[: capabilities.max_clause_count], weighted[capabilities.max_clause_count :]
+        if not kept:
+            return None
+        dropped = tuple(term for term, _ in beyond)
+        if capabilities.neural_sparse:
+            scale = min(1.0, _NEURAL_SPARSE_CAP / kept[0][1])
+            tokens = {escape(term): factor * scale for term, factor in kept}
+            sparse = {"neural_sparse": {"weights": {"query_tokens": tokens}}}
+            return Clause(filtered(sparse, where), scale, dict(kept), dropped)
+        features = [{"rank_feature": {"field": f"weights.{escape(term)}", "boost": factor, "linear": {}}} for term, factor in kept]
+        return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, dict(kept), dropped)
+
+    def explain(self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None) -> list[TermShare]:
+        """Factor times stored impact, term by term: exactly the sum the engine made."""
+        del query, engine_explanation
+        features: Mapping[str, float] = stored.get("weights") or {}
+        shares = [TermShare(term, factor * features[escape(term)]) for term, factor in (clause.terms or {}).items() if escape(term) in features]
+        return sorted(shares, key=lambda share: (-share.share, share.term))
+
+
+def _storable(term: str) -> bool:
+    return 0 < len(term) <= MAX_TERM_LENGTH
+
+
+def _sendable(terms: Iterable[str], factors: Iterable[float]) -> Iterable[tuple[str, float]]:
+    return ((term, factor) for term, factor in zip(terms, factors, strict=True) if factor > 0 and _storable(term))

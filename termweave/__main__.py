@@ -1,0 +1,5 @@
+"""``python -m termweave``."""
+
+from termweave.cli import main
+
+main()

@@ -1,0 +1,56 @@
+"""Fixtures of all tiers. Unit tests need no server; `engine` tests talk to the real one of `opensearch_engine`."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+def pytest_collection_modifyitems(config, items):
+    """Whatever asks for the real server is an engine test, said or not."""
+    for item in items:
+        if {"opensearch_engine", "opensearch_node"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("engine")
+
+
+def pytest_runtest_makereport(item, call):
+    """A skipped engine test is a failure where a server is promised (.ci/run)."""
+    if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") and item.get_closest_marker("engine") and call.excinfo and call.excinfo.errisinstance(pytest.skip.Exception):
+        call.excinfo = pytest.ExceptionInfo.from_exception(AssertionError(f"an engine test was skipped: {call.excinfo.value}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_places(tmp_path_factory):
+    """State, cache of statistics and settings of the tests stay out of the user's folders; server archives are shared."""
+    patch = pytest.MonkeyPatch()
+    root = tmp_path_factory.mktemp("places")
+    patch.setattr("termweave.places.state", lambda: root / "state")
+    patch.setattr("termweave.places.config", lambda: root / "config")
+    patch.setenv("XDG_STATE_HOME", str(root / "xdg-state"))
+    patch.setenv("XDG_CONFIG_HOME", str(root / "xdg-config"))
+    for name in [name for name in os.environ if name.startswith("TERMWEAVE_") and name != "TERMWEAVE_REQUIRE_ENGINE"]:
+        if not name.startswith("TERMWEAVE_OPENSEARCH"):
+            patch.delenv(name)
+    yield root
+    patch.undo()
+
+
+@pytest.fixture
+def name(opensearch_engine):
+    """An index name of one's own; whatever was made under it is removed afterwards."""
+    prefix = f"test-{uuid.uuid4().hex[:10]}"
+    yield prefix
+    opensearch_engine.request("DELETE", f"/{prefix}*", params={"expand_wildcards": "all"})
+
+
+@pytest.fixture
+def shared():
+    """The real data beside the project."""
+    if not SHARED.is_dir():
+        pytest.skip("the data sets stand beside the project and are not here")
+    return SHARED

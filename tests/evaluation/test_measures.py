@@ -1,0 +1,64 @@
+"""Measures against trec_eval's definitions by hand, and the tests against slow versions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from termweave.errors import UsageError
+from termweave.evaluation import holm, per_query, randomisation_test
+from termweave.records import Run
+
+QRELS = {"q1": {"a": 2, "b": 1, "z": 0}, "q2": {"c": 1}, "q3": {"d": 1}}
+RUN = Run("test", {"q1": {"b": 3.0, "x": 2.0, "a": 1.0}, "q2": {"x": 2.0, "c": 1.0}, "q3": {}})
+
+
+def test_values_by_hand_and_a_query_without_results_counts():
+    found = per_query(RUN, QRELS, ["q1", "q2", "q3"])
+    ideal = 2 + 1 / math.log2(3)
+    assert found["nDCG@10"] == pytest.approx([(1 + 2 / math.log2(4)) / ideal, 1 / math.log2(3), 0.0])
+    assert found["MRR@10"] == pytest.approx([1.0, 0.5, 0.0])
+    assert found["recall@100"] == pytest.approx([1.0, 1.0, 0.0])
+
+
+def test_relevance_may_begin_at_two():
+    found = per_query(RUN, QRELS, ["q1"], relevant_from=2)
+    assert found["MRR@10"] == pytest.approx([1 / 3])
+    assert found["recall@100"] == pytest.approx([1.0])
+
+
+@pytest.mark.parametrize("name", ["nDCG", "nDCG@x", "precision@10", "recall@0"])
+def test_unknown_measures_are_refused(name):
+    with pytest.raises(UsageError, match="measure"):
+        per_query(RUN, QRELS, ["q1"], measures=[name])
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.sampled_from([-0.5, -0.2, 0.0, 0.1, 0.3]), min_size=1, max_size=10))
+def test_randomisation_agrees_with_all_sign_assignments(differences):
+    values = np.array(differences)
+    sums = [abs(sum(sign * value for sign, value in zip(signs, differences, strict=True))) for signs in itertools.product([-1, 1], repeat=len(values))]
+    exact = sum(total >= abs(values.sum()) - 1e-9 for total in sums) / len(sums)
+    assert randomisation_test(values, np.zeros(len(values))) == pytest.approx(exact, abs=0.02)
+
+
+def test_randomisation_finds_a_difference_and_is_reproducible():
+    random = np.random.default_rng(1)
+    base = random.uniform(size=200)
+    better = base + random.normal(0.05, 0.05, 200)
+    assert randomisation_test(better, base) < 0.001
+    assert randomisation_test(better, base, seed=3) == randomisation_test(better, base, seed=3)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_never_lowers_and_keeps_the_order(values):
+    corrected = holm(values)
+    for before, after in zip(values, corrected, strict=True):
+        assert before <= after <= 1
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    assert [corrected[place] for place in order] == sorted(corrected)

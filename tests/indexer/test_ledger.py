@@ -1,0 +1,79 @@
+"""The ledger: what is entered, acknowledged, refused, and what a bucket should hold."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from termweave.errors import TermweaveError
+from termweave.indexer.ledger import Entry, Ledger
+from termweave.signals.layout import bucket_of
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "deep" / "ledger.sqlite") as opened:
+        yield opened
+
+
+def test_what_is_not_acknowledged_is_pending(ledger):
+    assert ledger.enter([Entry("a", 1, 10), Entry("b", 2, 20), Entry("c", 3, 30)]) == []
+    ledger.acknowledge([("a", 100)])
+    assert ledger.pending([("a", 1), ("b", 2), ("c", 3), ("d", 4)]) == {"b", "c"}
+    assert (ledger.total, ledger.acknowledged) == (3, 1)
+
+
+def test_a_repeated_id_is_found_within_a_block_and_across(ledger):
+    (same,) = ledger.enter([Entry("a", 1, 10), Entry("a", 2, 10)])
+    assert (same.line, same.first_line, same.same) == (2, 1, True)
+    (other,) = ledger.enter([Entry("b", 3, 20), Entry("a", 4, 11)])
+    assert (other.line, other.first_line, other.same) == (4, 1, False)
+    assert ledger.total == 2
+    assert ledger.pending([("a", 2)]) == set()  # the second of two is not the one that counts
+
+
+def test_refused_documents_are_named_and_not_expected(ledger):
+    ledger.enter([Entry("a", 1, 10), Entry("b", 2, 20)])
+    ledger.acknowledge([("a", 100)])
+    ledger.refuse([("b", "too strange")])
+    assert ledger.refused() == [("b", 2, "too strange")]
+    assert sum(bucket.count for bucket in ledger.buckets().values()) == 1
+    ledger.acknowledge([("b", 200)])  # sent again and taken
+    assert ledger.refused() == []
+    assert ledger.buckets()[bucket_of("b")].encoding >= 200
+
+
+def test_sums_are_those_of_the_rows(ledger):
+    entries = [Entry(str(number), number, number * 7) for number in range(3000)]
+    ledger.enter(entries)
+    ledger.acknowledge([(entry.id, entry.source + 1) for entry in entries])
+    buckets = ledger.buckets()
+    assert sum(bucket.count for bucket in buckets.values()) == 3000
+    assert sum(bucket.source for bucket in buckets.values()) == sum(entry.source for entry in entries)
+    for bucket, expected in buckets.items():
+        rows = ledger.in_bucket(bucket)
+        assert (len(rows), sum(s for s, _ in rows.values()), sum(e for _, e in rows.values())) == (expected.count, expected.source, expected.encoding)
+
+
+def test_it_outlives_its_process_and_serves_threads(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as first:
+        first.enter([Entry(str(number), number, number) for number in range(200)])
+        first.set("state", "building")
+        threads = [threading.Thread(target=first.acknowledge, args=([(str(number), 1)],)) for number in range(100)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Ledger(path) as second:
+        assert second.acknowledged == 100
+        assert second.get("state") == "building"
+        assert second.get("nothing") is None
+
+
+def test_a_file_that_is_no_ledger_is_said(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(TermweaveError, match="ledger"):
+        Ledger(path)

@@ -1,0 +1,124 @@
+"""Sending: what is retried, what is refused, what gives up. The server's part is scripted; scores are tested on a real one."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from termweave.engine import EngineResponseError
+from termweave.errors import EngineError, EngineUnreachable
+from termweave.indexer import sending
+from termweave.indexer.sending import Item, Sender
+
+
+class Script:
+    """Answers `_bulk` requests as a list of functions says; afterwards takes everything."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.requests = []
+        self._lock = threading.Lock()
+
+    def request(self, method, path, *, body, retry):
+        assert (method, path, retry) == ("POST", "/target/_bulk", False)
+        ids = [line.decode() for line in body.splitlines()[::2]]
+        with self._lock:
+            self.requests.append(ids)
+            answer = self.answers.pop(0) if self.answers else take
+        return answer(ids)
+
+
+def take(ids):
+    return {"items": [{"index": {"status": 201}} for _ in ids]}
+
+
+def reject(*unlucky, status=429, reason="rejected execution"):
+    def answer(ids):
+        return {"items": [{"index": {"status": status, "error": {"reason": reason}} if identity in unlucky else {"status": 200}} for identity in ids]}
+
+    return answer
+
+
+def fail(error):
+    def answer(ids):
+        raise error
+
+    return answer
+
+
+def items(*ids):
+    return [Item(identity, place, f"{identity}\n{{}}\n".encode(), place) for place, identity in enumerate(ids, 1)]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(sending, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(sending, "_LONGEST_PAUSE", 0.002)
+
+
+def send(script, *batches, patience=5.0, workers=1):
+    done, refused = [], []
+    sender = Sender(script, "target", acknowledged=done.extend, refused=refused.extend, patience=patience, workers=workers)
+    for batch in batches:
+        sender.submit(batch)
+    sender.close()
+    return sorted(done), refused
+
+
+def test_only_the_rejected_items_are_sent_again():
+    script = Script(reject("b"), reject("b"))
+    done, refused = send(script, items("a", "b", "c"))
+    assert done == [("a", 1), ("b", 2), ("c", 3)]
+    assert refused == []
+    assert script.requests == [["a", "b", "c"], ["b"], ["b"]]
+
+
+@pytest.mark.parametrize("error", [EngineUnreachable("gone"), EngineResponseError(503, "red", None), EngineResponseError(429, "full", None)])
+def test_a_batch_that_got_no_answer_is_sent_again_whole(error):
+    script = Script(fail(error), fail(error))
+    done, _ = send(script, items("a", "b"))
+    assert done == [("a", 1), ("b", 2)]
+    assert script.requests == [["a", "b"]] * 3
+
+
+def test_a_document_that_the_engine_will_never_take_is_named_with_its_reason():
+    script = Script(reject("b", status=400, reason="failed to parse"))
+    done, refused = send(script, items("a", "b", "c"))
+    assert done == [("a", 1), ("c", 3)]
+    assert refused == [("b", "failed to parse")]
+
+
+def test_a_version_conflict_is_settled():
+    assert send(Script(reject("a", status=409)), items("a")) == ([("a", 1)], [])
+
+
+def test_a_batch_too_large_is_split_down_to_the_document():
+    def limited(ids):
+        if "b" in ids:
+            raise EngineResponseError(413, "too large", None)
+        return take(ids)
+
+    done, refused = send(Script(*[limited] * 10), items("a", "b", "c", "d"))
+    assert [identity for identity, _ in done] == ["a", "c", "d"]
+    assert [identity for identity, _ in refused] == ["b"]
+    assert "http.max_content_length" in refused[0][1]
+
+
+def test_patience_ends_in_the_engines_own_words():
+    with pytest.raises(EngineError, match="rejected execution"):
+        send(Script(*[reject("a")] * 1000), items("a"), patience=0.05)
+    with pytest.raises(EngineUnreachable, match="gone"):
+        send(Script(*[fail(EngineUnreachable("gone"))] * 1000), items("a"), patience=0.05)
+
+
+def test_an_error_that_is_nobodys_item_stops_the_sender():
+    script = Script(*[fail(EngineResponseError(404, "no such index", None))] * 10)
+    with pytest.raises(EngineResponseError, match="no such index"):
+        send(script, *[items(f"a{number}") for number in range(20)])
+
+
+def test_many_batches_by_many_workers_all_arrive():
+    batches = [items(*(f"{batch}-{number}" for number in range(5))) for batch in range(100)]
+    done, _ = send(Script(), *batches, workers=4)
+    assert len(done) == len({identity for identity, _ in done}) == 500

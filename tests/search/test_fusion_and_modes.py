@@ -1,0 +1,89 @@
+"""Fusion and modes: numbers in, numbers out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from termweave.errors import UsageError
+from termweave.records import Encoding
+from termweave.search import modes
+from termweave.search.candidates import Candidates
+from termweave.search.fusion import Ranked, fuse
+from termweave.search.modes import Mode
+from termweave.search.ranking import Reranking, order
+
+LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
+
+
+@given(LISTS, LISTS, st.floats(0, 1))
+def test_fusion_is_the_weighted_sum_of_min_max(first, second, share):
+    def slow(scores, document):
+        if document not in scores:
+            return 0.0
+        low, high = min(scores.values()), max(scores.values())
+        return (scores[document] - low) / (high - low) if high > low else 1.0
+
+    fused = fuse({"x": Ranked.of(list(first.items())), "y": Ranked.of(list(second.items()))}, {"x": share, "y": 1 - share})
+    assert {document for document, _ in fused} == first.keys() | second.keys()
+    for document, score in fused:
+        assert score == pytest.approx(share * slow(first, document) + (1 - share) * slow(second, document))
+    assert fused == sorted(fused, key=lambda pair: (-pair[1], pair[0]))
+
+
+def test_modes():
+    available = ["lexical", "weights", "dense"]
+    assert modes.parse("hybrid", available).weights == {"weights": 0.5, "dense": 0.5}
+    assert modes.parse("hybrid", ["lexical", "dense"]).weights == {"lexical": 0.5, "dense": 0.5}
+    assert modes.parse("hybrid", ["lexical"]).weights == {"lexical": 1.0}
+    assert modes.parse("lexical", available).single
+    assert modes.parse("weights:3, dense:1", available).weights == {"weights": 0.75, "dense": 0.25}
+    assert modes.parse("weights:1,dense:0", available).weights == {"weights": 1.0}
+
+
+@pytest.mark.parametrize("text", ["nothing", "weights:x", "weights:-1", "weights:nan", "weights:0", "weights:inf", "", "weights:1,,dense:1"])
+def test_modes_that_cannot_be_meant_are_refused(text):
+    with pytest.raises(UsageError):
+        modes.parse(text, ["lexical", "weights", "dense"])
+
+
+def candidates(count=80, seed=0):
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(count + 1, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids = [f"d{number:03}" for number in range(count)]
+    words = Ranked.of([(identity, float(score)) for identity, score in zip(ids, random.uniform(0, 30, count), strict=True)])
+    dense = Ranked.of([(identity, float(vectors[row + 1] @ vectors[0])) for row, identity in enumerate(ids)])
+    return Candidates(Encoding("q", vector=vectors[0]), {"weights": words, "dense": dense}, {}, dict(zip(ids, vectors[1:], strict=True)))
+
+
+@pytest.mark.parametrize("similarity", ["fused", "dense"])
+@pytest.mark.parametrize("reranking", [None, 5, 60, 500])
+def test_shares_sum_to_the_score_and_the_order_is_total(similarity, reranking):
+    mode = Mode("hybrid", {"weights": 0.6, "dense": 0.4})
+    options = None if reranking is None else Reranking(candidates=reranking, similarity=similarity)
+    places = order(candidates(), mode, options)
+    assert len(places) == 80
+    assert [place.score for place in places] == sorted((place.score for place in places), reverse=True)
+    for place in places:
+        share = sum(said.share for said in place.signals.values()) + (place.rerank["share"] if place.rerank else 0.0)
+        assert share == pytest.approx(place.score, abs=1e-5)
+
+
+def test_one_signal_alone_keeps_its_scores():
+    found = candidates()
+    places = order(found, Mode("dense", {"dense": 1.0}))
+    assert {place.id: place.score for place in places} == dict(found.lists["dense"].scores)
+
+
+def test_reranking_without_vectors_says_so():
+    bare = Candidates(Encoding("q"), {"weights": Ranked.of([("a", 1.0)])}, {})
+    with pytest.raises(UsageError, match="vectors"):
+        order(bare, Mode("weights", {"weights": 1.0}), Reranking())
+
+
+def test_nothing_found_is_an_empty_order():
+    empty = Candidates(Encoding("q", vector=np.ones(4, np.float32)), {"weights": Ranked.of([]), "dense": Ranked.of([])}, {})
+    assert order(empty, Mode("hybrid", {"weights": 0.5, "dense": 0.5}), Reranking()) == []

@@ -1,0 +1,108 @@
+"""The weights signal on the real engine: its score is the client's dot product, for whatever terms there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import orjson
+import pytest
+
+from termweave.records import Document, Encoding, TermWeights
+from termweave.search.candidates import gather, legs
+from termweave.signals import DocumentLayout
+from termweave.signals.lexical import Lexical
+from termweave.signals.weights import Weights
+
+pytestmark = pytest.mark.engine
+
+STRANGE = [
+    "plain", "3.5", "3_5", "a.b.c", ".", "..", "trailing.", "100%", "%2E", "##ing", "two words", " lead", "naïve", "naive",
+    "Ωμέγα", "שלום", "日本語", "🙂", "👩‍👩‍👧", "a*b", "a?b", "weights", "_id", "x" * 200, "字" * 200, "quote\"", "back\\slash", "tab\there", "new\nline", "zero\u200bwidth", "{", "null",
+]  # fmt: skip
+
+
+def index(engine, name, documents, signal):
+    layout = DocumentLayout([Lexical(), signal])
+    engine.request("PUT", f"/{name}", body={"mappings": layout.mapping({}), "settings": {"index.number_of_shards": 3, "index.number_of_replicas": 0}})
+    lines = []
+    for identity, weights in documents.items():
+        terms = TermWeights(tuple(weights), np.array(list(weights.values()), np.float32))
+        lines += [orjson.dumps({"index": {"_id": identity}}), orjson.dumps(layout.document(Document(identity, "x"), Encoding("x", terms)))]
+    answer = engine.request("POST", f"/{name}/_bulk", params={"refresh": True}, body=b"\n".join(lines) + b"\n")
+    assert not answer["errors"], [item for item in answer["items"] if item["index"]["status"] > 201][:2]
+
+
+def scores(engine, name, weights, signal, capabilities):
+    query = Encoding("q", TermWeights(tuple(weights), np.array(list(weights.values()), np.float32)))
+    prepared = legs(query, [signal], capabilities, depth=1000)
+    (found,), _ = gather(engine, name, [prepared], [signal])
+    return dict(found.lists["weights"].scores), found.clauses["weights"]
+
+
+def forms(engine):
+    capabilities = engine.capabilities
+    assert capabilities.neural_sparse, "the embedded node carries neural-search"
+    return {"neural_sparse": capabilities, "rank_feature": replace(capabilities, neural_sparse=False)}
+
+
+@pytest.mark.parametrize("form", ["neural_sparse", "rank_feature"])
+def test_score_is_the_dot_product_for_strange_terms(opensearch_engine, name, form):
+    random = np.random.default_rng(7)
+    signal = Weights(w_max=10.0)
+    documents = {
+        f"d{number}": {term: float(weight) for term, weight in zip(STRANGE, random.uniform(0.001, 14, len(STRANGE)), strict=True) if random.random() < 0.6}
+        for number in range(40)
+    }
+    index(opensearch_engine, name, documents, signal)
+    capabilities = forms(opensearch_engine)[form]
+    for _ in range(5):
+        query = {term: float(np.float32(weight)) for term, weight in zip(STRANGE, random.uniform(0.01, 200, len(STRANGE)), strict=True) if random.random() < 0.5}
+        found, clause = scores(opensearch_engine, name, query, signal, capabilities)
+        assert clause.dropped == ()
+        for identity, weights in documents.items():
+            impacts = signal.quantise(np.array(list(weights.values()), np.float32))
+            expected = sum(np.float32(query[term]) * impact for term, impact in zip(weights, impacts.tolist(), strict=True) if term in query)
+            assert found.get(identity, 0.0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_strange_term_alone_finds_exactly_its_document(opensearch_engine, name):
+    signal = Weights(w_max=1.0)
+    index(opensearch_engine, name, {str(number): {term: 1.0} for number, term in enumerate(STRANGE)}, signal)
+    for capabilities in forms(opensearch_engine).values():
+        for number, term in enumerate(STRANGE):
+            found, _ = scores(opensearch_engine, name, {term: 2.0}, signal, capabilities)
+            assert found == {str(number): pytest.approx(510.0)}
+
+
+def test_terms_too_long_to_be_words_are_left_out_on_both_sides(opensearch_engine, name):
+    signal = Weights(w_max=1.0)
+    index(opensearch_engine, name, {"a": {"x" * 201: 1.0, "kept": 1.0}, "b": {"y" * 40_000: 1.0}}, signal)
+    for capabilities in forms(opensearch_engine).values():
+        found, _ = scores(opensearch_engine, name, {"x" * 201: 5.0, "kept": 1.0}, signal, capabilities)
+        assert found == {"a": pytest.approx(255.0)}
+
+
+def test_a_query_beyond_the_clause_limit_is_pruned_and_exact_for_what_was_sent(opensearch_engine, name):
+    signal = Weights(w_max=1.0)
+    terms = [f"t{number}" for number in range(1500)]
+    index(opensearch_engine, name, {"all": dict.fromkeys(terms, 1.0), "light": {"t0": 1.0}}, signal)
+    query = {term: float(number + 1) for number, term in enumerate(terms)}
+    for capabilities in forms(opensearch_engine).values():
+        found, clause = scores(opensearch_engine, name, query, signal, capabilities)
+        limit = capabilities.max_clause_count
+        assert len(clause.dropped) == 1500 - limit
+        assert found == {"all": pytest.approx(255.0 * sum(range(1500 - limit + 1, 1501)), rel=1e-5)}
+
+
+def test_explained_shares_sum_to_the_engines_score(opensearch_engine, name):
+    random = np.random.default_rng(3)
+    signal = Weights(w_max=5.0)
+    documents = {f"d{number}": {term: float(random.uniform(0.1, 6)) for term in random.choice(STRANGE, 8, replace=False)} for number in range(30)}
+    index(opensearch_engine, name, documents, signal)
+    query = {term: float(random.uniform(0.1, 90)) for term in STRANGE}
+    found, clause = scores(opensearch_engine, name, query, signal, opensearch_engine.capabilities)
+    for identity, score in found.items():
+        stored = opensearch_engine.request("GET", f"/{name}/_doc/{identity}")["_source"]
+        shares = signal.explain(Encoding("q"), clause, stored, None)
+        assert sum(share.share for share in shares) == pytest.approx(score, rel=1e-5)

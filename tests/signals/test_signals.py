@@ -1,0 +1,132 @@
+"""Signals without a server: names, scales, forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from termweave.errors import ModelError
+from termweave.records import Capabilities, Document, Encoding, TermWeights
+from termweave.signals import DocumentLayout, Fitting
+from termweave.signals.dense import Dense, from_half, to_half
+from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest
+from termweave.signals.lexical import Lexical
+from termweave.signals.weights import Weights, escape, unescape
+
+TERM = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+CORE = Capabilities("3.6.0", knn=True)
+SPARSE = Capabilities("3.6.0", knn=True, neural_sparse=True)
+
+
+@given(TERM)
+def test_escape_is_reversible_and_free_of_dots(term):
+    assert unescape(escape(term)) == term
+    assert "." not in escape(term)
+
+
+@given(st.lists(TERM, unique=True))
+def test_escape_keeps_terms_apart(terms):
+    assert len({escape(term) for term in terms}) == len(terms)
+
+
+@given(st.lists(st.floats(2.0**-20, 2.0**13, width=32), min_size=1))
+def test_quantised_impacts_are_what_the_engine_stores_exactly(impacts):
+    signal = Weights(w_max=10.0)
+    values = signal.quantise(np.array(impacts, np.float32))
+    assert values.min() >= 1  # no word is lost
+    assert values.max() <= 255
+    expected = np.clip(np.rint(np.array(impacts, np.float32).astype(np.float64) / 10.0 * 255), 1, 255)
+    np.testing.assert_array_equal(values, expected)
+
+
+def test_the_scale_is_a_high_quantile_of_the_sample():
+    impacts = np.linspace(0.001, 5, 10_000, dtype=np.float32)
+    sample = [Encoding("t", TermWeights(tuple(map(str, range(10_000))), impacts))]
+    assert Weights.fit(Fitting(CORE, sample)).w_max == pytest.approx(4.995, abs=0.01)
+    assert Weights.fit(Fitting(CORE)).w_max == 1.0
+
+
+def query(count):
+    return Encoding("q", TermWeights(tuple(f"t{number}" for number in range(count)), np.arange(1, count + 1, dtype=np.float32)))
+
+
+@pytest.mark.parametrize("capabilities", [CORE, SPARSE])
+def test_terms_beyond_the_clause_limit_are_dropped_lightest_first(capabilities):
+    clause = Weights().clause(query(1500), size=10, where=(), capabilities=capabilities)
+    assert len(clause.terms) == capabilities.max_clause_count == 1024
+    assert clause.dropped[0] == "t475"
+    assert min(clause.terms.values()) == 477.0
+
+
+def test_neural_sparse_stays_below_its_cap_and_scales_back():
+    clause = Weights().clause(query(100), size=10, where=(), capabilities=SPARSE)
+    tokens = clause.query["neural_sparse"]["weights"]["query_tokens"]
+    assert max(tokens.values()) == pytest.approx(64.0)
+    assert Weights().score(64.0 * 255, clause) == pytest.approx(100.0 * 255)
+
+
+def test_a_query_that_says_nothing_has_no_clause():
+    nothing = Encoding(" ", TermWeights((), np.zeros(0, np.float32)))
+    assert Weights().clause(nothing, size=10, where=(), capabilities=CORE) is None
+    assert Lexical().clause(nothing, size=10, where=(), capabilities=CORE) is None
+    assert Dense(4).clause(nothing, size=10, where=(), capabilities=CORE) is None
+
+
+@pytest.mark.parametrize("text", ["word " * 3000, "字" * 3000, "a.b" * 2000])
+def test_long_lexical_queries_are_cut_and_say_so(text):
+    clause = Lexical().clause(Encoding(text), size=10, where=(), capabilities=CORE)
+    assert len(clause.query["match"]["content"]["query"]) < len(text)
+    assert clause.dropped
+
+
+def test_half_floats_come_back():
+    vector = np.linspace(-1, 1, 384, dtype=np.float32)
+    np.testing.assert_allclose(from_half(to_half(vector)), vector, atol=5e-4)
+
+
+@pytest.mark.parametrize(("engine", "inner"), [(1.0, 0.0), (1.7, 0.7), (0.5, -1.0), (1 / 1.25, -0.25)])
+def test_engine_scores_are_turned_back_into_inner_products(engine, inner):
+    assert Dense(4).score(engine, None) == pytest.approx(inner)
+
+
+@pytest.mark.parametrize("vector", [None, np.ones(3, np.float32), np.array([1, np.nan, 0, 0], np.float32)])
+def test_a_wrong_vector_is_refused_with_the_document_named(vector):
+    with pytest.raises(ModelError, match="d1"):
+        Dense(4).fields(Document("d1", "text"), Encoding("text", vector=vector))
+
+
+def test_long_ids_get_a_stable_short_one():
+    assert engine_id("short") == "short"
+    assert engine_id("x" * 600) == engine_id("x" * 600) != engine_id("x" * 601)
+    assert len(engine_id("字" * 300).encode()) <= 512
+
+
+@given(TERM)
+def test_buckets_are_in_range(identity):
+    assert 0 <= bucket_of(identity) < BUCKETS
+
+
+def test_digests_change_with_every_part():
+    base = Document("a", "text", "title", {"year": 2020})
+    others = [
+        Document("b", "text", "title", {"year": 2020}),
+        Document("a", "text!", "title", {"year": 2020}),
+        Document("a", "text", "titl", {"year": 2020}),
+        Document("a", "text", "title", {"year": 2021}),
+        Document("a", "titletext", "", {"year": 2020}),
+    ]
+    assert len({source_digest(document) for document in [base, *others]}) == 6
+
+
+def test_encoding_digest_is_the_same_before_sending_and_after_json():
+    import orjson
+
+    layout = DocumentLayout([Lexical(), Weights(w_max=3.0), Dense(8)])
+    encoding = Encoding("x", TermWeights(("a.b", "c"), np.array([0.3, 2.5], np.float32)), np.random.default_rng(0).normal(size=8).astype(np.float32))
+    body = layout.document(Document("d", "x"), encoding)
+    stored = orjson.loads(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY))
+    assert layout.encoding_digest(stored) == body["encoding_digest"]
+    stored["weights"]["c"] -= 1
+    assert layout.encoding_digest(stored) != body["encoding_digest"]
