@@ -98,7 +98,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     from termweave import corpora
     from termweave.errors import UsageError
     from termweave.indexer import Options, build, unfinished, verify
-    from termweave.indexer.build import fingerprint_of
+    from termweave.indexer.building import fingerprint_of
     from termweave.indexer.generations import live
     from termweave.search import lineage
     from termweave.signals import DocumentLayout

@@ -34,9 +34,6 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
       termweave verify docs ./nfcorpus
       termweave verify docs --deep --json
     """
-    import tempfile
-    from pathlib import Path
-
     from termweave import corpora, engine
     from termweave.errors import VerificationFailed
     from termweave.indexer import unfinished, verify, verify_against_source
@@ -51,8 +48,7 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
             found = verify(server, index, ledger, layout, deep=deep)
     else:
         opened = corpora.open_source(source, skip_bad=skip_bad)
-        with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
-            found = verify_against_source(server, index, opened, layout, Path(scratch), deep=deep)
+        found = verify_against_source(server, index, opened, layout, deep=deep)
     data = {
         "schema": "termweave.verify/1",
         "ok": found.ok,

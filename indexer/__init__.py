@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from termweave.indexer.build import Built, Options, build
+from termweave.indexer.building import Built, Options, build
 from termweave.indexer.verification import Difference, verify, verify_against_source
 
 __all__ = ["Built", "Difference", "Options", "build", "verify", "verify_against_source"]

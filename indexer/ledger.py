@@ -121,14 +121,14 @@ class Ledger:
         """The engine will not take these documents: (id, reason)."""
         self._write("UPDATE documents SET refused = ?2 WHERE id = ?1", reasons)
 
-    def pending(self, places: Sequence[tuple[str, int | None]]) -> set[str]:
+    def pending(self, places: Sequence[tuple[str, int | None]]) -> set[tuple[str, int | None]]:
         """Which of these (id, line) have still to be sent. A second document with an id stands on another line: not it."""
         waiting = set()
         with self._lock:
             for identity, line in places:
                 row = self._db.execute("SELECT line FROM documents WHERE id = ? AND encoding IS NULL", (identity,)).fetchone()
                 if row is not None and row[0] == line:
-                    waiting.add(identity)
+                    waiting.add((identity, line))
         return waiting
 
     @property

@@ -7,17 +7,16 @@ weights and vectors are read back and the digests computed again, so that one fl
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.indexer.ledger import BucketSum, Entry, Ledger
-from termweave.records import Document
-from termweave.signals.layout import BUCKETS, source_digest
+from termweave.signals.layout import BUCKETS, source_digest, stored_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.signals import DocumentLayout
@@ -54,12 +53,11 @@ def verify(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout, *
     """Compare an index with its ledger: one request for an intact index of any size."""
     found = _compare(engine, index, ledger, encodings=True)
     if deep:
-        known = {*found.altered, *found.extra}
-        found.altered += [identity for identity in _altered_content(engine, index, layout) if identity not in known]
+        _read_back(engine, index, layout, found)
     return found
 
 
-def verify_against_source(engine: Engine, index: str, source: Source, layout: DocumentLayout, scratch: Path, *, deep: bool = False) -> Difference:
+def verify_against_source(engine: Engine, index: str, source: Source, layout: DocumentLayout, *, deep: bool = False) -> Difference:
     """Compare an index with its source itself.
 
     Args:
@@ -67,10 +65,9 @@ def verify_against_source(engine: Engine, index: str, source: Source, layout: Do
         index: The generation.
         source: What it should hold.
         layout: Its layout.
-        scratch: A folder for a temporary ledger.
         deep: Read the content back, too.
     """
-    with Ledger(scratch / "source.sqlite") as ledger:
+    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
         block: list[Entry] = []
         for document in source.documents():
             block.append(Entry(document.id, document.line, source_digest(document)))
@@ -80,8 +77,7 @@ def verify_against_source(engine: Engine, index: str, source: Source, layout: Do
         ledger.enter(block)
         found = _compare(engine, index, ledger, encodings=False)
     if deep:
-        known = {*found.altered, *found.extra}
-        found.altered += [identity for identity in _altered_content(engine, index, layout) if identity not in known]
+        _read_back(engine, index, layout, found)
     return found
 
 
@@ -96,6 +92,11 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
         same = here == there if encodings else (here.count, here.source) == (there.count, there.source)
         if not same:
             _narrow(engine, index, ledger, bucket, found, encodings=encodings)
+    # A document in the wrong bucket is missing in one and extra in the other.
+    moved = set(found.missing) & set(found.extra)
+    found.altered += sorted(moved - set(found.altered))
+    found.missing = [identity for identity in found.missing if identity not in moved]
+    found.extra = [identity for identity in found.extra if identity not in moved]
     return found
 
 
@@ -133,14 +134,15 @@ def _narrow(engine: Engine, index: str, ledger: Ledger, bucket: int, found: Diff
     found.missing += sorted(expected.keys() - seen)
 
 
-def _altered_content(engine: Engine, index: str, layout: DocumentLayout) -> Iterator[str]:
-    """Ids of documents whose stored content does not give the digests stored beside it."""
+def _read_back(engine: Engine, index: str, layout: DocumentLayout, found: Difference) -> None:
+    """Add the documents whose stored content does not give the digests stored beside it."""
+    known = {*found.altered, *found.extra}
     for hit in _scan(engine, index, {"match_all": {}}, {"_source": True}, _DEEP_PAGE):
         stored = hit["_source"]
-        document = Document(stored.get("id", hit["_id"]), stored.get("text", ""), stored.get("title", ""), stored.get("metadata") or {})
+        document = stored_document(stored, hit["_id"])
         digests = (source_digest(document), layout.encoding_digest(stored))
-        if digests != (stored.get("source_digest"), stored.get("encoding_digest")):
-            yield document.id
+        if digests != (stored.get("source_digest"), stored.get("encoding_digest")) and document.id not in known:
+            found.altered.append(document.id)
 
 
 def _scan(engine: Engine, index: str, where: Mapping[str, Any], what: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:

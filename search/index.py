@@ -11,7 +11,7 @@ from termweave.search import explanation, lineage, modes, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.ranking import Place, Reranking, order
 from termweave.signals import DocumentLayout
-from termweave.signals.layout import engine_id
+from termweave.signals.layout import engine_id, stored_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class _Opened:
     lineage: Lineage
     layout: DocumentLayout
     statistics: CorpusStatistics | None
-    encoder: TextEncoder | None
+    encoder: TextEncoder
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,7 @@ class Index:
 
     def encode(self, queries: Sequence[str]) -> list[Encoding]:
         """Encode queries with the models and statistics of the generation."""
-        from termweave.records import Encoding  # noqa: PLC0415
-
         now = self._now
-        if now.encoder is None:
-            return [Encoding(text) for text in queries]
         return now.encoder.encode(queries, kind="query", statistics=now.statistics)
 
     def candidates(
@@ -201,7 +197,7 @@ class Index:
     def _hits(self, places: Sequence[Place], candidates: Candidates, *, first: int, fields: Sequence[str], explain: bool) -> list[Hit]:
         if not places:
             return []
-        wanted = {*fields, "id"}
+        wanted = {*fields, *(each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"), "id"}
         if explain:
             wanted |= {name for signal in self._now.layout.signals for name in signal.explains_from}
         ids = [engine_id(place.id) for place in places]
@@ -218,7 +214,7 @@ class Index:
                 id=place.id,
                 score=place.score,
                 rank=rank,
-                fields={name: value for name, value in stored[place.id].items() if _asked(name, fields)},
+                fields=_fields(stored[place.id], fields),
                 signals=place.signals,
                 explanation=parts.get(place.id),
             )
@@ -234,9 +230,7 @@ class Index:
             statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
         return _Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
 
-    def _encoder(self, found: Lineage) -> TextEncoder | None:
-        if not found.models:
-            return None
+    def _encoder(self, found: Lineage) -> TextEncoder:
         from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
 
         names = {output: self._models[output] or (found.models[output].name if output in found.models else "none") for output in self._models}
@@ -259,5 +253,10 @@ def _reranking(name: str, parameters: Reranking | None) -> Reranking | None:
     return parameters or Reranking()
 
 
-def _asked(name: str, fields: Sequence[str]) -> bool:
-    return any(name == each or each.startswith(f"{name}.") for each in fields)
+def _fields(stored: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """The fields asked for, metadata in one piece."""
+    roots = {each.partition(".")[0] for each in wanted}
+    fields = {name: value for name, value in stored.items() if name in roots}
+    if "metadata" in roots and (metadata := stored_metadata(stored)):
+        fields["metadata"] = metadata
+    return fields

@@ -7,17 +7,20 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
+from termweave.records import Document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from termweave.records import Document, Encoding
+    from termweave.records import Encoding
     from termweave.signals.base import Signal
 
 #: Verification compares count and digest sums of this many buckets in one aggregation.
 BUCKETS = 1024
 #: OpenSearch refuses longer ids.
 MAX_ID_BYTES = 512
+#: A term of more than 32,766 bytes refuses the whole document, and `flat_object` makes terms of path and value (3.6.0).
+_FILTERABLE_BYTES = 30_000
 
 
 def signal_class(name: str) -> type[Signal]:
@@ -74,6 +77,7 @@ class DocumentLayout:
         properties: dict[str, Any] = {
             "id": {"type": "keyword"},
             "metadata": {"type": "flat_object"},
+            "metadata_long": {"type": "object", "enabled": False},
             "bucket": {"type": "short"},
             "source_digest": {"type": "long"},
             "encoding_digest": {"type": "long"},
@@ -94,8 +98,7 @@ class DocumentLayout:
     def document(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The body of one document as it is sent."""
         body: dict[str, Any] = {"id": document.id, "title": document.title, "text": document.text}
-        if document.metadata:
-            body["metadata"] = dict(document.metadata)
+        body |= _metadata_fields(document.metadata)
         for signal in self.signals:
             body |= signal.fields(document, encoding)
         body["bucket"] = bucket_of(document.id)
@@ -106,3 +109,24 @@ class DocumentLayout:
     def encoding_digest(self, stored: Mapping[str, Any]) -> int:
         """Digest of what the models gave, computed from a body before sending or from `_source` after reading back."""
         return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))
+
+
+def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A document's metadata from its `_source`."""
+    return {**(stored.get("metadata") or {}), **(stored.get("metadata_long") or {})}
+
+
+def stored_document(stored: Mapping[str, Any], fallback_id: str) -> Document:
+    """The source's document from its `_source`."""
+    return Document(stored.get("id", fallback_id), stored.get("text", ""), stored.get("title", ""), stored_metadata(stored))
+
+
+def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that can be filtered on, and apart from it what is too long for that."""
+    import orjson  # noqa: PLC0415
+
+    fields: dict[str, Any] = {}
+    for key, value in metadata.items():
+        length = len(orjson.dumps({key: value}))
+        fields.setdefault("metadata" if length <= _FILTERABLE_BYTES else "metadata_long", {})[key] = value
+    return fields

@@ -302,7 +302,7 @@ def _send(engine: Engine, source: Source, encoder: TextEncoder, current: _Genera
         progress("Indexing", done, total, "")
         for block in blocks(source.documents()):
             waiting = ledger.pending([(document.id, document.line) for document in block])
-            todo = [document for document in block if document.id in waiting]
+            todo = [document for document in block if (document.id, document.line) in waiting]
             if not todo:
                 continue
             encodings = encoder.encode([document.content for document in todo], kind="document", statistics=current.statistics)

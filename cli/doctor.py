@@ -1,0 +1,206 @@
+"""`termweave doctor`: what is here, what is missing, how to get it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli._options import CONTEXT, connection_options, output_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from termweave.cli._options import Output
+    from termweave.settings import Settings
+
+#: What one look found: name, whether it is fine, what it is, what to do where it is not, and figures for --json.
+Finding = dict[str, Any]
+
+
+@click.command("doctor", context_settings=CONTEXT)
+@output_options
+@connection_options
+def command(*, settings: Settings, out: Output) -> None:
+    r"""Look at Python, Java, memory, disk, OpenSearch, models and folders; say what is missing and how to get it.
+
+    Exit status 1 when something that termweave cannot do without is missing.
+
+    \b
+    Examples:
+      termweave doctor
+      termweave doctor --json
+      termweave doctor --url https://search:9200 --user me
+    """
+    findings = [_python(), _java(), _memory(), _disk(), _server(), _opensearch(settings), _runtime(), *_models()]
+    places = _places()
+    ok = all(each["ok"] for each in findings)
+    data = {"schema": "termweave.doctor/1", "ok": ok, "findings": findings, "places": places}
+    out.emit(data, lambda: _print(findings, places))
+    if not ok:
+        raise click.exceptions.Exit(1)
+
+
+def _finding(name: str, text: str, advice: str = "", *, ok: bool = True, **figures: Any) -> Finding:
+    return {"name": name, "ok": ok, "text": text, "advice": advice, **figures}
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return _finding("Python", f"{version} at {sys.executable}", version=version)
+
+
+def _java() -> Finding:
+    from termweave.engine import java
+    from termweave.errors import TermweaveError
+
+    try:
+        found = java.find(fetch=False)
+    except TermweaveError as error:
+        # Not a fault: `node start` fetches one. What was found and does not do is in the sentence.
+        advice = "termweave node start fetches a JDK; or install one and set JAVA_HOME."
+        return _finding("Java", error.message, advice, home=None, version=None)
+    return _finding("Java", f"{found.version} at {found.home}", home=str(found.home), version=found.version)
+
+
+def _memory() -> Finding:
+    from termweave.engine import folders
+
+    total, available = folders.memory_bytes()
+    enough = available > 1200 * 2**20
+    advice = "" if enough else "A node needs 700 MB, a model 300 MB: close other programs, or use a server elsewhere with --url."
+    return _finding("Memory", f"{_size(available)} free of {_size(total)}", advice, ok=enough, total=total, available=available)
+
+
+def _disk() -> Finding:
+    from termweave import places
+    from termweave.engine import folders
+
+    where = folders.run_folder(folders.default_home())
+    free = min(folders.free_bytes(places.cache()), folders.free_bytes(where))
+    advice = "" if free > 2 * 2**30 else "Server and JDK take 1 GB, an index about ten times its text: free some space."
+    return _finding("Disk", f"{_size(free)} free", advice, ok=free > 2**30, free=free)
+
+
+def _server() -> Finding:
+    from termweave.engine import artifacts, folders
+
+    absent = artifacts.missing()
+    where = folders.distribution_cache()
+    name = "Server archives"
+    if not absent:
+        return _finding(name, f"OpenSearch {artifacts.VERSION} in {where}", folder=str(where), missing=[])
+    advice = f"termweave node start fetches them (180 MB); offline, put them in a folder and name it in ${artifacts.OVERRIDE}."
+    return _finding(name, f"not here yet: {', '.join(absent)}", advice, folder=str(where), missing=absent)
+
+
+def _opensearch(settings: Settings) -> Finding:
+    from dataclasses import asdict
+
+    from termweave.engine import node
+    from termweave.engine.connection import connect
+    from termweave.errors import EngineError, EngineUnreachable
+
+    name = "OpenSearch"
+    try:
+        with connect(settings) as engine:
+            can = engine.capabilities
+            able = {"k-NN": can.knn, "neural_sparse": can.neural_sparse, "vector doc values": can.vector_doc_values}
+            abilities = ", ".join(name for name, has in able.items() if has) or "neither k-NN nor neural_sparse"
+            text = f"{can.distribution} {can.version} at {engine.url} ({abilities}; at most {can.max_clause_count} clauses)"
+            advice = "" if can.knn else "Without the k-NN plugin there are no dense vectors: use --signals lexical,weights."
+            return _finding(name, text, advice, url=engine.url, capabilities=asdict(can))
+    except EngineUnreachable as error:
+        if settings.url is not None:
+            return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)
+        state = node.status()
+        died = " (it died without being stopped)" if state is not None and state.state == "dead" else ""
+        return _finding(name, f"not running{died}", "Start it with: termweave node start", url=None, capabilities=None)
+    except EngineError as error:
+        return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)
+
+
+def _runtime() -> Finding:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        advice = "Install it with: pip install --force-reinstall termweave"
+        return _finding("ONNX Runtime", f"does not load: {error}", advice, ok=False, providers=[])
+    providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
+    gpu = _gpu()
+    text = f"{onnxruntime.__version__} ({', '.join(providers)}); GPU: {gpu or 'none, models run on the processor'}"
+    advice = "This ONNX Runtime cannot use the GPU: pip install onnxruntime-gpu." if gpu and "CUDA" not in providers else ""
+    return _finding("ONNX Runtime", text, advice, version=onnxruntime.__version__, providers=providers, gpu=gpu)
+
+
+def _gpu() -> str | None:
+    """The name of the graphics processor, as its driver says it."""
+    import shutil
+    import subprocess
+
+    driver = shutil.which("nvidia-smi")
+    if driver is None:
+        return None
+    question = [driver, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(question, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 - the driver's own
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return "; ".join(done.stdout.strip().splitlines()) or None if done.returncode == 0 else None
+
+
+def _models() -> list[Finding]:
+    from importlib.resources import files
+
+    from termweave import places
+
+    try:
+        shipped = sorted(each.name for each in files("termweave.encoders.shipped").iterdir() if each.joinpath("termweave.json").is_file())
+    except (ImportError, OSError):
+        shipped = []
+    advice = "" if shipped else "This installation carries no model: reinstall termweave, or give --weights and --dense."
+    folder = places.models()
+    own = sorted(each.name for each in folder.iterdir() if (each / "termweave.json").is_file()) if folder.is_dir() else []
+    return [
+        _finding("Shipped models", ", ".join(shipped) or "none", advice, ok=bool(shipped), names=shipped),
+        _finding("Your models", ", ".join(own) or f"none in {folder}", names=own),
+    ]
+
+
+def _places() -> list[dict[str, Any]]:
+    from termweave import places
+    from termweave.engine import folders
+
+    wanted: list[tuple[str, Path]] = [
+        ("state", places.state()),
+        ("cache", places.cache()),
+        ("config", places.config()),
+        ("models", places.models()),
+        # Root has the server's folders elsewhere; for others they lie below state and cache and are counted there.
+        ("node", folders.run_folder(folders.default_home())),
+        ("servers", folders.distribution_cache()),
+        ("JDKs", folders.jdk_cache()),
+    ]
+    rows: list[dict[str, Any]] = []
+    for name, path in wanted:
+        if not any(path.is_relative_to(row["path"]) for row in rows):
+            rows.append({"name": name, "path": str(path), "exists": path.is_dir(), "bytes": folders.size(path)})
+    return rows
+
+
+def _print(findings: list[Finding], places: list[dict[str, Any]]) -> None:
+    for each in findings:
+        mark = click.style("ok  ", fg="green") if each["ok"] else click.style("FAIL", fg="red")
+        click.echo(f"{mark} {each['name']:<16} {each['text']}")
+        if each["advice"]:
+            click.echo(f"     {'':<16} {each['advice']}")
+    click.echo("\nPlaces, all removable:")
+    for row in places:
+        click.echo(f"     {row['name']:<16} {row['path']}  {_size(row['bytes']) if row['exists'] else 'not there yet'}")
+    elsewhere = " and node" if any(row["name"] == "node" for row in places) else ""
+    click.echo(f"State{elsewhere} holds the terms and texts of your corpora: treat it as you treat the corpora.")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.1f} MB"
