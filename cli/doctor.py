@@ -156,7 +156,9 @@ def _models() -> list[Finding]:
     from termweave import places
 
     try:
-        shipped = sorted(each.name for each in files("termweave.encoders.shipped").iterdir() if each.joinpath("termweave.json").is_file())
+        shipped = sorted(
+            each.name for each in files("termweave.encoders.shipped").iterdir() if each.joinpath("termweave.json").is_file()
+        )
     except (ImportError, OSError):
         shipped = []
     advice = "" if shipped else "This installation carries no model: reinstall termweave, or give --weights and --dense."

@@ -20,25 +20,29 @@ ALPHA = 0.05
 
 def table(experiment: Experiment) -> Table:
     """The table for a terminal: best values bold, differences from the baseline that are significant marked."""
+    from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    shown = Table(title=f"{experiment.dataset}, {len(experiment.queries)} queries", title_justify="left")
-    shown.add_column("system")
+    shown = Table(title=f"{experiment.dataset}, {len(experiment.queries)} queries", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown.add_column("system", no_wrap=True)
     for name in MEASURES:
-        shown.add_column(name, justify="right")
-        shown.add_column("p", justify="right", style="dim")
-    shown.add_column("wins/losses", justify="right")
-    shown.add_column("judged@10", justify="right", style="dim")
+        shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column("p", justify="right", style="dim", no_wrap=True)
+    shown.add_column("+/-", justify="right", no_wrap=True)
+    shown.add_column("judged", justify="right", style="dim", no_wrap=True)
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
     base = next(row for row in experiment.rows if row.system == experiment.baseline)
     for row in experiment.rows:
         cells = []
         for name in MEASURES:
-            text = f"{row.values[name]:.4f}{_mark(row, base, name)}"
+            text = f"{row.values[name]:.4f}{_mark(row, base, name) or ' '}"
             cells += [f"[bold]{text}[/bold]" if row.values[name] == best[name] else text, _p(row, name)]
         versus = "" if row.system == experiment.baseline else f"{row.wins}/{row.losses}"
         shown.add_row(row.system, *cells, versus, f"{row.judged:.0%}")
-    shown.caption = f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)"
+    shown.caption = (
+        f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)\n"
+        "+/- queries with a better and a worse nDCG@10; judged: share of the ten best that have a judgement"
+    )
     shown.caption_justify = "left"
     return shown
 
@@ -64,7 +68,7 @@ def write_run(run: Run, path: Path) -> None:
 def _mark(row: Row, base: Row, name: str) -> str:
     if row.p.get(name, 1.0) >= ALPHA:
         return ""
-    return " ▲" if row.values[name] > base.values[name] else " ▼"
+    return "▲" if row.values[name] > base.values[name] else "▼"
 
 
 def _p(row: Row, name: str) -> str:

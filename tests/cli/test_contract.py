@@ -1,0 +1,90 @@
+"""The command line's contract without a server: help, usage, sentences, exit statuses."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from termweave.cli import VERBS, cli, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands():
+    context = click.Context(cli)
+    for verb in VERBS:
+        command = cli.get_command(context, verb)
+        yield verb, command
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                yield f"{verb} {name}", command.get_command(context, name)
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_help_ends_with_examples(name, command):
+    examples = command.help.partition("Examples:")[2]
+    assert re.search(rf"termweave {name.split()[0]}|\$TERMWEAVE", examples), f"{name} has no example"
+
+
+def test_the_commands_page_is_what_the_commands_say():
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["serch"], 2, "Did you mean 'termweave search'?"),
+        (["index"], 2, "Missing argument"),
+        (["index", "/no/such/folder", "docs", "--url", "http://127.0.0.1:9"], 2, "/no/such/folder"),
+        (["search", "docs", "query", "--url", "http://127.0.0.1:9"], 5, "No OpenSearch answers at http://127.0.0.1:9"),
+        (["verify", "docs", "--url", "http://127.0.0.1:9"], 5, "termweave node start"),
+        (["search", "docs", "query", "--rerank", "magic"], 2, "magic"),
+        (["search", "docs", "query", "--url", "nonsense://x"], 2, "nonsense"),
+        (["search", "docs", "query", "--timeout", "0"], 2, "timeout"),
+        (["evaluate", "docs", "/no/such/folder"], 2, "/no/such/folder"),
+        (["--nothing"], 2, "--nothing"),
+    ],
+)
+def test_mistakes_end_in_a_sentence_and_the_right_status(capsys, arguments, status, said):
+    assert run(arguments) == status
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_a_fault_of_our_own_is_a_sentence_and_a_report(capsys, monkeypatch, own_places):
+    def broken(*_, **__):
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr("termweave.settings.load", broken)
+    assert run(["config", "show"]) == 1
+    captured = capsys.readouterr()
+    assert "A fault in termweave itself: ZeroDivisionError: inside" in captured.err
+    assert "Traceback" not in captured.err
+    assert "ZeroDivisionError" in (own_places / "state" / "faults.log").read_text()
+    assert run(["config", "show", "--verbose"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interrupted_is_130(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("termweave.settings.load", interrupted)
+    assert run(["config", "show"]) == 130
+
+
+def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):
+    monkeypatch.setenv("TERMWEAVE_PASSWORD", "hunter2")
+    assert run(["config", "show", "--user", "me"]) == 0
+    out = capsys.readouterr().out
+    assert "hunter2" not in out
+    assert re.search(r"user\s+me\s+flag", out)
+    assert re.search(r"password\s+\*+\s+\$TERMWEAVE_PASSWORD", out)

@@ -1,0 +1,175 @@
+"""The main path as a user types it, as a process, on a real server; every JSON output against its schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+pytestmark = pytest.mark.engine
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+DOCUMENTS = {
+    "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
+    "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
+    "path": ("os.path.join", "Join one or more path components; os.path.join handles separators."),
+    "csv": ("csv reader", "Iterate over the lines of a CSV file as lists of strings."),
+    "random": ("random choice", "Pick a random element from a sequence that is not empty."),
+    "empty": ("", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A BEIR folder of six documents and two judged queries."""
+    root = tmp_path_factory.mktemp("beir")
+    lines = [json.dumps({"_id": key, "title": title, "text": text, "kind": "entry"}) for key, (title, text) in DOCUMENTS.items()]
+    (root / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    (root / "queries.jsonl").write_text('{"_id": "q1", "text": "run a function later"}\n{"_id": "q2", "text": "read json text"}\n')
+    (root / "qrels").mkdir()
+    (root / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttimer\t1\nq2\tjson\t1\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def termweave(opensearch_engine, own_places):
+    """Run the command; returns the finished process."""
+
+    def call(*arguments, stdin=None, status=0):
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")},
+            "OPENSEARCH_URL": opensearch_engine.url,
+            "XDG_STATE_HOME": str(own_places / "xdg-state"),
+        }
+        done = subprocess.run([sys.executable, "-m", "termweave", *arguments], capture_output=True, text=True, input=stdin, env=environment, check=False)
+        assert "Traceback" not in done.stderr
+        assert done.returncode == status, done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def live(termweave, folder, opensearch_engine):
+    """The folder, indexed."""
+    done = termweave("index", str(folder), "cli-test", "--json")
+    valid(done.stdout, "index")
+    yield "cli-test"
+    opensearch_engine.request("DELETE", "/cli-test*")
+
+
+def valid(output, schema):
+    data = json.loads(output)
+    jsonschema.validate(data, json.loads((SCHEMAS / f"{schema}.1.json").read_text()))
+    return data
+
+
+def test_verify(termweave, live, folder):
+    assert valid(termweave("verify", live, "--json").stdout, "verify")["ok"]
+    assert "all there, nothing twice" in termweave("verify", live, str(folder), "--deep").stdout
+
+
+@pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "weights:0.7,dense:0.3"])
+@pytest.mark.parametrize("rerank", ["none", "rnn"])
+def test_every_mode_finds_and_explains_to_the_last_digit(termweave, live, mode, rerank):
+    done = termweave("search", live, "a function that runs after some seconds", "--mode", mode, "--rerank", rerank, "--explain", "--json")
+    data = valid(done.stdout, "search")
+    assert data["hits"][0]["id"] == "timer"
+    for hit in data["hits"]:
+        parts = hit["explanation"]["parts"]
+        assert sum(part["share"] for part in parts) == pytest.approx(hit["score"], abs=1e-5)
+        for part in parts:
+            if part.get("terms"):
+                assert sum(term["share"] for term in part["terms"]) == pytest.approx(part["score"], rel=1e-5)
+
+
+def test_search_in_a_terminal_from_standard_input_with_filter_and_paging(termweave, live):
+    all_hits = json.loads(termweave("search", live, "python", "--json", "--filter", "kind=entry").stdout)["hits"]
+    assert len(all_hits) == 6
+    second = json.loads(termweave("search", live, "-", "--json", "--from", "1", "-k", "2", stdin="python\n").stdout)["hits"]
+    assert [hit["id"] for hit in second] == [hit["id"] for hit in all_hits[1:3]]
+    assert [hit["rank"] for hit in second] == [2, 3]
+    assert "Nothing found." in termweave("search", live, "python", "--filter", "kind=nothing").stdout
+    assert "os.path.join" in termweave("search", live, "join path components", "--explain").stdout
+    only = json.loads(termweave("search", live, "json", "--json", "--fields", "title").stdout)["hits"][0]
+    assert set(only["fields"]) == {"title"}
+
+
+@pytest.mark.parametrize("query", ["", "   ", "?!", "🙂", "the of and", "a" * 5000, "word " * 3000, "\u202eשלום", "os.path.join", '"quoted" AND (x OR y) *'])
+def test_queries_that_say_little_or_too_much_are_answered(termweave, live, query):
+    done = termweave("search", live, query, "--json", "--mode", "lexical:1,weights:1,dense:1")
+    valid(done.stdout, "search")
+
+
+def test_show_query_prints_requests_that_the_engine_takes(termweave, live, opensearch_engine):
+    data = valid(termweave("search", live, "parse json", "--show-query", "--json", "--rerank", "rnn").stdout, "requests")
+    search, fetch = data["requests"]
+    body = "\n".join(json.dumps(line) for line in search["body"]) + "\n"
+    answers = opensearch_engine.request(search["method"], search["path"], body=body.encode())
+    assert all(answer["hits"]["hits"] for answer in answers["responses"])
+    assert fetch["path"].partition("?")[0].endswith("/_mget")
+    assert termweave("search", live, "parse json", "--show-query").stdout.startswith("POST /cli-test/_msearch\n{}\n")
+
+
+def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
+    data = valid(termweave("explain", live, "parse json", "json", "--json").stdout, "explain")
+    assert data["hit"]["rank"] == 1
+    assert "rank 1" in termweave("explain", live, "parse json", "json", "--rerank", "rnn").stdout
+    nowhere = valid(termweave("explain", live, "parse json", "csv", "--mode", "weights", "--json").stdout, "explain")
+    assert nowhere["hit"]["rank"] == 0
+    done = termweave("explain", live, "parse json", "no-such-id", status=2)
+    assert "has no document 'no-such-id'" in done.stderr
+
+
+def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_path):
+    data = valid(termweave("evaluate", live, str(folder), "--json", "--save-run", str(tmp_path / "runs")).stdout, "evaluate")
+    assert {row["system"] for row in data["rows"]} == {"BM25", "weights", "dense", "hybrid", "hybrid+rNN"}
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["BM25.trec", "dense.trec", "hybrid+rNN.trec", "hybrid.trec", "weights.trec"]
+    line = (tmp_path / "runs" / "dense.trec").read_text().splitlines()[0].split()
+    assert (line[1], line[3], line[5], len(line)) == ("Q0", "1", "dense", 6)
+    assert "| BM25 |" in termweave("evaluate", live, str(folder), "--markdown").stdout
+    assert "paired randomisation test" in termweave("evaluate", live, str(folder)).stdout
+
+
+def test_evaluate_on_other_documents_says_so(termweave, live, tmp_path, folder):
+    other = tmp_path / "other"
+    (other / "qrels").mkdir(parents=True)
+    for file in ("corpus.jsonl", "queries.jsonl"):
+        (other / file).write_bytes((folder / file).read_bytes())
+    (other / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tsomething-else\t1\n")
+    assert "Not one judged document" in termweave("evaluate", live, str(other), status=1).stderr
+
+
+def test_another_model_is_refused(termweave, live):
+    done = termweave("search", live, "x", "--weights", "no-such-model", status=2)
+    assert "no-such-model" in done.stderr
+
+
+def test_standard_input_is_indexed(termweave, opensearch_engine):
+    done = termweave("index", "-", "cli-stdin", "--weights", "none", "--dense", "none", stdin='{"_id": "a", "text": "from a pipe"}\n')
+    assert "1 documents" in done.stdout
+    assert "left out" in done.stderr
+    opensearch_engine.request("DELETE", "/cli-stdin*")
+
+
+def test_verify_ends_with_4_when_a_document_is_gone(termweave, folder, opensearch_engine):
+    termweave("index", str(folder), "cli-gone", "--weights", "none", "--dense", "none")
+    opensearch_engine.request("DELETE", "/cli-gone/_doc/json")
+    done = termweave("verify", "cli-gone", "--json", status=4)
+    assert valid(done.stdout, "verify")["missing"] == ["json"]
+    assert "missing: json" in termweave("verify", "cli-gone", status=4).stdout
+    opensearch_engine.request("DELETE", "/cli-gone*")
+
+
+def test_unknown_names_list_the_known_ones(termweave, live):
+    assert "Known names: " in termweave("search", "no-such-index", "x", status=2).stderr
+
+
+def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engine):
+    opensearch_engine.request("PUT", "/cli-foreign")
+    assert "was not made by termweave" in termweave("search", "cli-foreign", "x", status=2).stderr
+    opensearch_engine.request("DELETE", "/cli-foreign")
