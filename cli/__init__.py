@@ -43,7 +43,7 @@ class _Verbs(click.Group):
 @click.command(cls=_Verbs, context_settings=CONTEXT)
 @click.version_option(__version__, message="termweave %(version)s")
 def cli() -> None:
-    """Learned relevance for OpenSearch: index with learned term weights and vectors, search, explain, prove.
+    r"""Learned relevance for OpenSearch: index with learned term weights and vectors, search, explain, prove.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def main() -> NoReturn:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of end
     """Run one command line.
 
     Returns:
@@ -85,7 +85,9 @@ def run(arguments: list[str]) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        _complain(f"The system says: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}.", _os_hint(error))
+        _complain(
+            f"The system says: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}.", _os_hint(error)
+        )
         return 1
     except MemoryError:
         _complain("There is not enough memory.", "Close other programs, or use smaller batches.")
@@ -123,7 +125,8 @@ def _fault(error: Exception, arguments: list[str]) -> int:
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
         with report.open("a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} termweave {__version__} {arguments}\n{''.join(traceback.format_exception(error))}\n")
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            file.write(f"{when} termweave {__version__} {arguments}\n{''.join(traceback.format_exception(error))}\n")
         where = f"The details are in {report}; please report them."
     except OSError:
         where = "Run it again with --verbose for the details."

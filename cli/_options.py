@@ -73,10 +73,10 @@ class Output:
         """A bar with rate and time left where stderr is a terminal, a silent callback elsewhere.
 
         Yields:
-            ``update(done, total=None, note="")``.
+            ``update(done, total=None, stage="")``; a new stage begins a new bar.
         """
         if self.quiet or not sys.stderr.isatty():
-            yield lambda done, total=None, note="": None  # noqa: ARG005
+            yield lambda done, total=None, stage="": None  # noqa: ARG005
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -87,14 +87,18 @@ class Output:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
         )
         with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-            task = bar.add_task(label, total=None, rate="", note="")
+            task = bar.add_task(label, total=None, rate="")
+            current = label
 
-            def update(done: int, total: int | None = None, note: str = "") -> None:
+            def update(done: int, total: int | None = None, stage: str = "") -> None:
+                nonlocal task, current
+                if stage and stage != current:
+                    bar.remove_task(task)
+                    task, current = bar.add_task(stage, total=total, completed=done, rate=""), stage
                 speed = bar.tasks[0].speed
-                bar.update(task, completed=done, total=total, note=note, rate=f"{speed:.0f}/s" if speed else "")
+                bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
 
             yield update
 
@@ -118,7 +122,9 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--url", help="OpenSearch to talk to.  [default: $OPENSEARCH_URL, else the running embedded node]")
     @click.option("--user", help="User name.")
     @click.option("--password", help="Password; better in $TERMWEAVE_PASSWORD.")
-    @click.option("--ca-certs", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate authorities (PEM).")
+    @click.option(
+        "--ca-certs", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate authorities (PEM)."
+    )
     @click.option("--client-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Client certificate (PEM).")
     @click.option("--client-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key (PEM).")
     @click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate.")

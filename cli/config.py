@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group("config", context_settings=CONTEXT)
 def command() -> None:
-    """Settings: flags, then TERMWEAVE_*, then termweave.toml, then defaults.
+    r"""Settings: flags, then TERMWEAVE_*, then termweave.toml, then defaults.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def command() -> None:
 @output_options
 @connection_options
 def show(*, settings: Settings, out: Output) -> None:
-    """Print every setting with its value and where it comes from.
+    r"""Print every setting with its value and where it comes from.
 
     \b
     Examples:
@@ -43,5 +43,8 @@ def show(*, settings: Settings, out: Output) -> None:
         value = getattr(settings, name)
         shown = None if value is None else value if isinstance(value, bool | int | float) else str(value)
         rows[name] = {"value": shown, "from": origin(name, value), "description": field.description}
-    lines = [f"{name:<12} {'-' if row['value'] is None else row['value']!s:<30} {row['from']:<22} {row['description']}" for name, row in rows.items()]
+    lines = [
+        f"{name:<12} {'-' if row['value'] is None else row['value']!s:<30} {row['from']:<22} {row['description']}"
+        for name, row in rows.items()
+    ]
     out.emit({"schema": "termweave.config/1", "settings": rows}, "\n".join(lines))

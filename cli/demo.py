@@ -27,7 +27,7 @@ QUERIES = (
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:
-    """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
+    r"""Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
 
     The corpus is the documentation of the Python standard library that is installed, with developers' questions and
     graded judgements. What is there already is found and reused.
@@ -64,9 +64,9 @@ def command(*, settings: Settings, out: Output) -> None:
         console = out.console()
         console.print(report.table(found))
         for query, hits in answers.items():
-            console.print(f"\n[bold]termweave search demo \"{query}\" --rerank rnn --explain -k 3[/bold]")
+            console.print(f'\n[bold]termweave search demo "{query}" --rerank rnn --explain -k 3[/bold]')
             search_verb.show(hits, out)
-        console.print(f"\n{_NEXT}", highlight=False)
+        console.print(f"\n{_NEXT}", highlight=False, markup=False)
 
     out.emit(data, text)
 
@@ -97,8 +97,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     """Build and verify the index unless the live one is what a build would make."""
     from termweave import corpora
     from termweave.errors import UsageError
-    from termweave.indexer import Options, build, unfinished, verify
-    from termweave.indexer.building import fingerprint_of
+    from termweave.indexer import Options, build, plan, unfinished, verify
     from termweave.indexer.generations import live
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
@@ -106,7 +105,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     source = corpora.open_source("demo")
     options = Options(weights=settings.weights, dense=settings.dense)
     index = live(server, NAME)
-    if index is not None and lineage.read(server, index).fingerprint == fingerprint_of(source, server, options):
+    if index is not None and lineage.read(server, index).fingerprint == plan(source, server.capabilities, options).fingerprint:
         try:
             with unfinished.existing_ledger(server, index) as ledger:
                 found = verify(server, index, ledger, DocumentLayout.from_meta(lineage.read(server, index).signals))
@@ -117,7 +116,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
             out.say(f"{index} was built from another host; building anew")
     out.say("Indexing the documentation of the Python standard library ...")
     with out.progress("Reading") as bar:
-        built = build(server, source, NAME, options, lambda stage, done, total, note: bar(done, total, note or stage))
+        built = build(server, source, NAME, options, lambda stage, done, total: bar(done, total, stage))
     for note in built.notes:
         out.say(note)
     out.say(f"{built.documents:,} documents indexed and verified in {built.seconds:.0f} s ({built.sent / built.seconds:.0f}/s)")

@@ -23,7 +23,7 @@ Finding = dict[str, Any]
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:
-    r"""Look at Python, Java, memory, disk, OpenSearch, models and folders; say what is missing and how to get it.
+    """Look at Python, Java, memory, disk, OpenSearch, models and folders; say what is missing and how to get it.
 
     Exit status 1 when something that termweave cannot do without is missing.
 

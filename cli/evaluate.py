@@ -19,13 +19,25 @@ if TYPE_CHECKING:
 @click.command("evaluate", context_settings=CONTEXT)
 @click.argument("name")
 @click.argument("dataset")
-@click.option("--save-run", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write every system's run as a TREC file.")
+@click.option(
+    "--save-run", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write every system's run as a TREC file."
+)
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @model_options
 @output_options
 @connection_options
-def command(*, name: str, dataset: str, save_run: Path | None, markdown: bool, weights: str | None, dense: str | None, settings: Settings, out: Output) -> None:
-    """Compare BM25, each signal, hybrid and hybrid+rNN on the judged queries of DATASET.
+def command(
+    *,
+    name: str,
+    dataset: str,
+    save_run: Path | None,
+    markdown: bool,
+    weights: str | None,
+    dense: str | None,
+    settings: Settings,
+    out: Output,
+) -> None:
+    r"""Compare BM25, each signal, hybrid and hybrid+rNN on the judged queries of DATASET.
 
     DATASET is a BEIR folder or 'demo'; PATH:SPLIT names the split (default: test). p-values come from a paired
     randomisation test against BM25, corrected for the number of systems (Holm).
@@ -57,7 +69,15 @@ def command(*, name: str, dataset: str, save_run: Path | None, markdown: bool, w
 def as_json(experiment: Experiment) -> dict[str, Any]:
     """Rows of mode, reranker, measure, value, p, n."""
     rows = [
-        {"system": row.system, "mode": row.mode, "reranker": row.reranker, "measure": name, "value": value, "p": row.p.get(name), "n": len(experiment.queries)}
+        {
+            "system": row.system,
+            "mode": row.mode,
+            "reranker": row.reranker,
+            "measure": name,
+            "value": value,
+            "p": row.p.get(name),
+            "n": len(experiment.queries),
+        }
         for row in experiment.rows
         for name, value in row.values.items()
     ]

@@ -22,8 +22,19 @@ if TYPE_CHECKING:
 @model_options
 @output_options
 @connection_options
-def command(*, name: str, query: str, document: str, mode: str, rerank: str, weights: str | None, dense: str | None, settings: Settings, out: Output) -> None:
-    """Say which words and which signals gave the document ID its score for QUERY in NAME.
+def command(
+    *,
+    name: str,
+    query: str,
+    document: str,
+    mode: str,
+    rerank: str,
+    weights: str | None,
+    dense: str | None,
+    settings: Settings,
+    out: Output,
+) -> None:
+    r"""Say which words and which signals gave the document ID its score for QUERY in NAME.
 
     \b
     Examples:
@@ -36,5 +47,6 @@ def command(*, name: str, query: str, document: str, mode: str, rerank: str, wei
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     hit = index.explain(query, document, mode=mode, rerank=rerank)
     place = f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
-    text = f"{hit.fields.get('title') or hit.id}: {place}\n{explanation.as_text(hit.explanation or {'score': 0.0, 'parts': []}, terms=20)}"
+    told = explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20)
+    text = f"{hit.fields.get('title') or hit.id}: {place}\n{told}"
     out.emit({"schema": "termweave.explain/1", "query": query, "hit": as_json(hit)}, text)

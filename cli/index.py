@@ -16,14 +16,25 @@ if TYPE_CHECKING:
 @click.command("index", context_settings=CONTEXT)
 @click.argument("source")
 @click.argument("name")
-@click.option("--weights", metavar="MODEL", help="Weights model: folder, package or name; 'none' for no learned weights.  [default: the shipped one]")
+@click.option(
+    "--weights",
+    metavar="MODEL",
+    help="Weights model: folder, package or name; 'none' for no learned weights.  [default: the shipped one]",
+)
 @click.option("--dense", metavar="MODEL", help="Dense model, likewise.  [default: the shipped one]")
 @click.option("--signals", metavar="LIST", help="Signals, comma-separated.  [default: all that models and server allow]")
-@click.option("--analyzer", default="english", show_default=True, help="OpenSearch analyzer of the text; 'cjk' for Chinese, Japanese, Korean.")
+@click.option(
+    "--analyzer",
+    default="english",
+    show_default=True,
+    help="OpenSearch analyzer of the text; 'cjk' for Chinese, Japanese, Korean.",
+)
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Primary shards.")
 @click.option("--replicas", type=click.IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Connections that send at once.")
-@click.option("--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
+)
 @click.option("--fresh", is_flag=True, help="Throw an unfinished generation away instead of resuming it.")
 @output_options
 @connection_options
@@ -43,7 +54,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
+    r"""Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
     SOURCE is a BEIR folder, a JSONL file (plain or .gz), 'demo', or '-' for standard input. The live generation stays
     searchable until the new one is whole. A build that was stopped, however, is resumed by the same command.
@@ -72,11 +83,7 @@ def command(
     opened = corpora.open_source(source, skip_bad=skip_bad)
     server = engine.connect(settings, pool_maxsize=workers + 1)
     with out.progress("Reading") as bar:
-
-        def progress(stage: str, done: int, total: int | None, note: str) -> None:
-            bar(done, total, note or stage)
-
-        built = build(server, opened, name, options, progress)
+        built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage))
     for note in built.notes:
         out.say(note)
     rate = built.sent / built.seconds if built.seconds else 0.0
@@ -92,6 +99,6 @@ def command(
     }
     out.emit(
         data,
-        f"{built.name}: {built.documents:,} documents in {built.index}, verified and live "
+        f"{built.name}: {built.documents:,} document{'s' if built.documents != 1 else ''} in {built.index}, verified and live "
         f"({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)",
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group("node", context_settings=CONTEXT)
 def command() -> None:
-    r"""The embedded OpenSearch: a genuine server on this machine, without Docker.
+    """The embedded OpenSearch: a genuine server on this machine, without Docker.
 
     It listens on 127.0.0.1 only. What it stores survives stop and start.
 
@@ -34,7 +34,7 @@ def command() -> None:
 @click.option("--heap", type=int, metavar="MB", help="Most heap of a process.  [default: an eighth of the memory, 512 to 1024]")
 @output_options
 def start(*, nodes: int | None, port: int | None, heap: int | None, out: Output) -> None:
-    r"""Start the embedded OpenSearch, or say where it runs.
+    """Start the embedded OpenSearch, or say where it runs.
 
     The first start fetches the server (180 MB) and, where there is no JDK 21 or newer, a JDK.
 
@@ -53,7 +53,7 @@ def start(*, nodes: int | None, port: int | None, heap: int | None, out: Output)
 @command.command("stop")
 @output_options
 def stop(*, out: Output) -> None:
-    r"""Stop the embedded OpenSearch; what it stores stays.
+    """Stop the embedded OpenSearch; what it stores stays.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def stop(*, out: Output) -> None:
 @command.command("status")
 @output_options
 def status(*, out: Output) -> None:
-    r"""Say where the embedded OpenSearch runs and how it is.
+    """Say where the embedded OpenSearch runs and how it is.
 
     Exit status 0 whether it runs or not: `state` says it ("running", "degraded", "starting", "dead", "stopped", "none").
 
@@ -91,7 +91,7 @@ def status(*, out: Output) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
 @output_options
 def logs(*, lines: int, name: str, follow: bool, out: Output) -> None:
-    r"""Print what the embedded OpenSearch logged.
+    """Print what the embedded OpenSearch logged.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def logs(*, lines: int, name: str, follow: bool, out: Output) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def wipe(*, yes: bool, out: Output) -> None:
-    r"""Stop the embedded OpenSearch and remove everything it stores.
+    """Stop the embedded OpenSearch and remove everything it stores.
 
     The server's archives stay; `termweave doctor` says where.
 

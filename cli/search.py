@@ -21,14 +21,27 @@ _SNIPPET = 200
 
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--weights and --dense, for hosts where the names stored with the index do not resolve."""
-    function = click.option("--weights", metavar="MODEL", help="Weights model, where the name stored with the index is not found here.")(function)
+    function = click.option(
+        "--weights", metavar="MODEL", help="Weights model, where the name stored with the index is not found here."
+    )(function)
     return click.option("--dense", metavar="MODEL", help="Dense model, likewise.")(function)
 
 
 def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--mode and --rerank."""
-    function = click.option("--mode", default="hybrid", show_default=True, help="lexical, weights, dense, hybrid, or a weighted list: weights:0.6,dense:0.4.")(function)
-    return click.option("--rerank", type=click.Choice(["none", "rnn"]), default="none", show_default=True, help="Rerank by reciprocal nearest neighbours.")(function)
+    function = click.option(
+        "--mode",
+        default="hybrid",
+        show_default=True,
+        help="lexical, weights, dense, hybrid, or a weighted list: weights:0.6,dense:0.4.",
+    )(function)
+    return click.option(
+        "--rerank",
+        type=click.Choice(["none", "rnn"]),
+        default="none",
+        show_default=True,
+        help="Rerank by reciprocal nearest neighbours.",
+    )(function)
 
 
 @click.command("search", context_settings=CONTEXT)
@@ -38,7 +51,9 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-k", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many hits.")
 @click.option("--from", "start", type=click.IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
 @click.option("--fields", default="title,text,metadata", show_default=True, help="Stored fields to bring along.")
-@click.option("--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="Only documents whose metadata say so; repeatable.")
+@click.option(
+    "--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="Only documents whose metadata say so; repeatable."
+)
 @click.option("--filter-json", metavar="JSON", help="A filter of the query DSL.")
 @click.option("--explain", is_flag=True, help="Say how each score comes about.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
@@ -63,7 +78,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Search NAME for QUERY ('-' reads it from standard input).
+    r"""Search NAME for QUERY ('-' reads it from standard input).
 
     \b
     Examples:
@@ -88,15 +103,30 @@ def command(
     answer = index.answer(text, k=k, mode=mode, rerank=rerank, start=start, fields=asked, where=where, explain=explain)
     took = (time.perf_counter() - began) * 1000
     for signal, terms in answer.dropped.items():
-        out.warn(f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,}, the lightest: {', '.join(terms[:5])} ...")
-    data = {"schema": "termweave.search/1", "query": text, "took_ms": round(took, 3), "hits": [as_json(hit) for hit in answer.hits]}
+        out.warn(
+            f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,}, "
+            f"the lightest: {', '.join(terms[:5])} ..."
+        )
+    data = {
+        "schema": "termweave.search/1",
+        "query": text,
+        "took_ms": round(took, 3),
+        "hits": [as_json(hit) for hit in answer.hits],
+    }
     out.emit(data, lambda: show(answer.hits, out) if answer.hits else "Nothing found.")
 
 
 def as_json(hit: Hit) -> dict[str, Any]:
     """A hit as the JSON schema has it."""
     signals = {name: {"score": each.score, "rank": each.rank, "share": each.share} for name, each in hit.signals.items()}
-    return {"id": hit.id, "score": hit.score, "rank": hit.rank, "fields": dict(hit.fields), "signals": signals, "explanation": hit.explanation}
+    return {
+        "id": hit.id,
+        "score": hit.score,
+        "rank": hit.rank,
+        "fields": dict(hit.fields),
+        "signals": signals,
+        "explanation": hit.explanation,
+    }
 
 
 def show(hits: Sequence[Hit], out: Output) -> None:
@@ -108,7 +138,14 @@ def show(hits: Sequence[Hit], out: Output) -> None:
     console = out.console()
     for hit in hits:
         title = str(hit.fields.get("title") or hit.id)
-        console.print(Text.assemble((f"{hit.rank:>3}  ", "dim"), (f"{hit.score:.4f}  ", "cyan"), (title, "bold"), ("" if title == hit.id else f"  [{hit.id}]", "dim")))
+        console.print(
+            Text.assemble(
+                (f"{hit.rank:>3}  ", "dim"),
+                (f"{hit.score:.4f}  ", "cyan"),
+                (title, "bold"),
+                ("" if title == hit.id else f"  [{hit.id}]", "dim"),
+            )
+        )
         snippet = " ".join(str(hit.fields.get("text", "")).split())
         if snippet:
             console.print(Text(f"     {snippet[:_SNIPPET]}{'...' if len(snippet) > _SNIPPET else ''}"))
@@ -140,6 +177,9 @@ def _as_console(requests: Sequence[dict[str, Any]]) -> str:
     parts = []
     for request in requests:
         body = request["body"]
-        lines = [orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY).decode() for line in (body if isinstance(body, list) else [body])]
+        lines = [
+            orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+            for line in (body if isinstance(body, list) else [body])
+        ]
         parts.append("\n".join([f"{request['method']} {request['path']}", *lines]))
     return "\n\n".join(parts)

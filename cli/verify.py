@@ -23,7 +23,7 @@ _SHOWN = 20
 @output_options
 @connection_options
 def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settings: Settings, out: Output) -> int:
-    """Compare the index NAME with its ledger, or with SOURCE itself.
+    r"""Compare the index NAME with its ledger, or with SOURCE itself.
 
     Every document carries digests of its source and of its encoding; one request compares counts and sums of 1,024 buckets,
     and only what differs is read id by id. Exit status 4 when something is missing, extra or altered.
@@ -64,7 +64,8 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
     def text() -> str:
         against = source or "its ledger"
         if found.ok:
-            return f"{name}: {found.counted:,} documents, all there, nothing twice, as in {against}{' (content read back)' if deep else ''}."
+            read = " (content read back)" if deep else ""
+            return f"{name}: {found.counted:,} documents, all there, nothing twice, as in {against}{read}."
         lines = [f"{name}: {found.counted:,} documents; {against} has {found.expected:,}."]
         for kind in ("missing", "extra", "altered"):
             ids: list[str] = getattr(found, kind)
@@ -74,6 +75,8 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
 
     out.emit(data, text)
     if not found.ok:
-        out.say(f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. Index again to mend it.")
+        out.say(
+            f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. Index again to mend it."
+        )
         return VerificationFailed.exit_status
     return 0

@@ -26,7 +26,13 @@ def commands() -> str:
             for name in command.list_commands(below):
                 inner = command.get_command(below, name)
                 if inner is not None:
-                    parts.append(_section(f"termweave {verb} {name}", inner, click.Context(inner, info_name=name, parent=below, max_content_width=110)))
+                    parts.append(
+                        _section(
+                            f"termweave {verb} {name}",
+                            inner,
+                            click.Context(inner, info_name=name, parent=below, max_content_width=110),
+                        )
+                    )
     return "\n".join(parts)
 
 
@@ -37,5 +43,7 @@ def _section(title: str, command: click.Command, context: click.Context) -> str:
 if __name__ == "__main__":
     page = commands()
     if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text(encoding="utf-8") == page else "docs/commands.md is not what the commands say: run 'make docs'.")
+        sys.exit(
+            0 if PAGE.read_text(encoding="utf-8") == page else "docs/commands.md is not what the commands say: run 'make docs'."
+        )
     PAGE.write_text(page, encoding="utf-8")

@@ -89,7 +89,11 @@ def default_systems(signals: Sequence[str]) -> list[System]:
 
 
 def evaluate(
-    index: Index, dataset: Dataset, systems: Sequence[System] | None = None, progress: Callable[[int, int], None] = lambda *_: None, depth: int = 100
+    index: Index,
+    dataset: Dataset,
+    systems: Sequence[System] | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+    depth: int = 100,
 ) -> Experiment:
     """Evaluate systems on an index.
 
@@ -106,7 +110,10 @@ def evaluate(
     systems = systems or default_systems(index.signals)
     queries, qrels = dataset.queries(), dataset.qrels()
     if not queries:
-        raise InputError(f"{dataset.name} has no judged queries in the split {dataset.split!r}.", f"Splits there are: {', '.join(dataset.splits())}.")
+        raise InputError(
+            f"{dataset.name} has no judged queries in the split {dataset.split!r}.",
+            f"Splits there are: {', '.join(dataset.splits())}.",
+        )
     runs = _runs(index, [(query.id, query.text) for query in queries], systems, progress, depth)
     ids = [query.id for query in queries]
     _check_overlap(index, dataset.name, runs, qrels)
@@ -115,7 +122,9 @@ def evaluate(
     return Experiment(f"{dataset.name}:{dataset.split}", tuple(ids), systems[0].name, tuple(_corrected(rows)), runs)
 
 
-def _runs(index: Index, queries: Sequence[tuple[str, str]], systems: Sequence[System], progress: Callable[[int, int], None], depth: int) -> dict[str, Run]:
+def _runs(
+    index: Index, queries: Sequence[tuple[str, str]], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
+) -> dict[str, Run]:
     modes = {system.name: index.mode(system.mode) for system in systems}
     signals = sorted({signal for mode in modes.values() for signal in mode.weights})
     with_vectors = any(system.reranking for system in systems)
@@ -137,10 +146,19 @@ def _check_overlap(index: Index, name: str, runs: Mapping[str, Run], qrels: Mapp
         for query, scores in run.scores.items():
             if scores.keys() & qrels.get(query, {}).keys():
                 return
-    raise InputError(f"Not one judged document of {name} was found in the index {index.name!r}.", "Is this the data set the index was made from?")
+    raise InputError(
+        f"Not one judged document of {name} was found in the index {index.name!r}.",
+        "Is this the data set the index was made from?",
+    )
 
 
-def _row(system: System, found: Mapping[str, Mapping[str, NDArray[np.float64]]], baseline: str, runs: Mapping[str, Run], qrels: Mapping[str, Mapping[str, int]]) -> Row:
+def _row(
+    system: System,
+    found: Mapping[str, Mapping[str, NDArray[np.float64]]],
+    baseline: str,
+    runs: Mapping[str, Run],
+    qrels: Mapping[str, Mapping[str, int]],
+) -> Row:
     mine, base = found[system.name], found[baseline]
     p = {} if system.name == baseline else {name: randomisation_test(mine[name], base[name]) for name in MEASURES}
     difference = mine["nDCG@10"] - base["nDCG@10"]

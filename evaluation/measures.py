@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 MEASURES = ("nDCG@10", "MRR@10", "recall@100")
 
 
-def per_query(run: Run, qrels: Qrels, queries: Sequence[str], *, relevant_from: int = 1, measures: Sequence[str] = MEASURES) -> Mapping[str, NDArray[np.float64]]:
+def per_query(
+    run: Run, qrels: Qrels, queries: Sequence[str], *, relevant_from: int = 1, measures: Sequence[str] = MEASURES
+) -> Mapping[str, NDArray[np.float64]]:
     """Every measure of every query.
 
     Args:
@@ -42,13 +44,15 @@ def per_query(run: Run, qrels: Qrels, queries: Sequence[str], *, relevant_from: 
         parsed = {name: _parse(name, relevant_from) for name in measures}
         values = {name: dict.fromkeys(queries, 0.0) for name in measures}
         back = {measure: name for name, measure in parsed.items()}
-        for metric in ir_measures.iter_calc(list(parsed.values()), qrels, {query: dict(scores) for query, scores in run.scores.items()}):
+        for metric in ir_measures.iter_calc(
+            list(parsed.values()), qrels, {query: dict(scores) for query, scores in run.scores.items()}
+        ):
             if metric.query_id in values[back[metric.measure]]:
                 values[back[metric.measure]][metric.query_id] = metric.value
     return {name: np.array([found[query] for query in queries]) for name, found in values.items()}
 
 
-def _parse(name: str, relevant_from: int) -> object:
+def _parse(name: str, relevant_from: int) -> Any:
     import ir_measures  # noqa: PLC0415
 
     from termweave.errors import UsageError  # noqa: PLC0415

@@ -23,7 +23,12 @@ def table(experiment: Experiment) -> Table:
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    shown = Table(title=f"{experiment.dataset}, {len(experiment.queries)} queries", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown = Table(
+        title=f"{experiment.dataset}, {len(experiment.queries)} queries",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     shown.add_column("system", no_wrap=True)
     for name in MEASURES:
         shown.add_column(name, justify="right", no_wrap=True)
@@ -49,7 +54,10 @@ def table(experiment: Experiment) -> Table:
 
 def markdown(experiment: Experiment) -> str:
     """The same table for a README."""
-    lines = [f"| {experiment.dataset}, {len(experiment.queries)} queries | {' | '.join(MEASURES)} |", f"|---|{'---:|' * len(MEASURES)}"]
+    lines = [
+        f"| {experiment.dataset}, {len(experiment.queries)} queries | {' | '.join(MEASURES)} |",
+        f"|---|{'---:|' * len(MEASURES)}",
+    ]
     base = next(row for row in experiment.rows if row.system == experiment.baseline)
     for row in experiment.rows:
         values = " | ".join(f"{row.values[name]:.4f}{_mark(row, base, name)}" for name in MEASURES)
@@ -72,4 +80,4 @@ def _mark(row: Row, base: Row, name: str) -> str:
 
 
 def _p(row: Row, name: str) -> str:
-    return "" if name not in row.p else "<.001" if row.p[name] < 0.001 else f"{row.p[name]:.3f}".removeprefix("0")  # noqa: PLR2004
+    return "" if name not in row.p else "<.001" if row.p[name] < 0.001 else f"{row.p[name]:.3f}".removeprefix("0")

@@ -27,10 +27,14 @@ def check_name(engine: Engine, name: str) -> None:
         UsageError: The name cannot be an alias here.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot be the name of an index.", "Use lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit.")
+        raise UsageError(
+            f"{name!r} cannot be the name of an index.",
+            "Use lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit.",
+        )
     if exists(engine, name) and live(engine, name) is None:
         raise UsageError(
-            f"{name!r} is an index of its own, not an alias; termweave does not touch it.", "Choose another name, or delete or rename that index first."
+            f"{name!r} is an index of its own, not an alias; termweave does not touch it.",
+            "Choose another name, or delete or rename that index first.",
         )
 
 
@@ -78,7 +82,8 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
     now = live(engine, name)
     if now not in {expected, index}:
         raise EngineError(
-            f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.", "Look at both; run 'termweave index' again to publish yours."
+            f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.",
+            "Look at both; run 'termweave index' again to publish yours.",
         )
     actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name}}]
     if now and now != index:

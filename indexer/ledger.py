@@ -31,6 +31,8 @@ CREATE TABLE IF NOT EXISTS documents (
     refused TEXT
 ) WITHOUT ROWID;
 """
+#: Documents that an index should hold: all but those refused and not taken since.
+_EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ class Ledger:
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except sqlite3.Error as error:
-            raise TermweaveError(f"The ledger {path} cannot be opened: {error}.", "Free some disk space, or remove the file and index again with --fresh.") from error
+            raise TermweaveError(
+                f"The ledger {path} cannot be opened: {error}.",
+                "Free some disk space, or remove the file and index again with --fresh.",
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +95,7 @@ class Ledger:
         """Close the file."""
         self._db.close()
 
-    def set(self, key: str, value: Any) -> None:
+    def put(self, key: str, value: Any) -> None:
         """Keep a JSON value."""
         self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, json.dumps(value))])
 
@@ -143,18 +148,23 @@ class Ledger:
 
     def refused(self) -> list[tuple[str, int | None, str]]:
         """(id, line, reason) of the documents refused and not sent since."""
-        return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL AND encoding IS NULL ORDER BY line, id")
+        return self._all(
+            "SELECT id, line, refused FROM documents WHERE refused IS NOT NULL AND encoding IS NULL ORDER BY line, id"
+        )
 
     def buckets(self) -> dict[int, BucketSum]:
         """What every non-empty bucket should hold."""
         rows = self._all(
-            "SELECT bucket, count(*), sum(source), sum(coalesce(encoding, 0)) FROM documents WHERE refused IS NULL OR encoding IS NOT NULL GROUP BY bucket"
+            f"SELECT bucket, count(*), sum(source), sum(coalesce(encoding, 0)) FROM documents WHERE {_EXPECTED} GROUP BY bucket"  # noqa: S608
         )
         return {bucket: BucketSum(count, source, encoding) for bucket, count, source, encoding in rows}
 
     def in_bucket(self, bucket: int) -> dict[str, tuple[int, int]]:
-        """id -> (source digest, encoding digest) of one bucket; 0 where nothing was encoded."""
-        rows = self._all("SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND (refused IS NULL OR encoding IS NOT NULL)", bucket)
+        """Id -> (source digest, encoding digest) of one bucket; 0 where nothing was encoded."""
+        rows = self._all(
+            f"SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND ({_EXPECTED})",  # noqa: S608
+            bucket,
+        )
         return {identity: (source, encoding) for identity, source, encoding in rows}
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -166,7 +176,10 @@ class Ledger:
             except sqlite3.Error as error:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                raise TermweaveError(f"The ledger {self.path} cannot be written: {error}.", "Free some disk space and run the command again: it resumes.") from error
+                raise TermweaveError(
+                    f"The ledger {self.path} cannot be written: {error}.",
+                    "Free some disk space and run the command again: it resumes.",
+                ) from error
 
     def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
         with self._lock:

@@ -76,7 +76,9 @@ class Sender:
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._queue: queue.Queue[Sequence[Item] | None] = queue.Queue(maxsize=workers)
-        self._threads = [threading.Thread(target=self._work, name=f"termweave-send-{number}", daemon=True) for number in range(workers)]
+        self._threads = [
+            threading.Thread(target=self._work, name=f"termweave-send-{number}", daemon=True) for number in range(workers)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -173,7 +175,10 @@ class Sender:
                 settled.append((item.id, item.digest))
             elif status in _LATER:
                 again.append(item)
-                trouble = EngineError(f"The engine keeps rejecting documents: {_reason(result)}.", "See 'termweave node logs'; lower --workers, or free disk space.")
+                trouble = EngineError(
+                    f"The engine keeps rejecting documents: {_reason(result)}.",
+                    "See 'termweave node logs'; lower --workers, or free disk space.",
+                )
             else:
                 refused.append((item.id, _reason(result)))
         if settled:
@@ -184,7 +189,14 @@ class Sender:
 
     def _split(self, batch: Sequence[Item]) -> None:
         if len(batch) == 1:
-            self._refused([(batch[0].id, f"one document of {len(batch[0].lines):,} bytes is larger than the server's http.max_content_length")])
+            self._refused(
+                [
+                    (
+                        batch[0].id,
+                        f"one document of {len(batch[0].lines):,} bytes is larger than the server's http.max_content_length",
+                    )
+                ]
+            )
             return
         middle = len(batch) // 2
         self._send(batch[:middle])

@@ -74,7 +74,8 @@ def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple
             done, total = ledger.acknowledged, ledger.total
             ledger.close()
             raise UsageError(
-                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} documents), made from another source, model or setting.",
+                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} documents), "
+                "made from another source, model or setting.",
                 f"Its source was {found.source['name']!r}. Repeat that command to finish it, or add --fresh to throw it away.",
             )
         return index, found, ledger
@@ -91,7 +92,10 @@ def discard(ledger: Ledger) -> None:
 def refusal_file(ledger: Ledger) -> Path:
     """Write what the engine refused, one JSON object a line, beside the ledger."""
     path = ledger.path.with_suffix(".refused.jsonl")
-    lines = [json.dumps({"id": identity, "line": line, "reason": reason}, ensure_ascii=False) for identity, line, reason in ledger.refused()]
+    lines = [
+        json.dumps({"id": identity, "line": line, "reason": reason}, ensure_ascii=False)
+        for identity, line, reason in ledger.refused()
+    ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

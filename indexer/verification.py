@@ -17,6 +17,7 @@ from termweave.signals.layout import BUCKETS, source_digest, stored_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.signals import DocumentLayout
@@ -57,7 +58,9 @@ def verify(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout, *
     return found
 
 
-def verify_against_source(engine: Engine, index: str, source: Source, layout: DocumentLayout, *, deep: bool = False) -> Difference:
+def verify_against_source(
+    engine: Engine, index: str, source: Source, layout: DocumentLayout, *, deep: bool = False
+) -> Difference:
     """Compare an index with its source itself.
 
     Args:

@@ -1,7 +1,7 @@
 """Reciprocal nearest neighbours: reranking by how many close neighbours a candidate shares with the query.
 
-Paper 002: evidence-based label smoothing and reranking by reciprocal nearest neighbours. Equation numbers are the paper's, readings
-where it is silent are those of the project's method notes (section 3.3).
+Paper 002: evidence-based label smoothing and reranking by reciprocal nearest neighbours. Equation numbers are the
+paper's, readings where it is silent those of the project's method notes (section 3.3).
 
 The context of one query is m = N + 1 elements: 0 is the query, 1..N its candidates, all compared by inner product.
 
@@ -148,24 +148,25 @@ def neighbourhood(
 
 
 def _check(query: NDArray[np.float32], vectors: NDArray[np.float32], k: int, k_exp: int, tau: float) -> None:
-    if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:  # noqa: PLR2004 - rank of a matrix
+    if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:
         raise UsageError(f"rNN needs a query (d,) and vectors (N, d); it got {query.shape} and {vectors.shape}.")
     if k < 1 or k_exp < 1:
         raise UsageError(f"rNN needs k and k_exp of at least 1; they are {k} and {k_exp}.")
     if not 0 <= tau <= 1:
         raise UsageError(f"rNN needs tau in [0, 1]; it is {tau}.")
     if not (np.isfinite(query).all() and np.isfinite(vectors).all()):
-        raise UsageError("rNN got a vector with NaN or infinity.", "Find the text whose encoding is not finite; the model may be damaged.")
+        raise UsageError(
+            "rNN got a vector with NaN or infinity.", "Find the text whose encoding is not finite; the model may be damaged."
+        )
 
 
 def _normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> NDArray[np.float32]:
     """Rows divided by their maximum or mean; a zero divisor leaves the row as it is."""
     if how is None:
         return similarity
-    divisor = similarity.max(axis=1) if how == "max" else similarity.mean(axis=1, dtype=np.float32) + np.float32(1e-8)
-    divisor = np.where(divisor == 0, np.float32(1), divisor)
-    scaled: NDArray[np.float32] = similarity / divisor[:, None]
-    return scaled
+    rows = similarity.max(axis=1) if how == "max" else similarity.mean(axis=1) + np.float32(1e-8)
+    divisor = np.where(rows == 0, np.float32(1), rows).astype(np.float32)
+    return (similarity / divisor[:, None]).astype(np.float32)
 
 
 def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -186,7 +187,8 @@ def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive
     size = small.sum(axis=1)
     enough = 3 * shared >= 2 * size if inclusive else 3 * shared > 2 * size
     joins = (members & enough).astype(np.float32)
-    return members | (joins @ small > 0)
+    expanded: NDArray[np.bool_] = members | (joins @ small > 0)
+    return expanded
 
 
 def _jaccard(rows: NDArray[np.float32], empty: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -131,6 +131,9 @@ def _hits(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
     failed = answer["_shards"]["failed"]
     if failed or answer.get("timed_out"):
         what = f"{failed} of {answer['_shards']['total']} shards failed" if failed else "it ran out of time"
-        raise EngineError(f"The engine searched the signal {signal!r} only in part: {what}.", "A short list would be a wrong ranking; see 'termweave node logs'.")
+        raise EngineError(
+            f"The engine searched the signal {signal!r} only in part: {what}.",
+            "A short list would be a wrong ranking; see 'termweave node logs'.",
+        )
     hits: list[dict[str, Any]] = answer["hits"]["hits"]
     return hits

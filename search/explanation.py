@@ -12,53 +12,68 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.search.candidates import Candidates
     from termweave.search.ranking import Place
-    from termweave.signals import DocumentLayout
+    from termweave.signals import Clause, Signal
+
+    #: Document id -> its `_source`.
+    Stored = Mapping[str, Mapping[str, Any]]
 
 
 def of(
-    engine: Engine, index: str, layout: DocumentLayout, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Mapping[str, Any]]
+    engine: Engine,
+    index: str,
+    signals: Sequence[Signal],
+    candidates: Candidates,
+    places: Sequence[Place],
+    *,
+    stored: Stored,
+    words: Mapping[str, str],
 ) -> dict[str, dict[str, Any]]:
     """Explain every place.
+
+    Args:
+        engine: Where the index is.
+        index: The concrete index.
+        signals: Its signals.
+        candidates: What was found.
+        places: What to explain.
+        stored: Document id -> the stored fields the signals explain from.
+        words: Term -> the word of the query that it stands for.
 
     Returns:
         Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. A signal's part holds its own `score`, `rank`
         and `terms` (which sum to its own score); shares sum to the final score.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
-    for signal in layout.signals:
+    for signal in signals:
         clause = candidates.clauses.get(signal.name)
         if clause is None:
             continue
-        told = _ask(engine, index, clause.query, [place.id for place in places])
+        told = _ask(engine, index, clause, [place.id for place in places]) if signal.engine_explains else {}
         for place in places:
-            answer = told.get(place.id)
-            said = place.signals.get(signal.name)
-            if answer is None and said is None:
+            said, answer = place.signals.get(signal.name), told.get(place.id)
+            if said is None and answer is None:
                 continue
-            raw = said.score if said else signal.score(answer["_score"], clause) if answer else 0.0
+            score = said.score if said else signal.score(answer["_score"], clause) if answer else 0.0
             shares = signal.explain(candidates.query, clause, stored[place.id], (answer or {}).get("_explanation"))
-            explained[place.id]["parts"].append(
-                {
-                    "name": signal.name,
-                    "score": raw,
-                    "rank": said.rank if said else None,
-                    "share": said.share if said else 0.0,
-                    "terms": [{"term": share.term, "share": share.share} for share in shares],
-                }
-            )
+            part = {
+                "name": signal.name,
+                "score": score,
+                "rank": said.rank if said else None,
+                "share": said.share if said else 0.0,
+                "terms": [{"term": each.term, "word": words.get(each.term, each.term), "share": each.share} for each in shares],
+            }
+            explained[place.id]["parts"].append(part)
     for place in places:
         if place.rerank is not None:
             explained[place.id]["parts"].append({"name": "rnn", **place.rerank})
     return explained
 
 
-def _ask(engine: Engine, index: str, query: Mapping[str, Any], ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _ask(engine: Engine, index: str, clause: Clause, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The engine's score and explanation of each document that the clause matches."""
-    if "knn" in query:  # its explanation is a stub, and its score is known from the list
-        return {}
     body = {
         "size": len(ids),
-        "query": {"bool": {"must": [query], "filter": [{"ids": {"values": [engine_id(each) for each in ids]}}]}},
+        "query": {"bool": {"must": [clause.query], "filter": [{"ids": {"values": [engine_id(each) for each in ids]}}]}},
         "explain": True,
         "_source": False,
         "docvalue_fields": ["id"],
@@ -69,15 +84,16 @@ def _ask(engine: Engine, index: str, query: Mapping[str, Any], ids: Sequence[str
 
 def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
     """A few lines for a terminal, heaviest part first."""
-    lines = []
-    for part in sorted(explanation["parts"], key=lambda part: -part["share"]):
-        if part["name"] == "rnn":
-            near = ", ".join(part["neighbours"][:4])
-            lines.append(f"  {part['share']:+.4f}  rnn       J {part['jaccard']:.4f}, lambda {part['weight']}; shares neighbours {near or 'none'}")
-            continue
-        place = f"rank {part['rank']}" if part["rank"] else "not among the candidates"
-        words = "  ".join(f"{each['term']} {each['share']:.4g}" for each in part["terms"][:terms])
-        more = len(part["terms"]) - terms
-        lines.append(f"  {part['share']:+.4f}  {part['name']:<9} {part['score']:.4f}, {place}{'; ' + words if words else ''}{f'  and {more} more' if more > 0 else ''}")
-    lines.append(f"  {explanation['score']:.4f}  in all")
-    return "\n".join(lines)
+    parts = sorted(explanation["parts"], key=lambda part: -part["share"])
+    lines = [f"  {part['share']:+.4f}  {part['name']:<9} {_said(part, terms)}" for part in parts]
+    return "\n".join([*lines, f"  {explanation['score']:.4f}  in all"])
+
+
+def _said(part: Mapping[str, Any], terms: int) -> str:
+    if part["name"] == "rnn":
+        near = ", ".join(part["neighbours"][:4]) or "none"
+        return f"J {part['jaccard']:.4f}, lambda {part['weight']}; shares neighbours {near}"
+    place = f"rank {part['rank']}" if part["rank"] else "not among the candidates"
+    words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
+    more = f"  and {len(words) - terms} more" if len(words) > terms else ""
+    return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"

@@ -124,12 +124,16 @@ class Index:
         """
         chosen = self.mode(mode)
         options = _reranking(rerank, reranking)
-        (candidates,) = self.candidates([query], list(chosen.weights), depth=max(DEPTH, start + k), where=where, with_vectors=options is not None)
+        (candidates,) = self.candidates(
+            [query], list(chosen.weights), depth=max(DEPTH, start + k), where=where, with_vectors=options is not None
+        )
         places = order(candidates, chosen, options)[start : start + k]
         hits = self._hits(places, candidates, first=start + 1, fields=fields, explain=explain)
         return Answer(hits, {name: clause.dropped for name, clause in candidates.clauses.items() if clause.dropped})
 
-    def explain(self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None) -> Hit:
+    def explain(
+        self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None
+    ) -> Hit:
         """How one document comes to its score for a query; rank 0 when it is not among the candidates.
 
         Raises:
@@ -170,12 +174,18 @@ class Index:
             if seen <= {self._now.index}:
                 return found
             self._now = self._open()  # the alias has moved on: these models may not be its models
-        raise EngineError(f"The alias {self.name!r} moves faster than it can be searched.", "Try again when the builds have ended.")
+        raise EngineError(
+            f"The alias {self.name!r} moves faster than it can be searched.", "Try again when the builds have ended."
+        )
 
-    def requests(self, query: str, *, k: int = 10, mode: str = "hybrid", rerank: str = "none", where: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    def requests(
+        self, query: str, *, k: int = 10, mode: str = "hybrid", rerank: str = "none", where: Sequence[Mapping[str, Any]] = ()
+    ) -> list[dict[str, Any]]:
         """The requests that `search` would send, for applications that are not in Python."""
         chosen = self._signals(list(self.mode(mode).weights))
-        (prepared,) = self._legs([query], chosen, depth=max(DEPTH, k), where=where, with_vectors=_reranking(rerank, None) is not None)
+        (prepared,) = self._legs(
+            [query], chosen, depth=max(DEPTH, k), where=where, with_vectors=_reranking(rerank, None) is not None
+        )
         lines: list[Any] = []
         for body in prepared.bodies.values():
             lines += [{}, body]
@@ -188,27 +198,54 @@ class Index:
     def _signals(self, names: Sequence[str]) -> list[Signal]:
         return [signal for signal in self._now.layout.signals if signal.name in names]
 
-    def _legs(self, queries: Sequence[str], signals: Sequence[Signal], *, depth: int, where: Sequence[Mapping[str, Any]], with_vectors: bool) -> list[Legs]:
+    def _legs(
+        self,
+        queries: Sequence[str],
+        signals: Sequence[Signal],
+        *,
+        depth: int,
+        where: Sequence[Mapping[str, Any]],
+        with_vectors: bool,
+    ) -> list[Legs]:
         if with_vectors and "dense" not in self.signals:
-            raise UsageError("Reranking by neighbours needs the documents' vectors, and this index has none.", "Use --rerank none, or index with a dense model.")
+            raise UsageError(
+                "Reranking by neighbours needs the documents' vectors, and this index has none.",
+                "Use --rerank none, or index with a dense model.",
+            )
         capabilities = self.engine.capabilities
-        return [legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors) for each in self.encode(queries)]
+        return [
+            legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors)
+            for each in self.encode(queries)
+        ]
 
-    def _hits(self, places: Sequence[Place], candidates: Candidates, *, first: int, fields: Sequence[str], explain: bool) -> list[Hit]:
+    def _hits(
+        self, places: Sequence[Place], candidates: Candidates, *, first: int, fields: Sequence[str], explain: bool
+    ) -> list[Hit]:
         if not places:
             return []
-        wanted = {*fields, *(each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"), "id"}
+        wanted = {
+            *fields,
+            *(each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"),
+            "id",
+        }
         if explain:
             wanted |= {name for signal in self._now.layout.signals for name in signal.explains_from}
         ids = [engine_id(place.id) for place in places]
-        answer = self.engine.request("POST", f"/{self.generation}/_mget", params={"_source_includes": ",".join(sorted(wanted))}, body={"ids": ids})
+        answer = self.engine.request(
+            "POST", f"/{self.generation}/_mget", params={"_source_includes": ",".join(sorted(wanted))}, body={"ids": ids}
+        )
         stored = {place.id: doc["_source"] for place, doc in zip(places, answer["docs"], strict=True) if doc.get("found")}
         missing = [place.id for place in places if place.id not in stored]
         if missing:
-            raise UsageError(f"The index {self.name!r} has no document {missing[0]!r}.", "Ids are those of the source; 'termweave search' shows them.")
+            raise UsageError(
+                f"The index {self.name!r} has no document {missing[0]!r}.",
+                "Ids are those of the source; 'termweave search' shows them.",
+            )
         parts: Mapping[str, Any] = {}
         if explain:
-            parts = explanation.of(self.engine, self.generation, self._now.layout, candidates, places, stored)
+            words = self._words(candidates.query.text)
+            signals = self._now.layout.signals
+            parts = explanation.of(self.engine, self.generation, signals, candidates, places, stored=stored, words=words)
         return [
             Hit(
                 id=place.id,
@@ -220,6 +257,13 @@ class Index:
             )
             for rank, place in enumerate(places, first)
         ]
+
+    def _words(self, query: str) -> dict[str, str]:
+        """Term -> the word of the query it stands for: people read "delay", not "delai"."""
+        encoder, statistics = self._now.encoder, self._now.statistics
+        if encoder.analysis is None:
+            return {}
+        return {each.term: query[each.start : each.end] for each in encoder.shade(query, statistics=statistics, kind="query")}
 
     def _open(self) -> _Opened:
         index = lineage.resolve(self.engine, self.name)
@@ -233,13 +277,17 @@ class Index:
     def _encoder(self, found: Lineage) -> TextEncoder:
         from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
 
-        names = {output: self._models[output] or (found.models[output].name if output in found.models else "none") for output in self._models}
-        encoder = encoders.load(**names)
+        names = {
+            output: self._models[output] or (found.models[output].name if output in found.models else "none")
+            for output in self._models
+        }
+        encoder = encoders.load(weights=names["weights"], dense=names["dense"])
         for output, model in found.models.items():
             here = encoder.models[output]
             if here.hash != model.hash:
                 raise ModelError(
-                    f"The index {self.name!r} was made with the {output} model {model.name!r} ({model.hash}); the one found here is {here.name!r} ({here.hash}).",
+                    f"The index {self.name!r} was made with the {output} model {model.name!r} ({model.hash}); "
+                    f"the one found here is {here.name!r} ({here.hash}).",
                     f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
                 )
         return encoder

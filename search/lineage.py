@@ -75,7 +75,8 @@ class Lineage:
             raise UsageError(f"The index {index!r} was not made by termweave.", "Build one with 'termweave index SOURCE NAME'.")
         if values.get("schema") != SCHEMA:
             raise UsageError(
-                f"The index {index!r} was written by termweave {values.get('termweave')} in a layout that this version does not read.",
+                f"The index {index!r} was written by termweave {values.get('termweave')} in a layout "
+                "that this version does not read.",
                 "Install the version that wrote it, or index again.",
             )
         models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
@@ -94,16 +95,19 @@ def resolve(engine: Engine, name: str) -> str:
         UsageError: Nothing has that name; near ones are listed.
     """
     try:
-        indices = sorted(engine.request("GET", f"/{quote(name)}/_mapping", params={"filter_path": "*.mappings._meta.termweave.name"}) or {})
+        indices = sorted(
+            engine.request("GET", f"/{quote(name)}/_mapping", params={"filter_path": "*.mappings._meta.termweave.name"}) or {}
+        )
         if not indices:  # an index without our lineage: let `from_meta` say so
             indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
     except EngineResponseError as error:
-        if error.status != 404:  # noqa: PLR2004 - Not Found
+        if error.status != 404:
             raise
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _known(engine)) from None
     if len(indices) != 1:
         raise EngineError(f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices)}.", "Name one of them.")
-    return indices[0]
+    index: str = indices[0]
+    return index
 
 
 def read(engine: Engine, index: str) -> Lineage:

@@ -72,5 +72,7 @@ def _weight(text: str, mode: str) -> float:
     except ValueError:
         weight = math.nan
     if not math.isfinite(weight) or weight < 0:
-        raise UsageError(f"{text!r} in the mode {mode!r} is not a weight.", "Write NAME:NUMBER, for example weights:0.6,dense:0.4.")
+        raise UsageError(
+            f"{text!r} in the mode {mode!r} is not a weight.", "Write NAME:NUMBER, for example weights:0.6,dense:0.4."
+        )
     return weight

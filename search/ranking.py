@@ -95,7 +95,10 @@ def _reranked(
 
     head, tail = fused[: reranking.candidates], fused[reranking.candidates :]
     if candidates.query.vector is None or any(document not in candidates.vectors for document, _ in head):
-        raise UsageError("Reranking by neighbours needs the documents' vectors, and this index has none.", "Use --rerank none, or index with a dense model.")
+        raise UsageError(
+            "Reranking by neighbours needs the documents' vectors, and this index has none.",
+            "Use --rerank none, or index with a dense model.",
+        )
     if not head:
         return []
     vectors = np.stack([candidates.vectors[document] for document, _ in head])

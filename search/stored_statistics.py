@@ -53,14 +53,18 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
             return CorpusStatistics.from_bytes(cached.read_bytes())
         except ValueError:  # half-written by a process that was killed
             cached.unlink(missing_ok=True)
-    answer = engine.request("GET", f"/{companion(index)}/_search", body={"size": 1000, "sort": ["part"], "query": {"match_all": {}}})
+    answer = engine.request(
+        "GET", f"/{companion(index)}/_search", body={"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
+    )
     data = b"".join(base64.b64decode(hit["_source"]["data"]) for hit in answer["hits"]["hits"])
     try:
         statistics = CorpusStatistics.from_bytes(data)
     except ValueError:
         statistics = None
     if statistics is None or statistics.hash != expected_hash:
-        raise EngineError(f"The statistics of {index!r} are missing or damaged.", "Index again; without them queries cannot be weighted.")
+        raise EngineError(
+            f"The statistics of {index!r} are missing or damaged.", "Index again; without them queries cannot be weighted."
+        )
     cached.parent.mkdir(parents=True, exist_ok=True)
     scratch = cached.with_suffix(f".{os.getpid()}")
     scratch.write_bytes(data)

@@ -101,7 +101,9 @@ class Signal(ABC):
         """The stored fields as bytes that are the same before sending and after reading back: what digests are made of."""
 
     @abstractmethod
-    def clause(self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+    def clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
         """The query for the `size` best documents among those that pass `where`; None when the query says nothing to it."""
 
     def score(self, engine_score: float, clause: Clause) -> float:
@@ -110,8 +112,12 @@ class Signal(ABC):
 
     #: Stored fields that `explain` reads.
     explains_from: ClassVar[tuple[str, ...]] = ()
+    #: Whether the engine's explanation of its clause says more than the score.
+    engine_explains: ClassVar[bool] = True
 
-    def explain(self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None) -> list[TermShare]:
+    def explain(
+        self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
+    ) -> list[TermShare]:
         """Which terms gave how much of the signal's score; they sum to it. Empty for signals without terms."""
         del query, clause, stored, engine_explanation
         return []

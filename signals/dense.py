@@ -49,7 +49,7 @@ class Dense(Signal):
 
     name: ClassVar[str] = "dense"
     needs: ClassVar[Output | None] = "dense"
-    explains_from: ClassVar[tuple[str, ...]] = ()
+    engine_explains: ClassVar[bool] = False  # a stub (k-NN #1976)
 
     dimension: int
     m: int = 16
@@ -59,7 +59,10 @@ class Dense(Signal):
     def fit(cls, fitting: Fitting) -> Self:
         """Take the encoder's dimension."""
         if fitting.dimension is None:
-            raise ModelError("The signal 'dense' needs a model that gives vectors.", "Name one with --dense, or leave the signal out with --signals.")
+            raise ModelError(
+                "The signal 'dense' needs a model that gives vectors.",
+                "Name one with --dense, or leave the signal out with --signals.",
+            )
         return cls(dimension=fitting.dimension)
 
     @classmethod
@@ -89,9 +92,14 @@ class Dense(Signal):
         vector = encoding.vector
         if vector is None or vector.shape != (self.dimension,):
             found = "none" if vector is None else f"{vector.shape[0]} numbers"
-            raise ModelError(f"Document {document.id!r} should have a vector of {self.dimension} numbers; the model gave {found}.")
+            raise ModelError(
+                f"Document {document.id!r} should have a vector of {self.dimension} numbers; the model gave {found}."
+            )
         if not bool((vector == vector).all()):  # noqa: PLR0124 - NaN is the one value that differs from itself
-            raise ModelError(f"The model gave NaN for document {document.id!r}.", "The model folder is damaged or was exported from a diverged training.")
+            raise ModelError(
+                f"The model gave NaN for document {document.id!r}.",
+                "The model folder is damaged or was exported from a diverged training.",
+            )
         return {"vector": vector, VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
@@ -101,7 +109,9 @@ class Dense(Signal):
         vector = stored.get("vector")
         return np.asarray([] if vector is None else vector, "<f4").tobytes() + str(stored.get(VECTOR_FIELD, "")).encode()
 
-    def clause(self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+    def clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
         """The `size` nearest, filtered inside the graph search."""
         del capabilities
         if query.vector is None:

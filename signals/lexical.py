@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 #: The node of an explanation that stands for one term.
 _TERM_OF = re.compile(r"weight\((?:[\w.]+):(?P<term>.*) in \d+\)", re.DOTALL)
 #: At least as many pieces as an analyzer makes tokens: words, and single characters of scripts without spaces.
-_PIECE = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S")
+_PIECE = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S"
+)
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,6 @@ class Lexical(Signal):
     """
 
     name: ClassVar[str] = "lexical"
-    explains_from: ClassVar[tuple[str, ...]] = ()
-
     analyzer: str = "english"
 
     @classmethod
@@ -55,7 +55,9 @@ class Lexical(Signal):
         """Title and text, told apart by a byte that UTF-8 does not have."""
         return f"{stored.get('title', '')}".encode() + b"\xff" + f"{stored.get('text', '')}".encode()
 
-    def clause(self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+    def clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
         """A `match` on `content`; a query of more words than the server allows clauses loses its last ones.
 
         More clauses than allowed are an error of the engine, not a shorter list.
@@ -69,7 +71,9 @@ class Lexical(Signal):
         dropped = tuple(piece.group() for piece in pieces[limit:])
         return Clause(filtered({"match": {"content": {"query": text}}}, where), dropped=dropped)
 
-    def explain(self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None) -> list[TermShare]:
+    def explain(
+        self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
+    ) -> list[TermShare]:
         """The engine's own explanation, term by term."""
         del query, clause, stored
         shares: dict[str, float] = {}

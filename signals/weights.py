@@ -70,7 +70,9 @@ class Weights(Signal):
         """Take a high quantile of the sample's impacts as `w_max`."""
         import numpy as np  # noqa: PLC0415 - not needed by `--help`
 
-        impacts = [encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None and len(encoding.weights)]
+        impacts = [
+            encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None and len(encoding.weights)
+        ]
         if not impacts:
             return cls()
         return cls(w_max=float(np.quantile(np.concatenate(impacts), _QUANTILE, method="higher")))
@@ -98,7 +100,9 @@ class Weights(Signal):
         """Names and integers in the order of the names."""
         return "\n".join(f"{name}\t{int(value)}" for name, value in sorted((stored.get("weights") or {}).items())).encode()
 
-    def clause(self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities) -> Clause | None:
+    def clause(
+        self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
+    ) -> Clause | None:
         """One weighted clause a term; terms beyond the server's limit are dropped, the lightest first, and named."""
         del size
         if query.weights is None:
@@ -113,14 +117,22 @@ class Weights(Signal):
             tokens = {escape(term): factor * scale for term, factor in kept}
             sparse = {"neural_sparse": {"weights": {"query_tokens": tokens}}}
             return Clause(filtered(sparse, where), scale, dict(kept), dropped)
-        features = [{"rank_feature": {"field": f"weights.{escape(term)}", "boost": factor, "linear": {}}} for term, factor in kept]
+        features = [
+            {"rank_feature": {"field": f"weights.{escape(term)}", "boost": factor, "linear": {}}} for term, factor in kept
+        ]
         return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, dict(kept), dropped)
 
-    def explain(self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None) -> list[TermShare]:
+    def explain(
+        self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
+    ) -> list[TermShare]:
         """Factor times stored impact, term by term: exactly the sum the engine made."""
         del query, engine_explanation
         features: Mapping[str, float] = stored.get("weights") or {}
-        shares = [TermShare(term, factor * features[escape(term)]) for term, factor in (clause.terms or {}).items() if escape(term) in features]
+        shares = [
+            TermShare(term, factor * features[escape(term)])
+            for term, factor in (clause.terms or {}).items()
+            if escape(term) in features
+        ]
         return sorted(shares, key=lambda share: (-share.share, share.term))
 
 

@@ -28,7 +28,23 @@ _HOME = {
     "rerank": "termweave.rerank",
 }
 
-__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604 - a test holds it to the public names
+__all__ = [
+    "Capabilities",
+    "CorpusStatistics",
+    "DenseEncoder",
+    "Document",
+    "Encoding",
+    "Hit",
+    "Index",
+    "Query",
+    "Run",
+    "TermWeighter",
+    "TermWeights",
+    "TermweaveError",
+    "__version__",
+    "connect",
+    "rerank",
+]
 
 if TYPE_CHECKING:
     from termweave import rerank

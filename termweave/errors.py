@@ -53,7 +53,7 @@ class EngineError(TermweaveError):
     """The engine answered with an error."""
 
 
-class EngineUnreachable(EngineError):  # noqa: N818 - reads as what happened
+class EngineUnreachable(EngineError):
     """No engine answers at the address."""
 
     exit_status = 5

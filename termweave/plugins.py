@@ -29,5 +29,8 @@ def load(group: Group, name: str) -> Any:
             try:
                 return point.load()
             except ImportError as error:
-                raise UsageError(f"The {group[:-1]} {name!r} cannot be loaded: {error}.", f"Reinstall the package {point.value.split(':')[0]!r} comes from.") from error
+                raise UsageError(
+                    f"The {group[:-1]} {name!r} cannot be loaded: {error}.",
+                    f"Reinstall the package {point.value.split(':')[0]!r} comes from.",
+                ) from error
     raise UsageError(f"There is no {group[:-1]} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")

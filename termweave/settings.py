@@ -25,7 +25,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TERMWEAVE_", extra="forbid", frozen=True)
 
-    url: str | None = Field(None, description="Address of the OpenSearch; $OPENSEARCH_URL counts too; none: the running embedded node")
+    url: str | None = Field(
+        None, description="Address of the OpenSearch; $OPENSEARCH_URL counts too; none: the running embedded node"
+    )
     user: str | None = Field(None, description="User name for basic authentication")
     password: SecretStr | None = Field(None, description="Password for basic authentication")
     ca_certs: Path | None = Field(None, description="Certificate authorities to trust (PEM)")

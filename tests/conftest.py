@@ -20,7 +20,12 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_runtest_makereport(item, call):
     """A skipped engine test is a failure where a server is promised (.ci/run)."""
-    if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") and item.get_closest_marker("engine") and call.excinfo and call.excinfo.errisinstance(pytest.skip.Exception):
+    if (
+        os.environ.get("TERMWEAVE_REQUIRE_ENGINE")
+        and item.get_closest_marker("engine")
+        and call.excinfo
+        and call.excinfo.errisinstance(pytest.skip.Exception)
+    ):
         call.excinfo = pytest.ExceptionInfo.from_exception(AssertionError(f"an engine test was skipped: {call.excinfo.value}"))
 
 

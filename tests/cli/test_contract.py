@@ -32,7 +32,9 @@ def test_every_help_ends_with_examples(name, command):
 
 
 def test_the_commands_page_is_what_the_commands_say():
-    done = subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

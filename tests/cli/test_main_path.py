@@ -29,7 +29,9 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("beir")
     lines = [json.dumps({"_id": key, "title": title, "text": text, "kind": "entry"}) for key, (title, text) in DOCUMENTS.items()]
     (root / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    (root / "queries.jsonl").write_text('{"_id": "q1", "text": "run a function later"}\n{"_id": "q2", "text": "read json text"}\n')
+    (root / "queries.jsonl").write_text(
+        '{"_id": "q1", "text": "run a function later"}\n{"_id": "q2", "text": "read json text"}\n'
+    )
     (root / "qrels").mkdir()
     (root / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttimer\t1\nq2\tjson\t1\n")
     return root
@@ -45,7 +47,14 @@ def termweave(opensearch_engine, own_places):
             "OPENSEARCH_URL": opensearch_engine.url,
             "XDG_STATE_HOME": str(own_places / "xdg-state"),
         }
-        done = subprocess.run([sys.executable, "-m", "termweave", *arguments], capture_output=True, text=True, input=stdin, env=environment, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "termweave", *arguments],
+            capture_output=True,
+            text=True,
+            input=stdin,
+            env=environment,
+            check=False,
+        )
         assert "Traceback" not in done.stderr
         assert done.returncode == status, done.stderr
         return done
@@ -76,7 +85,9 @@ def test_verify(termweave, live, folder):
 @pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "weights:0.7,dense:0.3"])
 @pytest.mark.parametrize("rerank", ["none", "rnn"])
 def test_every_mode_finds_and_explains_to_the_last_digit(termweave, live, mode, rerank):
-    done = termweave("search", live, "a function that runs after some seconds", "--mode", mode, "--rerank", rerank, "--explain", "--json")
+    done = termweave(
+        "search", live, "a function that runs after some seconds", "--mode", mode, "--rerank", rerank, "--explain", "--json"
+    )
     data = valid(done.stdout, "search")
     assert data["hits"][0]["id"] == "timer"
     for hit in data["hits"]:
@@ -99,7 +110,10 @@ def test_search_in_a_terminal_from_standard_input_with_filter_and_paging(termwea
     assert set(only["fields"]) == {"title"}
 
 
-@pytest.mark.parametrize("query", ["", "   ", "?!", "🙂", "the of and", "a" * 5000, "word " * 3000, "\u202eשלום", "os.path.join", '"quoted" AND (x OR y) *'])
+@pytest.mark.parametrize(
+    "query",
+    ["", "   ", "?!", "🙂", "the of and", "a" * 5000, "word " * 3000, "\u202eשלום", "os.path.join", '"quoted" AND (x OR y) *'],
+)
 def test_queries_that_say_little_or_too_much_are_answered(termweave, live, query):
     done = termweave("search", live, query, "--json", "--mode", "lexical:1,weights:1,dense:1")
     valid(done.stdout, "search")
@@ -128,7 +142,13 @@ def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
 def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_path):
     data = valid(termweave("evaluate", live, str(folder), "--json", "--save-run", str(tmp_path / "runs")).stdout, "evaluate")
     assert {row["system"] for row in data["rows"]} == {"BM25", "weights", "dense", "hybrid", "hybrid+rNN"}
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["BM25.trec", "dense.trec", "hybrid+rNN.trec", "hybrid.trec", "weights.trec"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "BM25.trec",
+        "dense.trec",
+        "hybrid+rNN.trec",
+        "hybrid.trec",
+        "weights.trec",
+    ]
     line = (tmp_path / "runs" / "dense.trec").read_text().splitlines()[0].split()
     assert (line[1], line[3], line[5], len(line)) == ("Q0", "1", "dense", 6)
     assert "| BM25 |" in termweave("evaluate", live, str(folder), "--markdown").stdout
@@ -150,8 +170,10 @@ def test_another_model_is_refused(termweave, live):
 
 
 def test_standard_input_is_indexed(termweave, opensearch_engine):
-    done = termweave("index", "-", "cli-stdin", "--weights", "none", "--dense", "none", stdin='{"_id": "a", "text": "from a pipe"}\n')
-    assert "1 documents" in done.stdout
+    done = termweave(
+        "index", "-", "cli-stdin", "--weights", "none", "--dense", "none", stdin='{"_id": "a", "text": "from a pipe"}\n'
+    )
+    assert "1 document in" in done.stdout
     assert "left out" in done.stderr
     opensearch_engine.request("DELETE", "/cli-stdin*")
 

@@ -43,7 +43,9 @@ def test_origins_are_named(nowhere, monkeypatch):
     assert settings.origin("dense", found.dense) == "default"
 
 
-@pytest.mark.parametrize(("content", "said"), [("timeot = 7", "timeot"), ("timeout = 'soon'", "timeout"), ("timeout = ", "termweave.toml")])
+@pytest.mark.parametrize(
+    ("content", "said"), [("timeot = 7", "timeot"), ("timeout = 'soon'", "timeout"), ("timeout = ", "termweave.toml")]
+)
 def test_a_wrong_file_is_named(nowhere, content, said):
     (nowhere / "termweave.toml").write_text(content)
     with pytest.raises(UsageError, match=said):

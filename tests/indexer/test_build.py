@@ -13,8 +13,7 @@ import pytest
 
 from termweave import corpora
 from termweave.errors import EngineError, InputError, RefusedDocuments, UsageError, VerificationFailed
-from termweave.indexer import Options, build, unfinished, verify, verify_against_source
-from termweave.indexer import building
+from termweave.indexer import Options, build, building, unfinished, verify, verify_against_source
 from termweave.indexer.generations import live, publish
 from termweave.search import Index
 from termweave.signals import DocumentLayout
@@ -68,7 +67,8 @@ STRANGE = [
     {"_id": "case", "text": "lower"},
     {"_id": "e\u0301", "text": "decomposed"},
     {"_id": "\u00e9", "text": "composed"},
-    {"_id": "meta", "text": "with metadata", "year": 2020, "tags": ["a", "b"], "nested": {"deep": {"er": None}}, "abstract": "long " * 20_000},
+    {"_id": "meta", "text": "with metadata", "year": 2020, "tags": ["a", "b"],
+    "nested": {"deep": {"er": None}}, "abstract": "long " * 20_000},
     {"_id": "zero\u0000byte", "text": "nul \u0000 inside"},
     {"_id": "newline\nid", "text": "line\nbreaks\tand tabs\r\n"},
     {"_id": "  spaces  ", "text": "around the id"},
@@ -96,7 +96,12 @@ def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engi
         build(opensearch_engine, corpus(documents), name, LEXICAL)
     assert live(opensearch_engine, name) is None
     assert not list(unfinished.folder(opensearch_engine).glob(f"{name}*"))
-    built = build(opensearch_engine, corpus([*numbered(6), b'{"_id": "broken'], skip_bad=True), name, Options(weights="none", dense="none", skip_bad=True))
+    built = build(
+        opensearch_engine,
+        corpus([*numbered(6), b'{"_id": "broken'], skip_bad=True),
+        name,
+        Options(weights="none", dense="none", skip_bad=True),
+    )
     assert built.documents == 6
     assert any("line 7" in note for note in built.notes)
 
@@ -124,7 +129,7 @@ def test_an_empty_corpus_is_an_error(opensearch_engine, name, corpus):
 
 def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(opensearch_engine, name, corpus):
     documents = [*numbered(5), {"_id": "y" * 40_000, "text": "an id that no field can hold"}]
-    with pytest.raises(RefusedDocuments, match="line 6.*immense") as raised:
+    with pytest.raises(RefusedDocuments, match=r"line 6.*immense") as raised:
         build(opensearch_engine, corpus(documents), name, LEXICAL)
     assert live(opensearch_engine, name) is None
     (file,) = unfinished.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
@@ -219,20 +224,25 @@ def submit(self, batch):
     slow(self, batch)
     import time; time.sleep(0.05)
 sending.Sender.submit = submit
-from termweave.indexer import building as module
-module._BLOCK_DOCUMENTS = 50
-def progress(stage, done, total, note):
+import termweave.indexer.survey as survey
+survey._BLOCK_DOCUMENTS = 50
+def progress(stage, done, total):
     print(stage, done, flush=True)
-print(build(engine.connect(settings.load(url={url!r})), corpora.open_source({path!r}), {name!r}, Options(weights="none", dense="none"), progress).sent, flush=True)
+server = engine.connect(settings.load(url={url!r}))
+build(server, corpora.open_source({path!r}), {name!r}, Options(weights="none", dense="none"), progress)
 """
 
 
 @pytest.mark.parametrize("kill_at", [0, 300, 1400])
-def test_killed_in_the_middle_it_goes_on_and_nothing_is_lost_or_twice(opensearch_engine, name, corpus, own_places, tmp_path, kill_at):
+def test_killed_in_the_middle_it_goes_on_and_nothing_is_lost_or_twice(
+    opensearch_engine, name, corpus, own_places, tmp_path, kill_at
+):
     corpus(numbered(1500))
     path = str(tmp_path / "corpus.jsonl")
     program = CHILD.format(state=str(own_places / "state"), url=opensearch_engine.url, path=path, name=name)
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+    )
     for line in child.stdout:
         stage, _, done = line.strip().partition(" ")
         if stage == "Indexing" and int(done) >= kill_at:

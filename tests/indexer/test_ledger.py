@@ -53,14 +53,18 @@ def test_sums_are_those_of_the_rows(ledger):
     assert sum(bucket.source for bucket in buckets.values()) == sum(entry.source for entry in entries)
     for bucket, expected in buckets.items():
         rows = ledger.in_bucket(bucket)
-        assert (len(rows), sum(s for s, _ in rows.values()), sum(e for _, e in rows.values())) == (expected.count, expected.source, expected.encoding)
+        assert (len(rows), sum(s for s, _ in rows.values()), sum(e for _, e in rows.values())) == (
+            expected.count,
+            expected.source,
+            expected.encoding,
+        )
 
 
 def test_it_outlives_its_process_and_serves_threads(tmp_path):
     path = tmp_path / "ledger.sqlite"
     with Ledger(path) as first:
         first.enter([Entry(str(number), number, number) for number in range(200)])
-        first.set("state", "building")
+        first.put("state", "building")
         threads = [threading.Thread(target=first.acknowledge, args=([(str(number), 1)],)) for number in range(100)]
         for thread in threads:
             thread.start()

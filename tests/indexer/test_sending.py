@@ -35,7 +35,12 @@ def take(ids):
 
 def reject(*unlucky, status=429, reason="rejected execution"):
     def answer(ids):
-        return {"items": [{"index": {"status": status, "error": {"reason": reason}} if identity in unlucky else {"status": 200}} for identity in ids]}
+        return {
+            "items": [
+                {"index": {"status": status, "error": {"reason": reason}} if identity in unlucky else {"status": 200}}
+                for identity in ids
+            ]
+        }
 
     return answer
 
@@ -74,7 +79,9 @@ def test_only_the_rejected_items_are_sent_again():
     assert script.requests == [["a", "b", "c"], ["b"], ["b"]]
 
 
-@pytest.mark.parametrize("error", [EngineUnreachable("gone"), EngineResponseError(503, "red", None), EngineResponseError(429, "full", None)])
+@pytest.mark.parametrize(
+    "error", [EngineUnreachable("gone"), EngineResponseError(503, "red", None), EngineResponseError(429, "full", None)]
+)
 def test_a_batch_that_got_no_answer_is_sent_again_whole(error):
     script = Script(fail(error), fail(error))
     done, _ = send(script, items("a", "b"))

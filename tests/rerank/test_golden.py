@@ -14,7 +14,9 @@ GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "rnn"
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden cases stand beside the project and are not here")
 
 INDEX = json.loads((GOLDEN / "index.json").read_text()) if GOLDEN.is_dir() else {"cases": [], "configs": {}}
-CASES = [(case, config) for case in INDEX["cases"] for config in INDEX["configs"] if list(GOLDEN.glob(f"{case['case']:02d}_*.npz"))]
+CASES = [
+    (case, config) for case in INDEX["cases"] for config in INDEX["configs"] if list(GOLDEN.glob(f"{case['case']:02d}_*.npz"))
+]
 
 
 def options(config: str) -> dict[str, object]:

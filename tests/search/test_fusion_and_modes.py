@@ -43,7 +43,9 @@ def test_modes():
     assert modes.parse("weights:1,dense:0", available).weights == {"weights": 1.0}
 
 
-@pytest.mark.parametrize("text", ["nothing", "weights:x", "weights:-1", "weights:nan", "weights:0", "weights:inf", "", "weights:1,,dense:1"])
+@pytest.mark.parametrize(
+    "text", ["nothing", "weights:x", "weights:-1", "weights:nan", "weights:0", "weights:inf", "", "weights:1,,dense:1"]
+)
 def test_modes_that_cannot_be_meant_are_refused(text):
     with pytest.raises(UsageError):
         modes.parse(text, ["lexical", "weights", "dense"])
@@ -56,7 +58,9 @@ def candidates(count=80, seed=0):
     ids = [f"d{number:03}" for number in range(count)]
     words = Ranked.of([(identity, float(score)) for identity, score in zip(ids, random.uniform(0, 30, count), strict=True)])
     dense = Ranked.of([(identity, float(vectors[row + 1] @ vectors[0])) for row, identity in enumerate(ids)])
-    return Candidates(Encoding("q", vector=vectors[0]), {"weights": words, "dense": dense}, {}, dict(zip(ids, vectors[1:], strict=True)))
+    return Candidates(
+        Encoding("q", vector=vectors[0]), {"weights": words, "dense": dense}, {}, dict(zip(ids, vectors[1:], strict=True))
+    )
 
 
 @pytest.mark.parametrize("similarity", ["fused", "dense"])

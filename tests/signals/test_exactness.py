@@ -18,17 +18,25 @@ pytestmark = pytest.mark.engine
 
 STRANGE = [
     "plain", "3.5", "3_5", "a.b.c", ".", "..", "trailing.", "100%", "%2E", "##ing", "two words", " lead", "naïve", "naive",
-    "Ωμέγα", "שלום", "日本語", "🙂", "👩‍👩‍👧", "a*b", "a?b", "weights", "_id", "x" * 200, "字" * 200, "quote\"", "back\\slash", "tab\there", "new\nline", "zero\u200bwidth", "{", "null",
+    "Ωμέγα", "שלום", "日本語", "🙂", "👩‍👩‍👧", "a*b", "a?b", "weights", "_id",
+    "x" * 200, "字" * 200, 'quote"', "back\\slash", "tab\there", "new\nline", "zero\u200bwidth", "{", "null",
 ]  # fmt: skip
 
 
 def index(engine, name, documents, signal):
     layout = DocumentLayout([Lexical(), signal])
-    engine.request("PUT", f"/{name}", body={"mappings": layout.mapping({}), "settings": {"index.number_of_shards": 3, "index.number_of_replicas": 0}})
+    engine.request(
+        "PUT",
+        f"/{name}",
+        body={"mappings": layout.mapping({}), "settings": {"index.number_of_shards": 3, "index.number_of_replicas": 0}},
+    )
     lines = []
     for identity, weights in documents.items():
         terms = TermWeights(tuple(weights), np.array(list(weights.values()), np.float32))
-        lines += [orjson.dumps({"index": {"_id": identity}}), orjson.dumps(layout.document(Document(identity, "x"), Encoding("x", terms)))]
+        lines += [
+            orjson.dumps({"index": {"_id": identity}}),
+            orjson.dumps(layout.document(Document(identity, "x"), Encoding("x", terms))),
+        ]
     answer = engine.request("POST", f"/{name}/_bulk", params={"refresh": True}, body=b"\n".join(lines) + b"\n")
     assert not answer["errors"], [item for item in answer["items"] if item["index"]["status"] > 201][:2]
 
@@ -51,18 +59,28 @@ def test_score_is_the_dot_product_for_strange_terms(opensearch_engine, name, for
     random = np.random.default_rng(7)
     signal = Weights(w_max=10.0)
     documents = {
-        f"d{number}": {term: float(weight) for term, weight in zip(STRANGE, random.uniform(0.001, 14, len(STRANGE)), strict=True) if random.random() < 0.6}
+        f"d{number}": {
+            term: float(weight)
+            for term, weight in zip(STRANGE, random.uniform(0.001, 14, len(STRANGE)), strict=True)
+            if random.random() < 0.6
+        }
         for number in range(40)
     }
     index(opensearch_engine, name, documents, signal)
     capabilities = forms(opensearch_engine)[form]
     for _ in range(5):
-        query = {term: float(np.float32(weight)) for term, weight in zip(STRANGE, random.uniform(0.01, 200, len(STRANGE)), strict=True) if random.random() < 0.5}
+        query = {
+            term: float(np.float32(weight))
+            for term, weight in zip(STRANGE, random.uniform(0.01, 200, len(STRANGE)), strict=True)
+            if random.random() < 0.5
+        }
         found, clause = scores(opensearch_engine, name, query, signal, capabilities)
         assert clause.dropped == ()
         for identity, weights in documents.items():
             impacts = signal.quantise(np.array(list(weights.values()), np.float32))
-            expected = sum(np.float32(query[term]) * impact for term, impact in zip(weights, impacts.tolist(), strict=True) if term in query)
+            expected = sum(
+                np.float32(query[term]) * impact for term, impact in zip(weights, impacts.tolist(), strict=True) if term in query
+            )
             assert found.get(identity, 0.0) == pytest.approx(expected, rel=1e-5)
 
 
@@ -98,7 +116,10 @@ def test_a_query_beyond_the_clause_limit_is_pruned_and_exact_for_what_was_sent(o
 def test_explained_shares_sum_to_the_engines_score(opensearch_engine, name):
     random = np.random.default_rng(3)
     signal = Weights(w_max=5.0)
-    documents = {f"d{number}": {term: float(random.uniform(0.1, 6)) for term in random.choice(STRANGE, 8, replace=False)} for number in range(30)}
+    documents = {
+        f"d{number}": {term: float(random.uniform(0.1, 6)) for term in random.choice(STRANGE, 8, replace=False)}
+        for number in range(30)
+    }
     index(opensearch_engine, name, documents, signal)
     query = {term: float(random.uniform(0.1, 90)) for term in STRANGE}
     found, clause = scores(opensearch_engine, name, query, signal, opensearch_engine.capabilities)

@@ -124,7 +124,11 @@ def test_encoding_digest_is_the_same_before_sending_and_after_json():
     import orjson
 
     layout = DocumentLayout([Lexical(), Weights(w_max=3.0), Dense(8)])
-    encoding = Encoding("x", TermWeights(("a.b", "c"), np.array([0.3, 2.5], np.float32)), np.random.default_rng(0).normal(size=8).astype(np.float32))
+    encoding = Encoding(
+        "x",
+        TermWeights(("a.b", "c"), np.array([0.3, 2.5], np.float32)),
+        np.random.default_rng(0).normal(size=8).astype(np.float32),
+    )
     body = layout.document(Document("d", "x"), encoding)
     stored = orjson.loads(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY))
     assert layout.encoding_digest(stored) == body["encoding_digest"]

@@ -1,0 +1,119 @@
+"""The plan of a build: which signals on which models, and the fingerprint that tells two builds apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave import encoders, plugins
+from termweave.errors import UsageError
+from termweave.search import lineage
+from termweave.signals import signal_class
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
+    from termweave.records import Capabilities
+
+#: Plain text first, then what stands on models: the order in which tables show signals.
+_ORDER = (None, "weights", "dense")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to build.
+
+    Attributes:
+        weights: Weights model; None: the shipped one; "none": no weights.
+        dense: Dense model, likewise.
+        signals: Names of signals; None: all that models and server allow.
+        analyzer: OpenSearch analyzer of the text.
+        shards: Primary shards.
+        replicas: Copies; None: 1 where there are several data nodes, else 0.
+        settings: Further index settings.
+        workers: Connections that send at once.
+        fresh: Throw an unfinished generation away instead of resuming it.
+        skip_bad: Leave out what cannot be read, and the second of two documents with one id.
+    """
+
+    weights: str | None = None
+    dense: str | None = None
+    signals: tuple[str, ...] | None = None
+    analyzer: str = "english"
+    shards: int = 1
+    replicas: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 2
+    fresh: bool = False
+    skip_bad: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a build will do.
+
+    Attributes:
+        options: As they were given.
+        encoder: The models, opened.
+        signals: Names of the signals, in the order of tables.
+        fingerprint: Over source, models, signals and settings: equal ones make equal indices.
+        notes: Which signals were left out, and why.
+    """
+
+    options: Options
+    encoder: TextEncoder
+    signals: tuple[str, ...]
+    fingerprint: str
+    notes: tuple[str, ...]
+
+
+def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
+    """Decide what a build will do. Nothing is written; of the source only the fingerprint is read.
+
+    Raises:
+        UsageError: A signal was asked for that model or server do not allow, or none is left.
+    """
+    encoder = encoders.load(weights=options.weights, dense=options.dense)
+    signals, notes = _choose(options.signals, encoder, capabilities)
+    return Plan(options, encoder, signals, _fingerprint(source, encoder, signals, options), notes)
+
+
+def _choose(
+    asked: Sequence[str] | None, encoder: TextEncoder, capabilities: Capabilities
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    chosen, notes = [], []
+    for name in asked or plugins.names("signals"):
+        cls = signal_class(name)
+        why = cls.unavailable(capabilities)
+        if why is None and cls.needs is not None and cls.needs not in encoder.models:
+            why = f"no model gives {cls.needs!r}"
+        if why is None:
+            chosen.append(name)
+        elif asked:
+            raise UsageError(
+                f"The signal {name!r} cannot be built: {why}.", "Leave it out of --signals, or supply what it needs."
+            )
+        else:
+            notes.append(f"The signal {name!r} is left out: {why}.")
+    if not chosen:
+        raise UsageError("No signal is left to index with.", "Name some with --signals lexical,weights,dense.")
+    return tuple(sorted(chosen, key=lambda name: (_ORDER.index(signal_class(name).needs), name))), tuple(notes)
+
+
+def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], options: Options) -> str:
+    parts = {
+        "source": source.fingerprint,
+        "models": {output: model.hash for output, model in encoder.models.items()},
+        "signals": list(signals),
+        "analyzer": options.analyzer,
+        "shards": options.shards,
+        "settings": dict(options.settings),
+        "skip_bad": options.skip_bad,
+        "schema": lineage.SCHEMA,
+    }
+    return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()

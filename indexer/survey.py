@@ -1,0 +1,124 @@
+"""The survey: one streaming pass that counts, enters every document in the ledger and draws a sample."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.errors import InputError
+from termweave.indexer.ledger import Entry, Ledger
+from termweave.signals.layout import source_digest
+from termweave.statistics import CorpusStatistics, StatisticsCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
+    from termweave.records import Document
+
+    #: (stage, done, total or None)
+    Progress = Callable[[str, int, int | None], None]
+
+#: A block is encoded at once: enough texts to fill length buckets, few enough to stay small in memory.
+_BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 512, 4_000_000
+#: Texts whose impacts fix the scale of the weights.
+_SAMPLE = 512
+#: Entries named in a message; the rest is counted.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over a source found.
+
+    Attributes:
+        statistics: Of the whole source; None without a weights model.
+        sample: Contents of up to 512 documents, drawn evenly.
+        notes: What was skipped or repeated.
+    """
+
+    statistics: CorpusStatistics | None
+    sample: list[str]
+    notes: list[str]
+
+
+def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
+    """Read a source once.
+
+    Raises:
+        InputError: An entry cannot be read, two documents have one id and different content, or there is none at all.
+    """
+    counter = StatisticsCounter(encoder.analysis) if encoder.analysis else None
+    sample = _Sample(_SAMPLE)
+    repeated = 0
+    for block in blocks(source.documents()):
+        again = _enter(source.name, block, ledger, skip_bad=skip_bad)
+        repeated += len(again)
+        texts = [document.content for document in block if (document.id, document.line) not in again]
+        if counter is not None:
+            for terms in encoder.analyse(texts):
+                counter.add(terms)
+        for text in texts:
+            sample.add(text)
+        progress("Reading", sample.seen, source.total)
+    if not sample.seen:
+        raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")
+    return Survey(counter.result() if counter else None, sample.texts, _notes(source, repeated))
+
+
+def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    """Documents in blocks that are bounded by number and by size."""
+    block: list[Document] = []
+    size = 0
+    for document in documents:
+        block.append(document)
+        size += len(document.text) + len(document.title)
+        if len(block) >= _BLOCK_DOCUMENTS or size >= _BLOCK_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _enter(name: str, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> set[tuple[str, int | None]]:
+    """Enter a block; returns (id, line) of documents whose id was there before."""
+    duplicates = ledger.enter([Entry(document.id, document.line, source_digest(document)) for document in block])
+    different = [duplicate for duplicate in duplicates if not duplicate.same]
+    if different and not skip_bad:
+        first = different[0]
+        raise InputError(
+            f"{name}: the id {first.id!r} stands on line {first.first_line} and, with other content, on line {first.line}.",
+            "Give every document an id of its own, or keep the first of each with --skip-bad.",
+        )
+    return {(duplicate.id, duplicate.line) for duplicate in duplicates}
+
+
+def _notes(source: Source, repeated: int) -> list[str]:
+    notes = []
+    if repeated:
+        documents = "1 document" if repeated == 1 else f"{repeated:,} documents"
+        notes.append(f"{documents} repeated an id that was there before; the first of each was kept.")
+    if source.skipped:
+        count = source.skipped.count
+        named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])
+        notes.append(f"{count:,} entries could not be read and were skipped ({named}{'; ...' if count > _NAMED else ''}).")
+    return notes
+
+
+class _Sample:
+    """A reservoir: every text has the same chance to be in it, however many come."""
+
+    def __init__(self, size: int) -> None:
+        self.texts: list[str] = []
+        self.seen = 0
+        self._size = size
+        self._chance = random.Random(0)  # noqa: S311 - a sample, not a secret
+
+    def add(self, text: str) -> None:
+        self.seen += 1
+        if len(self.texts) < self._size:
+            self.texts.append(text)
+        elif (place := self._chance.randrange(self.seen)) < self._size:
+            self.texts[place] = text
