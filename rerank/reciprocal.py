@@ -25,17 +25,16 @@ Example:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from termweave.errors import UsageError
+from termweave.rerank import exact, fast
+from termweave.rerank.rules import Normalisation, Rules, WeightFunction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-WeightFunction = Literal["linear", "exp"]
-Normalisation = Literal["max", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,31 +119,17 @@ def neighbourhood(
 ) -> Neighbourhood:
     """The two parts of `reciprocal` before they are mixed, and the sets they come from. Arguments as there."""
     _check(query, vectors, k, k_exp, tau)
-    candidates = len(vectors)
-    if candidates == 0:
+    if len(vectors) == 0:
         nothing = np.zeros(0, np.float32)
         return Neighbourhood(nothing, nothing, np.zeros((1, 1), np.bool_))
     elements = np.concatenate([query[None, :], vectors]).astype(np.float32, copy=False)
-    similarity = _normalised(elements @ elements.T, normalize)
-    columns = min(k, candidates) + 1
-    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]
-    members = _mutual(nearest)
-    if tau > 0:
-        # Reading: round(tau (k + 1)) + 2 columns, half to even, never more than the list has.
-        close = _mutual(nearest[:, : min(round(tau * columns) + 2, columns)])
-        members = _expanded(members, close, inclusive=inclusive)
-    weights = similarity if weight_function == "linear" else np.expm1(np.float32(weight_parameter) * similarity)
-    if clamp:
-        weights = np.maximum(weights, 0)
-    rows = np.where(members, weights, np.float32(0))
-    sums = rows.sum(axis=1)
-    empty = sums == 0
-    rows /= np.where(empty, np.float32(1), sums)[:, None]
-    averaged = min(k_exp, columns)
-    if averaged > 1:
-        rows = rows[nearest[:, :averaged]].mean(axis=1, dtype=np.float32)
-        empty = empty[nearest[:, :averaged]].any(axis=1)
-    return Neighbourhood(similarity[0, 1:], _jaccard(rows, empty)[1:], members)
+    similarity = elements @ elements.T
+    rules = Rules(min(k, len(vectors)) + 1, k_exp, tau, weight_function, weight_parameter, inclusive, clamp)
+    found = fast.sets(similarity, rules) if normalize is None else None
+    if found is None:  # ties, weights below 0, rows that are no longer symmetric: element by element
+        similarity = exact.normalised(similarity, normalize)
+        found = exact.sets(similarity, rules)
+    return Neighbourhood(similarity[0, 1:], found.jaccard[1:], found.members)
 
 
 def _check(query: NDArray[np.float32], vectors: NDArray[np.float32], k: int, k_exp: int, tau: float) -> None:
@@ -158,46 +143,3 @@ def _check(query: NDArray[np.float32], vectors: NDArray[np.float32], k: int, k_e
         raise UsageError(
             "rNN got a vector with NaN or infinity.", "Find the text whose encoding is not finite; the model may be damaged."
         )
-
-
-def _normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> NDArray[np.float32]:
-    """Rows divided by their maximum or mean; a zero divisor leaves the row as it is."""
-    if how is None:
-        return similarity
-    rows = similarity.max(axis=1) if how == "max" else similarity.mean(axis=1) + np.float32(1e-8)
-    divisor = np.where(rows == 0, np.float32(1), rows).astype(np.float32)
-    return (similarity / divisor[:, None]).astype(np.float32)
-
-
-def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Who is on whose list, both ways (Eq. 4): ``(m, columns)`` -> bool ``(m, m)``."""
-    elements = len(nearest)
-    listed = np.zeros((elements, elements), np.bool_)
-    np.put_along_axis(listed, nearest, values=True, axis=1)
-    return listed & listed.T
-
-
-def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
-    """Eq. 5: R*(i) = R(i) and the close set of every member that shares more than two thirds of it with R(i).
-
-    R(i) stays the reference, never the growing set. Counts below 2^24 are exact in float32.
-    """
-    small = close.astype(np.float32)
-    shared = members.astype(np.float32) @ small.T
-    size = small.sum(axis=1)
-    enough = 3 * shared >= 2 * size if inclusive else 3 * shared > 2 * size
-    joins = (members & enough).astype(np.float32)
-    expanded: NDArray[np.bool_] = members | (joins @ small > 0)
-    return expanded
-
-
-def _jaccard(rows: NDArray[np.float32], empty: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Eq. 11 of every row with row 0: ``(m, m)`` -> ``(m,)``.
-
-    Reading: 0 where a set sums to 0, or one that was averaged into it: the authors' program divides by 0 there and
-    sorts the NaN first.
-    """
-    common = np.minimum(rows, rows[0]).sum(axis=1)
-    union = np.maximum(rows, rows[0]).sum(axis=1)
-    undefined = empty | empty[0] | (union == 0)
-    return np.where(undefined, np.float32(0), common / np.where(undefined, np.float32(1), union)).astype(np.float32)

@@ -1,0 +1,74 @@
+"""rNN by the rules as they are written, ties, negative weights and empty sets included; `fast` is held to this."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from termweave.rerank.rules import Rules, Sets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from termweave.rerank.rules import Normalisation
+
+
+def sets(similarity: NDArray[np.float32], rules: Rules) -> Sets:
+    """R* and J from the similarities ``(m, m)`` of all elements."""
+    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : rules.columns]
+    members = _mutual(nearest)
+    if rules.tau > 0:
+        members = _expanded(members, _mutual(nearest[:, : rules.close]), inclusive=rules.inclusive)
+    rows = np.where(members, rules.weights(similarity), np.float32(0))
+    sums = rows.sum(axis=1)
+    empty = sums == 0
+    rows /= np.where(empty, np.float32(1), sums)[:, None]
+    if rules.averaged > 1:
+        around = nearest[:, : rules.averaged]
+        rows = rows[around].mean(axis=1, dtype=np.float32)
+        empty = empty[around].any(axis=1)
+    return Sets(members, _jaccard(rows, empty))
+
+
+def normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> NDArray[np.float32]:
+    """Rows divided by their maximum or mean; a zero divisor leaves the row as it is."""
+    if how is None:
+        return similarity
+    rows = similarity.max(axis=1) if how == "max" else similarity.mean(axis=1) + np.float32(1e-8)
+    divisor = np.where(rows == 0, np.float32(1), rows).astype(np.float32)
+    return (similarity / divisor[:, None]).astype(np.float32)
+
+
+def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Who is on whose list, both ways (Eq. 4): ``(m, columns)`` -> bool ``(m, m)``."""
+    elements = len(nearest)
+    listed = np.zeros((elements, elements), np.bool_)
+    np.put_along_axis(listed, nearest, values=True, axis=1)
+    return listed & listed.T
+
+
+def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
+    """Eq. 5: R*(i) = R(i) and the close set of every member that shares more than two thirds of it with R(i).
+
+    R(i) stays the reference, never the growing set. Counts below 2^24 are exact in float32.
+    """
+    small = close.astype(np.float32)
+    shared = members.astype(np.float32) @ small.T
+    size = small.sum(axis=1)
+    enough = 3 * shared >= 2 * size if inclusive else 3 * shared > 2 * size
+    joins = (members & enough).astype(np.float32)
+    expanded: NDArray[np.bool_] = members | (joins @ small > 0)
+    return expanded
+
+
+def _jaccard(rows: NDArray[np.float32], empty: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Eq. 11 of every row with row 0: ``(m, m)`` -> ``(m,)``.
+
+    Reading: 0 where a set sums to 0, or one that was averaged into it: the authors' program divides by 0 there and
+    sorts the NaN first.
+    """
+    common = np.minimum(rows, rows[0]).sum(axis=1)
+    union = np.maximum(rows, rows[0]).sum(axis=1)
+    undefined = empty | empty[0] | (union == 0)
+    return np.where(undefined, np.float32(0), common / np.where(undefined, np.float32(1), union)).astype(np.float32)
