@@ -3,7 +3,7 @@
 Why it may be done so:
 
 * S is symmetric, so "each is on the other's list" is ``S[i, j] >= max(t_i, t_j)``, t_i being the last value on i's list.
-* One `np.partition` with one cut is vectorised by numpy; with two cuts it is not, so the second cut is made in what the first left.
+* `np.partition` with one cut is vectorised by numpy, with two it is not: the second cut is made in what the first left.
 * Rows sum to 1, so ``sum max = 2 - sum min``, and only columns where the query's row is not 0 add to ``sum min``.
 * For Eq. 5 sets are rows of bits: an intersection is an AND and a count of bits.
 """
