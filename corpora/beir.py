@@ -1,0 +1,219 @@
+"""BEIR's folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, each plain or ``.gz``.
+
+A folder with a corpus alone is a source; with queries and judgements it is a data set. Judgements may also stand in
+TREC's four columns (query, iteration, document, grade); a header line is optional in both.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from termweave.corpora import files
+from termweave.corpora.jsonl import BadLine, JsonLines, identity, parse, text_of
+from termweave.errors import UsageError
+from termweave.records import Qrels, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from termweave.corpora.sources import Progress, Skips
+    from termweave.records import Document
+
+CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
+QUERY_ID_KEYS = ("_id", "id", "qid", "query_id")
+QUERY_TEXT_KEYS = ("text", "query", "question", "title")
+
+_TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz)?")
+_HEADER = re.compile(r"[A-Za-z][\w -]*")
+_COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
+_TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
+
+
+class BeirFolder:
+    """A folder in BEIR's layout: a `Dataset`, and the reader that recognises it."""
+
+    def __init__(self, folder: Path, split: str = "test", *, name: str | None = None, skip_bad: bool = False) -> None:
+        corpus = files.plain_or_packed(folder, CORPUS)
+        if corpus is None:
+            raise UsageError(f"{folder} holds no {CORPUS}, plain or .gz.", "Name a folder in BEIR's layout, or a file.")
+        self._folder = folder
+        self._corpus = JsonLines(corpus, skip_bad=skip_bad)
+        self._split = split
+        self._name = name or folder.resolve().name
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        """A folder that holds a corpus."""
+        return files.plain_or_packed(Path(spec), CORPUS) is not None
+
+    @classmethod
+    def open(cls, spec: str, *, name: str | None = None, skip_bad: bool = False) -> BeirFolder:
+        """The folder as a source of documents; whether it has judgements is not looked at."""
+        return cls(Path(spec), name=name, skip_bad=skip_bad)
+
+    @classmethod
+    def open_dataset(cls, spec: str, split: str) -> BeirFolder:
+        """The folder as a data set.
+
+        Raises:
+            UsageError: It has no queries, or no such split.
+        """
+        dataset = cls(Path(spec), split)
+        if files.plain_or_packed(dataset._folder, QUERIES) is None:
+            hint = f"Put queries and {QRELS}/{split}.tsv beside {CORPUS}."
+            raise UsageError(f"{spec} holds no {QUERIES}, plain or .gz: it is a corpus, not a data set.", hint)
+        if split not in (known := dataset.splits()):
+            hint = f"There are: {', '.join(known)}." if known else f"Put judgements into {QRELS}/{split}.tsv."
+            raise UsageError(f"{spec} has no split {split!r}.", hint)
+        return dataset
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self._name
+
+    @property
+    def fingerprint(self) -> str:
+        """Over the corpus alone, as of the file itself: new judgements do not make another index."""
+        return self._corpus.fingerprint
+
+    @property
+    def total(self) -> int | None:
+        """Documents that the last whole pass gave; None before one."""
+        return self._corpus.total
+
+    @property
+    def size(self) -> int:
+        """Bytes of the corpus as it lies."""
+        return self._corpus.size
+
+    @property
+    def skipped(self) -> Skips:
+        """What the last pass over the corpus left out."""
+        return self._corpus.skipped
+
+    @property
+    def split(self) -> str:
+        """The split whose judgements are meant."""
+        return self._split
+
+    @property
+    def relevant_from(self) -> int:
+        """2 for the sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
+        return 2 if _TREC_DL.search(self.name) or _TREC_DL.search(self._split) else 1
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out of the judgements."""
+        return self._judged[2]
+
+    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
+        """The corpus; see `JsonLines.documents`."""
+        return self._corpus.documents(progress)
+
+    def splits(self) -> list[str]:
+        """The names of the tables in ``qrels/``, sorted."""
+        folder = self._folder / QRELS
+        found = (_TABLE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+        return sorted({match["split"] for match in found if match})
+
+    def queries(self) -> list[Query]:
+        """The judged queries, in the file's order."""
+        return list(self._judged[0])
+
+    def qrels(self) -> Qrels:
+        """The judgements of these queries."""
+        return self._judged[1]
+
+    @cached_property
+    def _judged(self) -> tuple[list[Query], Qrels, list[str]]:
+        table = files.plain_or_packed(self._folder / QRELS, f"{self._split}.tsv")
+        path = files.plain_or_packed(self._folder, QUERIES)
+        if table is None or path is None:
+            hint = f"There are: {', '.join(self.splits()) or 'none'}."
+            raise UsageError(f"{self._folder} has no queries with judgements for the split {self._split!r}.", hint)
+        qrels = read_qrels(table)
+        queries = read_queries(path, qrels)
+        known = {query.id for query in queries}
+        lost = {query: judged for query, judged in qrels.items() if query not in known}
+        notes = []
+        if lost:
+            dropped = sum(map(len, lost.values()))
+            notes.append(f"{dropped} judgements of {table} are on {len(lost)} queries that {path} lacks; they were left out.")
+        return queries, {query.id: qrels[query.id] for query in queries}, notes
+
+
+def read_queries(path: Path, wanted: Qrels) -> list[Query]:
+    """The queries of a file that have judgements.
+
+    Raises:
+        InputError: A line is no query, or an id stands on two lines with different texts.
+    """
+    queries: dict[str, Query] = {}
+    for number, line in files.lines(path):
+        try:
+            query = _query(line)
+        except BadLine as bad:
+            raise bad.at(str(path), number) from None
+        if query.id in wanted and queries.setdefault(query.id, query) != query:
+            reason = f"the query {query.id!r} stands in the file twice, with different texts"
+            raise BadLine(reason, "Keep one of the two.").at(str(path), number)
+    return list(queries.values())
+
+
+def _query(line: bytes | None) -> Query:
+    found = parse(line)
+    id_, text = identity(found, QUERY_ID_KEYS), text_of(found, QUERY_TEXT_KEYS)
+    if id_ is None or text is None:
+        missing, keys = ("id", QUERY_ID_KEYS) if id_ is None else ("text", QUERY_TEXT_KEYS)
+        raise BadLine(f"a query without {missing}; it is called {', '.join(map(repr, keys))}", "Mend the line.")
+    return Query(id_, text)
+
+
+def read_qrels(path: Path) -> Qrels:
+    """The judgements of a table, in its order: BEIR's three columns or TREC's four.
+
+    Raises:
+        InputError: A line has other columns, its grade is no whole number, or a pair is judged twice and differently.
+    """
+    qrels: Qrels = {}
+    for place, (number, line) in enumerate(files.lines(path)):
+        try:
+            query, document, grade = _columns(line)
+            if place == 0 and _HEADER.fullmatch(grade):
+                continue
+            value = _grade(grade)
+        except BadLine as bad:
+            raise bad.at(str(path), number) from None
+        if qrels.setdefault(query, {}).setdefault(document, value) != value:
+            reason = f"the document {document!r} is judged twice for the query {query!r}, with different grades"
+            raise BadLine(reason, "Keep one of the two.").at(str(path), number)
+    return qrels
+
+
+def _columns(line: bytes | None) -> tuple[str, str, str]:
+    """Query, document and grade of one line."""
+    if line is None:
+        raise BadLine("far too long", _COLUMNS)
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise BadLine(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8", _COLUMNS) from None
+    columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
+    if len(columns) not in {3, 4}:
+        raise BadLine(f"{len(columns)} column{'s' * (len(columns) > 1)} where 3 (or TREC's 4) should be", _COLUMNS)
+    return columns[0].strip(), columns[-2].strip(), columns[-1].strip()
+
+
+def _grade(grade: str) -> int:
+    """The whole number a grade is, though it may be written 1.0."""
+    try:
+        number = float(grade)
+    except ValueError:
+        number = 0.5
+    if not number.is_integer():
+        raise BadLine(f"the grade {grade!r} is no whole number", _COLUMNS)
+    return int(number)

@@ -1,0 +1,236 @@
+"""The entries of the standard library: modules, classes, functions and methods with a public name.
+
+Every object goes by one name. Names are collected first, then the classes among them are opened: a method belongs to
+the class that defines it, and a method of a private base to the public class below it (`pathlib.PurePath.suffix` is
+defined in a private class in some versions of Python and not in others; its name is the same in all).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import json
+import re
+import sys
+import types
+import warnings
+from contextlib import redirect_stdout
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from termweave.corpora.demo.modules import HIDDEN, HOMES, PREFERRED, SUBMODULES, TOP_LEVEL, UNLISTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+#: Docstrings that Python writes by itself.
+_SAYS_NOTHING = re.compile(r"Alias for field number \d+|partial\(func, .*|list of weak references.*")
+_ROUTINES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_SELF = re.compile(r"^\(\$?(self|cls|module|type)(, /)?(, |(?=\)))")
+_PATH = re.compile(r"""=(['"])(/|[A-Za-z]:\\).{7,}?\1""")
+#: What modules define for their own `python -m`.
+_SCRIPTS = frozenset({"main", "test", "usage"})
+_LONGEST_SIGNATURE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One documented name.
+
+    Attributes:
+        name: Qualified: ``threading.Timer``, ``str.join`` (of builtins, without the module).
+        module: The module it is met in.
+        kind: module, class, exception, function, method, property or special form.
+        signature: ``(interval, function, args=None)``; empty where Python does not know it.
+        doc: The docstring, its indentation taken off; else the comment above it; may be empty.
+        aliases: Other public names of the same thing, in this module or another.
+    """
+
+    name: str
+    module: str
+    kind: str
+    signature: str
+    doc: str
+    aliases: tuple[str, ...] = ()
+
+
+def entries() -> list[Entry]:
+    """Everything documented, sorted by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated names are looked at, too
+        walk = _Walk()
+        found = sorted(walk.entries(), key=lambda entry: entry.name)
+    return [replace(entry, aliases=tuple(sorted(set(walk.aliases.get(entry.name, ()))))) for entry in found]
+
+
+def write(stream: BinaryIO) -> None:
+    """Writes `entries` as one JSON array of their fields; what modules print when they are imported goes nowhere."""
+    with redirect_stdout(io.StringIO()):
+        found = entries()
+    stream.write(json.dumps([astuple(entry) for entry in found]).encode())
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.aliases: dict[str, list[str]] = {}
+        self._names: dict[tuple[int, ...], str] = {}
+        self._kept: list[Any] = []
+        self._classes: dict[type, tuple[str, str]] = {}
+
+    def entries(self) -> Iterator[Entry]:
+        functions: list[Entry] = []
+        for name in (*TOP_LEVEL, *SUBMODULES):
+            module = _import(name)
+            if module is None:
+                continue
+            yield Entry(name, name, "module", "", _clean(module.__doc__))
+            functions.extend(self._members(module, name))
+        yield from functions
+        for cls, (name, module_name) in self._classes.items():
+            kind = "exception" if issubclass(cls, BaseException) else "class"
+            yield Entry(name, module_name, kind, _signature(cls), _class_doc(cls))
+            yield from self._methods(cls, name, module_name)
+
+    def _members(self, module: types.ModuleType, module_name: str) -> Iterator[Entry]:
+        """The functions of a module; its classes are noted for later."""
+        for name in _public(module, module_name):
+            member = getattr(module, name, None)
+            qualified = name if module_name == "builtins" else f"{module_name}.{name}"
+            if isinstance(member, type):
+                if qualified not in HIDDEN and self._classes.setdefault(member, (qualified, module_name))[0] != qualified:
+                    self.aliases.setdefault(self._classes[member][0], []).append(qualified)
+            elif isinstance(member, _ROUTINES) or _is_wrapped(member):
+                if (known := self._names.get(self._key(member))) is not None:
+                    self.aliases.setdefault(known, []).append(qualified)
+                elif self._first(member, qualified):
+                    doc = _clean(inspect.getdoc(member)) or _comment(member)
+                    yield Entry(qualified, module_name, "function", _signature(member), doc)
+            elif type(member).__name__ == "_SpecialForm":  # typing.Optional and its kind
+                yield Entry(qualified, module_name, "special form", "", _clean(member.__doc__))
+
+    def _methods(self, cls: type, class_name: str, module_name: str) -> Iterator[Entry]:
+        done: set[str] = set()
+        for base in cls.__mro__:
+            if base is not cls and (base is object or base in self._classes or self._has_nearer_owner(cls, base)):
+                continue
+            for name, member in sorted(vars(base).items()):
+                if name.startswith("_") or name in done or isinstance(member, type):
+                    continue
+                done.add(name)
+                kind = "property" if isinstance(member, property) or inspect.isdatadescriptor(member) else "method"
+                inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+                if kind == "method" and not (callable(inner) or inspect.ismethoddescriptor(inner)):
+                    continue
+                doc = _method_doc(cls, name, inner)
+                # Of fields without words there are hundreds, and they say nothing; a method's name and parameters do.
+                if (doc or kind == "method") and self._first(inner, class_name):
+                    signature = _signature(inner) if kind == "method" else ""
+                    yield Entry(f"{class_name}.{name}", module_name, kind, signature, doc)
+
+    def _has_nearer_owner(self, cls: type, base: type) -> bool:
+        """Whether another public class above `cls` has the private `base`, too: its methods are that one's."""
+        return any(other is not cls and other in self._classes and issubclass(other, base) for other in cls.__mro__)
+
+    def _first(self, member: Any, name: str) -> bool:
+        """Whether this object has not been met under another name."""
+        key = self._key(member)
+        if key in self._names:
+            return False
+        self._names[key] = name
+        if isinstance(member, types.MethodType):  # random.choice is Random.choice of one instance; secrets.choice of another
+            self._names.setdefault((id(member.__func__),), name)
+        return True
+
+    def _key(self, member: Any) -> tuple[int, ...]:
+        self._kept.append(member)  # bound methods are made anew at each look: kept, so that no id comes twice
+        return (id(member.__func__), id(member.__self__)) if isinstance(member, types.MethodType) else (id(member),)
+
+
+def _import(name: str) -> types.ModuleType | None:
+    if name.partition(".")[0] not in sys.stdlib_module_names:
+        return None
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError):  # not on this platform, or not in this build
+        return None
+
+
+def _public(module: types.ModuleType, module_name: str) -> list[str]:
+    """The names a module offers, an object's own name before its aliases, else as they stand in the module.
+
+    What it lists in ``__all__``; where it lists nothing, what it defines or takes from a private module (``datetime``
+    from ``_datetime``).
+    """
+    listed = getattr(module, "__all__", ())
+    names = dict.fromkeys((*vars(module), *listed))
+
+    def offered(name: str) -> bool:
+        if f"{module_name}.{name}" in UNLISTED:
+            return True
+        if name.startswith("_"):
+            return False
+        if listed or name in _SCRIPTS:
+            return name in listed
+        home = getattr(vars(module)[name], "__module__", None) or module_name
+        return module_name == "builtins" or home in {module_name, module.__name__, HOMES.get(module_name)} or _is_private(home)
+
+    def is_alias(name: str) -> bool:
+        return getattr(getattr(module, name, None), "__name__", name) != name
+
+    return sorted(filter(offered, names), key=lambda name: (f"{module_name}.{name}" not in PREFERRED, is_alias(name)))
+
+
+def _is_private(home: Any) -> bool:
+    return isinstance(home, str) and any(part.startswith("_") for part in home.split("."))
+
+
+def _is_wrapped(member: Any) -> bool:
+    """functools.cache, singledispatch and their like: callable objects around a function."""
+    return callable(member) and hasattr(member, "__wrapped__")
+
+
+def _class_doc(cls: type) -> str:
+    """What a class says, and what its constructor adds."""
+    said = [_clean(vars(cls).get("__doc__"))]
+    constructor = vars(cls).get("__init__")
+    if isinstance(constructor, types.FunctionType):
+        said.append(_clean(constructor.__doc__))
+    return "\n\n".join(filter(None, said))
+
+
+def _method_doc(cls: type, name: str, member: Any) -> str:
+    doc = _clean(getattr(member, "__doc__", None))
+    if not doc and isinstance(member, property | types.FunctionType):
+        # An override without words of its own means what it overrides: inspect says the same.
+        doc = _clean(inspect.getdoc(getattr(cls, name, member)))
+    return doc or _comment(member)
+
+
+def _comment(member: Any) -> str:
+    """The comment above a function without a docstring, as pydoc shows it."""
+    if not isinstance(member, types.FunctionType):
+        return ""
+    try:
+        comment = inspect.getcomments(member) or ""
+    except (OSError, TypeError, SyntaxError):  # the source is not installed
+        return ""
+    return "\n".join(line.lstrip("#").strip() for line in comment.splitlines()).strip("-= \n")
+
+
+def _clean(doc: Any) -> str:
+    if not isinstance(doc, str):
+        return ""
+    doc = _ADDRESS.sub("", inspect.cleandoc(doc)).strip()
+    return "" if _SAYS_NOTHING.fullmatch(doc) else doc
+
+
+def _signature(member: Any) -> str:
+    try:
+        signature = _ADDRESS.sub("", str(inspect.signature(member)))
+    except Exception:  # noqa: BLE001 - inspect evaluates what C modules write as their defaults, and names there may be missing
+        return ""
+    signature = _PATH.sub("=...", signature)
+    signature = _SELF.sub("(", signature)
+    return signature if len(signature) <= _LONGEST_SIGNATURE else "(...)"

@@ -1,0 +1,198 @@
+"""Files as lines: plain or packed, counted as they are read, never more than one line in memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from termweave.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import WriteableBuffer
+
+    from termweave.corpora.sources import Progress
+
+#: The longest line that is read: a document beyond it is a file by itself, or one without line ends.
+MAX_LINE = 64 << 20
+#: Bytes of a file that recognition looks at.
+HEAD = 1 << 16
+
+_CHUNK = 1 << 18
+_GZIP = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+#: How a wide file of JSON lines or a table may begin where it has no mark.
+_WIDE = {pair for first in b'{[" #' for pair in (bytes((first, 0)), bytes((0, first)))}
+
+
+class _Counted(io.FileIO):
+    """A file that says how far it was read: in bytes as they lie on the disk, so that packed files have a bar, too."""
+
+    def __init__(self, path: Path, progress: Progress | None) -> None:
+        super().__init__(path, "rb")
+        self._progress = progress
+        self._position = 0
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        read = super().readinto(buffer) or 0
+        self._position += read
+        if self._progress and read:
+            self._progress(self._position)
+        return read
+
+
+@contextmanager
+def opened(path: Path, progress: Progress | None = None) -> Iterator[io.BufferedReader[Any]]:
+    """A file's unpacked bytes; whether it is packed is read from its first bytes, never from its name.
+
+    Raises:
+        UsageError: The file cannot be opened.
+        InputError: The file cannot be read to its end: a packed one is damaged or cut short.
+    """
+    try:
+        raw = io.BufferedReader(_Counted(path, progress), _CHUNK)
+    except OSError as error:
+        hint = "Name a file that exists and that you may read."
+        raise UsageError(f"{path} cannot be opened: {error.strerror}.", hint) from error
+    with raw:
+        try:
+            if raw.peek(2)[:2] == _GZIP:
+                with gzip.GzipFile(fileobj=raw) as unpacked, io.BufferedReader(unpacked, _CHUNK) as stream:
+                    yield stream
+            else:
+                yield raw
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            hint = "Fetch or pack it again; `gzip -t` checks it."
+            raise InputError(f"{path} is packed, and damaged or cut short: {error}.", hint) from error
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
+
+
+def head(path: Path) -> bytes:
+    """The first unpacked bytes of a file, without byte order mark and blanks: empty for a blank file.
+
+    Raises:
+        UsageError: It cannot be opened.
+        InputError: It cannot be read: packed, and damaged from the start.
+    """
+    with opened(path) as stream:
+        start = b""
+        while not start and (chunk := stream.read1(HEAD)):  # read1: what is there, even where the file is cut short soon after
+            start = chunk.removeprefix(_BOM).lstrip(b" \t\r\n")
+        return start
+
+
+def is_utf16(start: bytes) -> bool:
+    """Whether a file that starts so is UTF-16 or UTF-32: by its mark, or by the NULs around its first ASCII character."""
+    return start[:2] in {b"\xff\xfe", b"\xfe\xff"} or start[:4] == b"\0\0\xfe\xff" or start[:2] in _WIDE
+
+
+def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
+    """The lines of a file that hold something, each with its 1-based number, without its end.
+
+    Lines that are empty or all blanks are passed over, and counted. A byte order mark is taken off any line: files that
+    were concatenated have one in the middle.
+
+    Yields:
+        Number and bytes; None in place of the bytes for a line longer than `MAX_LINE`, which is never held in memory.
+
+    Raises:
+        InputError: The file is UTF-16, or cannot be read to its end.
+    """
+    with opened(path, progress) as stream:
+        if is_utf16(stream.peek(4)[:4]):
+            hint = "Turn it into UTF-8: `iconv -f UTF-16 -t UTF-8`."
+            raise InputError(f"{path} is UTF-16 or UTF-32, and only UTF-8 is read.", hint)
+        number = 0
+        while line := stream.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE and not line.endswith(b"\n"):
+                while line and not line.endswith(b"\n"):
+                    line = stream.readline(_CHUNK)
+                yield number, None
+                continue
+            line = line.removeprefix(_BOM).strip(b" \t\r\n")
+            if line:
+                yield number, line
+
+
+def plain_or_packed(folder: Path, name: str) -> Path | None:
+    """`folder/name`, or `folder/name.gz` where only that exists."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def fingerprint(path: Path, kind: str) -> str:
+    """32 hexadecimal digits over a file's bytes and the way they are read.
+
+    Args:
+        path: The file.
+        kind: Name and version of the reading: the same bytes read otherwise are other documents.
+    """
+    status = path.stat()
+    return _fingerprint(path, kind, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
+    """Hashes 1 GB a second; size and time are there so that a file that changed is read again."""
+    del size, changed_ns
+    digest = blake2b(kind.encode() + b"\n", digest_size=16)
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
+    return digest.hexdigest()
+
+
+def spooled(spec: str) -> Path | None:
+    """A copy on disk of what can be read only once, because a source is read twice; the caller removes it.
+
+    Returns:
+        The copy of standard input for ``-``, of a pipe or device for its path; None for all else, which needs no copy.
+
+    Raises:
+        UsageError: Standard input is a terminal: nobody is going to type a corpus.
+        InputError: There is no room for the copy.
+    """
+    if spec == "-":
+        if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+            raise UsageError("Standard input is a terminal or closed, not a corpus.", "Pipe JSON lines into it, or name a path.")
+        return _copy(sys.stdin.buffer, "Standard input")
+    path = Path(spec)
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        return None
+    with path.open("rb") as stream:
+        return _copy(stream, spec)
+
+
+def _copy(stream: IO[bytes], name: str) -> Path:
+    handle, made = tempfile.mkstemp(prefix="termweave-")
+    path = Path(made)
+    try:
+        with os.fdopen(handle, "wb") as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+    except BaseException as error:  # Ctrl-C, too: a pipe may never end
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            hint = "Set TMPDIR to a folder with room."
+            raise InputError(f"{name} cannot be kept in {path.parent}: {error.strerror or error}.", hint) from error
+        raise
+    return path

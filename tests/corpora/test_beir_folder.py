@@ -1,0 +1,149 @@
+"""BEIR folders: small ones made here, and the real ones of ../shared/data where they stand."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from termweave.corpora import open_dataset, open_source
+from termweave.errors import InputError, UsageError
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "text": "two"}\n{"_id": "d 3", "text": "three"}\n'
+QUERIES = '{"_id": "q2", "text": "second"}\n{"_id": "q1", "text": "first"}\n{"_id": "q3", "text": "unjudged"}\n'
+TEST = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td 3\t1\n"
+
+
+def make(folder, files, *, packed=False):
+    for name, content in files.items():
+        path = folder / (f"{name}.gz" if packed else name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
+    return str(folder)
+
+
+def whole(folder, *, packed=False, **more):
+    return make(folder, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": TEST, **more}, packed=packed)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_data_set(tmp_path, packed):
+    dataset = open_dataset(whole(tmp_path / "set", packed=packed))
+    assert (dataset.name, dataset.split, dataset.splits(), dataset.relevant_from) == ("set", "test", ["test"], 1)
+    assert [each.id for each in dataset.documents()] == ["d1", "d2", "d 3"]
+    assert dataset.total == 3
+    assert [(each.id, each.text) for each in dataset.queries()] == [("q2", "second"), ("q1", "first")]
+    assert dataset.qrels() == {"q1": {"d1": 2, "d2": 0}, "q2": {"d 3": 1}}
+    assert dataset.notes == []
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "q1\td1\t2\nq2\td2\t1\n",
+        "q1\t0\td1\t2\r\nq2\t0\td2\t1\r\n",
+        "q1 0 d1 2\nq2 Q0 d2 1\n",
+        "query-id corpus-id score\nq1 d1 2\n\nq2 d2 1",
+        "q1\td1\t2.0\nq2\td2\t1\nq1\td1\t2\n",
+    ],
+)
+def test_the_columns_judgements_may_have(tmp_path, table):
+    dataset = open_dataset(make(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": table}))
+    assert dataset.qrels() == {"q1": {"d1": 2}, "q2": {"d2": 1}}
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (TEST + "q1\td2\n", "line 5: 2 columns where 3"),
+        (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is no whole number"),
+        (TEST + "q1\td2\t0.5\n", "line 5: the grade '0.5' is no whole number"),
+        ("q1\td1\tnan\nq2\td2\tnan\n", "line 2: the grade 'nan'"),
+        (TEST + "q1\td1\t1\n", "line 5: the document 'd1' is judged twice for the query 'q1', with different grades"),
+    ],
+)
+def test_bad_judgements_are_named(tmp_path, table, reason):
+    dataset = open_dataset(whole(tmp_path, **{"qrels/test.tsv": table}))
+    with pytest.raises(InputError, match=reason):
+        dataset.qrels()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"_id": "q4"}', "a query without text"),
+        ('{"text": "x"}', "a query without id"),
+        ('{"_id": "q1", "text": "other"}', "the query 'q1' stands in the file twice"),
+        ("{", "broken JSON"),
+    ],
+)
+def test_bad_queries_are_named(tmp_path, line, reason):
+    dataset = open_dataset(whole(tmp_path, **{"queries.jsonl": QUERIES + line}))
+    with pytest.raises(InputError, match=rf"queries\.jsonl, line 4: {reason}"):
+        dataset.queries()
+
+
+def test_judgements_of_unknown_queries_are_left_out_and_counted(tmp_path):
+    dataset = open_dataset(whole(tmp_path, **{"qrels/test.tsv": TEST + "q9\td1\t1\nq9\td2\t1\nq8\td2\t1\n"}))
+    assert set(dataset.qrels()) == {"q1", "q2"}
+    assert len(dataset.notes) == 1
+    assert dataset.notes[0].startswith("3 judgements of ")
+    assert "are on 2 queries that" in dataset.notes[0]
+
+
+def test_splits(tmp_path):
+    folder = whole(tmp_path, **{"qrels/train.tsv": "q3\td1\t1\n", "qrels/notes.txt": "nothing"})
+    assert open_dataset(folder).splits() == ["test", "train"]
+    assert [each.id for each in open_dataset(f"{folder}:train").queries()] == ["q3"]
+    with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, train"):
+        open_dataset(f"{folder}:dev")
+
+
+def test_a_corpus_alone_is_a_source_and_no_data_set(tmp_path):
+    folder = make(tmp_path, {"corpus.jsonl": CORPUS})
+    source = open_source(folder)
+    assert len(list(source.documents())) == 3
+    assert source.fingerprint == open_source(tmp_path / "corpus.jsonl").fingerprint
+    with pytest.raises(UsageError, match=r"holds no queries\.jsonl"):
+        open_dataset(folder)
+    make(tmp_path, {"queries.jsonl": QUERIES})
+    with pytest.raises(UsageError, match=r"has no split 'test'\. Put judgements"):
+        open_dataset(folder)
+
+
+def test_bad_documents_of_a_folder_can_be_left_out(tmp_path):
+    source = open_source(make(tmp_path, {"corpus.jsonl": CORPUS + "{\n"}), skip_bad=True)
+    assert len(list(source.documents())) == 3
+    assert source.skipped.count == 1
+
+
+@pytest.mark.parametrize(("name", "split", "grade"), [("trec-dl-2019", "test", 2), ("x", "dl20", 2), ("handle", "test", 1)])
+def test_from_which_grade_on_a_document_is_relevant(tmp_path, name, split, grade):
+    folder = whole(tmp_path / name, **{f"qrels/{split}.tsv": TEST})
+    assert open_dataset(f"{folder}:{split}").relevant_from == grade
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "documents", "queries", "judgements"),
+    [
+        ("xquad-en-reqa", "test", 1_174, 1_190, 1_190),
+        ("stackfaq", "train", 719, 750, 4_314),
+        ("cranfield", "test", 1_400, 225, 1_837),
+        ("vaswani", "test", 11_429, 93, 2_083),
+        ("nfcorpus", "test", 3_633, 323, 12_334),
+        ("nfcorpus", "train", 3_633, 2_590, 110_575),
+        ("trec-dl-2019-2020", "dl20", 27_274, 54, 5_147),
+        ("wikiqa", "test", 11_406, 243, 2_350),
+        ("cmrc2018", "dev", 3_507, 1_002, 1_002),
+        ("drcd-reqa", "test", 20_972, 3_493, 3_614),
+    ],
+)
+def test_real_sets_have_the_counts_their_readme_says(name, split, documents, queries, judgements):
+    if not (DATA / name).is_dir():
+        pytest.skip(f"{DATA / name} is not here")
+    dataset = open_dataset(f"{DATA / name}:{split}")
+    assert sum(1 for _ in dataset.documents()) == documents
+    assert len(dataset.queries()) == len(dataset.qrels()) == queries
+    assert sum(map(len, dataset.qrels().values())) == judgements
+    assert dataset.notes == []

@@ -1,0 +1,146 @@
+"""What SOURCE and DATASET may be, standard input and pipes included."""
+
+import gc
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from termweave import plugins
+from termweave.corpora import Dataset, open_dataset, open_source
+from termweave.corpora.demo import DemoCorpus
+from termweave.errors import InputError, UsageError
+
+LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("nowhere", "no file or folder 'nowhere'"),
+        ("no/where.jsonl", "no file or folder"),
+        ("ir:msmarco-passage", "ir_datasets are not read by this version"),
+        ("x" * 5000, "no file or folder"),
+        ("nul\0byte", "no file or folder"),
+        ("", "JSON lines"),
+    ],
+)
+def test_what_is_not_there_is_said(spec, reason):
+    for opens in (open_source, open_dataset):
+        with pytest.raises(UsageError, match=reason) as caught:
+            opens(spec)
+        assert caught.value.hint
+
+
+def test_unknown_formats_and_folders(tmp_path):
+    (tmp_path / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    with pytest.raises(UsageError, match=r"picture\.jsonl is in no format that is known"):
+        open_source(tmp_path / "picture.jsonl")
+    with pytest.raises(UsageError, match=r"without corpus\.jsonl"):
+        open_source(tmp_path)
+
+
+def test_a_source_has_no_split(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(LINES)
+    with pytest.raises(UsageError, match="no split 'train'"):
+        open_source(f"{path}:train")
+    with pytest.raises(UsageError, match="corpus without queries"):
+        open_dataset(str(path))
+
+
+def test_a_colon_in_a_path_is_no_split(tmp_path):
+    path = tmp_path / "a:b"
+    path.write_bytes(LINES)
+    assert open_source(path).name == "a:b"
+
+
+def test_standard_input_is_read_twice(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES)))
+    source = open_source("-")
+    assert source.name == "stdin"
+    assert [each.id for each in source.documents()] == [each.id for each in source.documents()] == ["a", "b"]
+    assert list(tmp_path.iterdir())
+    del source
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_in_standard_input_name_it(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES + b"{")))
+    with pytest.raises(InputError, match="stdin, line 3"):
+        list(open_source("-").documents())
+
+
+def test_what_standard_input_cannot_be(monkeypatch, tmp_path):
+    with pytest.raises(UsageError, match="cannot be a data set"):
+        open_dataset("-")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="terminal or closed"):
+        open_source("-")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x89PNG")))
+    with pytest.raises(UsageError, match="stdin is in no format"):
+        open_source("-")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this platform")
+def test_a_pipe_is_read_twice(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(LINES,))
+    writer.start()
+    source = open_source(pipe)
+    writer.join()
+    assert source.name == "pipe"
+    assert len(list(source.documents())) == len(list(source.documents())) == 2
+
+
+def test_no_copy_stays_behind_when_the_program_ends(tmp_path):
+    code = "from termweave.corpora import open_source; source = open_source('-'); print(sum(1 for _ in source.documents()))"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=LINES, capture_output=True, env=environment, check=True, cwd=tmp_path
+    )
+    assert done.stdout == b"2\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_demo_is_a_name_and_demo_a_folder_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("demo").mkdir()
+    Path("demo/corpus.jsonl").write_bytes(LINES)
+    assert isinstance(open_source("demo"), DemoCorpus)
+    assert open_source("./demo").name == "demo"
+    assert len(list(open_source("./demo").documents())) == 2
+
+
+def test_a_reader_that_does_not_import_stands_in_nobodys_way(tmp_path, monkeypatch):
+    load = plugins.load
+
+    def broken(group, name):
+        if name == "another":
+            raise UsageError("The reader 'another' cannot be loaded: no module.")
+        return load(group, name)
+
+    monkeypatch.setattr(plugins, "names", lambda _: ("another", "beir", "jsonl"))
+    monkeypatch.setattr(plugins, "load", broken)
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(LINES)
+    assert open_source(path).name == "corpus.jsonl"
+    with pytest.raises(UsageError, match="'another' cannot be loaded"):
+        open_source("nowhere")
+
+
+def test_data_sets_have_what_the_protocol_says():
+    dataset = open_dataset("demo:train")
+    members = {name for protocol in Dataset.__mro__ for name in vars(protocol) if not name.startswith("_")}
+    assert members >= {"documents", "queries", "qrels", "fingerprint", "relevant_from"}
+    assert all(hasattr(dataset, name) for name in members)
