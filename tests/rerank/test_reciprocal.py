@@ -153,8 +153,9 @@ def test_the_fast_way_gives_what_the_exact_way_gives(seed, count, k, k_exp, tau,
 
 def test_the_fast_way_is_taken_where_there_are_no_ties_and_left_where_there_are():
     random = np.random.default_rng(0)
-    elements = random.integers(1, 1000, (61, 8)).astype(np.float32)  # exact products: equal vectors give equal values
+    elements = (4 + random.normal(size=(61, 32))).astype(np.float32)
+    elements /= np.linalg.norm(elements, axis=1, keepdims=True)
     rules = Rules(11, 3, 0.3, "linear", 1.0, inclusive=False, clamp=True)
     assert fast.sets(elements @ elements.T, rules) is not None
-    elements[7:30] = elements[6]
+    elements = random.integers(0, 2, (61, 8)).astype(np.float32)
     assert fast.sets(elements @ elements.T, rules) is None
