@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def command(
     from termweave import engine
     from termweave.search import Index
 
-    text = click.get_text_stream("stdin").read().strip() if query == "-" else query
+    text = sys.stdin.read().strip() if query == "-" else query
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     where = _filters(filters, filter_json)
     if show_query:

@@ -1,0 +1,53 @@
+"""`termweave export`: a trained model folder to ONNX, with the parity figures printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from termweave.cli._options import CONTEXT, output_options
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from termweave.cli._options import Output
+
+SCHEMA = "termweave.export/1"
+
+
+@click.command("export", context_settings=CONTEXT)
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@output_options
+def command(*, folder: Path, out: Output) -> None:
+    r"""Write model.onnx and model.int8.onnx into the trained model folder DIR.
+
+    The fp32 graph must say what torch says (largest difference 1e-4), else nothing is written. How close the int8 graph
+    comes is printed and kept in termweave.json. Needs the extra: pip install 'termweave[train]'.
+
+    \b
+    Examples:
+      termweave export runs/my-model
+      termweave export runs/my-model --json
+    """
+    try:
+        import onnx  # noqa: F401
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"Exporting needs {error.name}.", "Install it: pip install 'termweave[train]'") from None
+    from termweave.encoders.export import export
+    from termweave.encoders.folder import GRAPHS
+
+    out.say(f"Exporting {folder} ...")
+    parity = export(folder)
+    graphs = {precision: {"file": name, "bytes": (folder / name).stat().st_size} for precision, name in GRAPHS.items()}
+    data = {"schema": SCHEMA, "folder": str(folder), "graphs": graphs, "parity": parity.as_dict()}
+    lines = [
+        *(f"{graph['file']:16} {int(str(graph['bytes'])) / 1e6:7.1f} MB" for graph in graphs.values()),
+        f"over {parity.texts} texts:",
+        f"  fp32 against torch, largest difference    {parity.fp32_difference:.2g}",
+        f"  int8 multipliers, rank correlation        {parity.int8_rank_correlation:.4f}",
+        f"  int8 multipliers, mean difference         {parity.int8_multiplier_difference:.4f}",
+        f"  int8 vectors, smallest and mean cosine    {parity.int8_cosine_min:.4f}  {parity.int8_cosine_mean:.4f}",
+    ]
+    out.emit(data, "\n".join(lines))

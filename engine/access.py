@@ -1,0 +1,84 @@
+"""How a server is reached and how we prove who we are: the address taken apart, certificates, signatures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from termweave.settings import Settings
+
+
+def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
+    """What opensearch-py must be told to reach an address with these settings.
+
+    Returns:
+        ``(address without credentials, keyword arguments)``.
+
+    Raises:
+        UsageError: The address or the way to authenticate cannot be meant.
+    """
+    url, user, password = split(address)
+    found: dict[str, Any] = {}
+    secret = settings.password.get_secret_value() if settings.password is not None else password
+    if settings.user or user:
+        found["http_auth"] = (settings.user or user, secret or "")
+    if url.startswith("https:"):
+        found |= _tls(settings)
+    if settings.aws_sigv4:
+        found |= _sigv4(settings.aws_sigv4, url)
+    return url, found
+
+
+def _tls(settings: Settings) -> dict[str, Any]:
+    found: dict[str, Any] = {"verify_certs": not settings.insecure}
+    if settings.insecure:
+        found["ssl_assert_hostname"] = False
+        found["ssl_show_warn"] = False  # the user said --insecure: no need to be told
+    elif settings.ca_certs is not None:
+        found["ca_certs"] = str(settings.ca_certs)
+    if settings.client_cert is not None:
+        found["client_cert"] = str(settings.client_cert)
+    if settings.client_key is not None:
+        if settings.client_cert is None:
+            raise UsageError("A client key was given without its certificate.", "Add --client-cert.")
+        found["client_key"] = str(settings.client_key)
+    return found
+
+
+def _sigv4(region: str, url: str) -> dict[str, Any]:
+    """Signed requests: Amazon OpenSearch Service ("es"), or Serverless ("aoss") by its host name."""
+    try:
+        import boto3  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise UsageError(
+            "--aws-sigv4 needs boto3, which is not installed.", "Install it with: pip install 'termweave[aws]'."
+        ) from None
+    from opensearchpy import RequestsAWSV4SignerAuth, RequestsHttpConnection  # noqa: PLC0415
+
+    credentials = boto3.Session(region_name=region).get_credentials()
+    if credentials is None:
+        raise UsageError(
+            "--aws-sigv4 was given, but no AWS credentials were found.",
+            "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
+    service = "aoss" if ".aoss." in url else "es"
+    return {"http_auth": RequestsAWSV4SignerAuth(credentials, region, service), "connection_class": RequestsHttpConnection}
+
+
+def split(address: str) -> tuple[str, str | None, str | None]:
+    """Address -> (address without credentials, user, password); a bare ``host:port`` means http."""
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(f"The address {address!r} cannot be meant: {error}.", "Write it as https://host:9200.") from None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise UsageError(f"The address {address!r} cannot be meant.", "Write it as https://host:9200.")
+    shown = f"[{host}]" if ":" in host else host
+    port = port or (443 if parts.scheme == "https" else 9200)
+    url = urlunsplit((parts.scheme, f"{shown}:{port}", parts.path.rstrip("/"), "", ""))
+    user = unquote(parts.username) if parts.username else None
+    return url, user, unquote(parts.password) if parts.password else None

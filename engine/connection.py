@@ -1,0 +1,324 @@
+"""The one door to an OpenSearch: which server, how to prove who we are, and what a failure is called.
+
+opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
+exceptions only. Bodies travel as bytes made by orjson: the client passes bytes through untouched, and orjson is six times as
+fast as the client's own serializer.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from termweave.engine import access
+from termweave.errors import EngineError, EngineUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.records import Capabilities
+    from termweave.settings import Settings
+
+#: Calls that change nothing are sent again after a lost connection or one of these answers.
+_RETRIED_STATUS = frozenset({429, 502, 503, 504})
+_ATTEMPTS = 4
+
+
+class EngineResponseError(EngineError):
+    """The engine answered with an HTTP error.
+
+    Attributes:
+        status: HTTP status.
+        reason: The innermost sentence the engine gave.
+        body: The whole answer, parsed where it was JSON.
+    """
+
+    def __init__(self, status: int, reason: str, body: Any, *, request: str = "", hint: str = "") -> None:
+        super().__init__(f"OpenSearch answered {status}{f' to {request}' if request else ''}: {reason.rstrip('.')}.", hint)
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+
+class _Transport(Protocol):
+    """What `Engine` needs of opensearch-py's transport: the seam at which tests put scripted failures."""
+
+    def perform_request(self, method: str, url: str, **options: Any) -> Any: ...
+
+    def close(self) -> Any: ...
+
+
+class Engine:
+    """A connected OpenSearch.
+
+    Attributes:
+        url: Address without credentials, for messages.
+        client: The raw `opensearchpy.OpenSearch`.
+    """
+
+    def __init__(self, client: Any, url: str, *, transport: _Transport | None = None) -> None:
+        self.client = client
+        self.url = url
+        self._transport: _Transport = client.transport if transport is None else transport
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Engine({self.url!r})"
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._transport.close()
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What this server can do, asked once."""
+        from termweave.engine.capabilities import probe  # noqa: PLC0415 - it imports us
+
+        return probe(self)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        timeout: float | None = None,
+        retry: bool | None = None,
+    ) -> Any:
+        """One call to the engine.
+
+        Args:
+            method: "GET", "POST" ...
+            path: Path with its leading slash, already escaped (see `quote`).
+            params: Query parameters; True and False become "true" and "false".
+            body: A JSON value, or bytes that are sent as they are (NDJSON).
+            timeout: Seconds, instead of the setting's.
+            retry: Send again after a lost connection or 429, 502, 503, 504; default: only calls that change nothing.
+
+        Returns:
+            The answer, parsed; for HEAD a bool; text where the answer is no JSON.
+
+        Raises:
+            EngineUnreachable: Nothing answered.
+            EngineResponseError: The engine answered with an error.
+        """
+        if retry is None:
+            retry = _changes_nothing(method, path)
+        data = _encode(body)
+        # `_cat` answers in text unless asked; everything else is JSON anyway.
+        headers = {"accept": "application/json", "content-type": _content_type(path, data)}
+
+        def once() -> Any:
+            return self._once(method, path, params=_plain(params), data=data, timeout=timeout, headers=headers)
+
+        if not retry:
+            return once()
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential  # noqa: PLC0415
+
+        # Full jitter: clients that failed together do not come back together.
+        patient = Retrying(
+            retry=retry_if_exception(_may_pass),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop_after_attempt(_ATTEMPTS),
+            reraise=True,
+        )
+        return patient(once)
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: dict[str, Any] | None,
+        data: bytes | None,
+        timeout: float | None,
+        headers: dict[str, str],
+    ) -> Any:
+        from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415
+        from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException, SerializationError, TransportError  # noqa: PLC0415
+
+        try:
+            return self._transport.perform_request(method, path, params=params, body=data, timeout=timeout, headers=headers)
+        except ConnectionTimeout as error:
+            raise EngineUnreachable(
+                f"OpenSearch at {self.url} did not answer {method} {path} in time.",
+                "Look at its load, or give it longer with --timeout.",
+            ) from error
+        except NoConnection as error:
+            raise _unreachable(self.url, error) from error
+        except TransportError as error:
+            status = error.status_code if isinstance(error.status_code, int) else 0
+            raise EngineResponseError(
+                status, _reason(error), error.info, request=f"{method} {path}", hint=_hint(status, error)
+            ) from error
+        except SerializationError as error:
+            raise EngineError(
+                f"{self.url} answered {method} {path}, but not in JSON.", "Is it an OpenSearch, or a proxy before one?"
+            ) from error
+        except OpenSearchException as error:
+            raise EngineError(f"{method} {path} failed: {error}.") from error
+
+
+def quote(part: str) -> str:
+    """Escape one part of a path: an index name, a document id (any text)."""
+    from urllib.parse import quote as escape  # noqa: PLC0415
+
+    return escape(part, safe="")
+
+
+def target(settings: Settings) -> str:
+    """The address to talk to: the settings', else the running embedded node's.
+
+    Raises:
+        EngineUnreachable: Neither is there.
+    """
+    if settings.url is not None:
+        return settings.url
+    from termweave.engine import node  # noqa: PLC0415 - psutil, only where no address is given
+
+    found = node.running()
+    if found is None:
+        raise EngineUnreachable(
+            "No OpenSearch was named, and no embedded node is running.", "Start one with: termweave node start (or give --url)."
+        )
+    return found.url
+
+
+def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
+    """Connect to the OpenSearch that the settings mean. Nothing is sent yet.
+
+    Args:
+        settings: Address, credentials, certificates, timeout.
+        pool_maxsize: Connections kept; at least the number of threads that send (opensearch-py's default is 1).
+
+    Raises:
+        EngineUnreachable: No address is given and no embedded node runs.
+        UsageError: The address or the way to authenticate cannot be meant.
+    """
+    address = target(settings)
+    url, reach = access.options(settings, address)
+    import opensearchpy  # noqa: PLC0415 - 150 ms
+
+    # It logs every failed request as a warning; without a handler Python would print that beside our sentence.
+    logging.getLogger("opensearch").addHandler(logging.NullHandler())
+    options: dict[str, Any] = {
+        "hosts": [url],
+        "timeout": settings.timeout,
+        "pool_maxsize": pool_maxsize,
+        "http_compress": False,  # loopback and data centre: gzip costs more than it saves
+        "max_retries": 0,  # `Engine.request` retries, with jitter and only what may be sent twice
+        "retry_on_timeout": False,
+        "serializers": {"application/json": _Json()},
+    }
+    return Engine(opensearchpy.OpenSearch(**options, **reach), url)
+
+
+class _Json:
+    """orjson in opensearch-py's place for serializers: large answers are parsed some four times as fast."""
+
+    mimetype = "application/json"
+
+    def loads(self, text: str) -> Any:
+        import orjson  # noqa: PLC0415
+
+        try:
+            return orjson.loads(text)
+        except (ValueError, UnicodeEncodeError):
+            # Lone surrogates, which a document may hold and JSON lets pass.
+            import json  # noqa: PLC0415
+
+            from opensearchpy.exceptions import SerializationError  # noqa: PLC0415
+
+            try:
+                return json.loads(text)
+            except ValueError as error:
+                raise SerializationError(text, error) from error
+
+    def dumps(self, data: Any) -> Any:
+        return data if isinstance(data, bytes | str) else (_encode(data) or b"").decode()
+
+
+def _changes_nothing(method: str, path: str) -> bool:
+    if method in {"GET", "HEAD"}:
+        return True
+    last = path.partition("?")[0].rsplit("/", 1)[-1]
+    return method == "POST" and last in {
+        "_search",
+        "_msearch",
+        "_mget",
+        "_count",
+        "_analyze",
+        "_validate",
+        "_refresh",
+        "_termvectors",
+    }
+
+
+def _encode(body: Any) -> bytes | None:
+    if body is None or isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    import orjson  # noqa: PLC0415
+
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def _content_type(path: str, data: bytes | None) -> str:
+    last = path.partition("?")[0].rsplit("/", 1)[-1]
+    return "application/x-ndjson" if data is not None and last in {"_bulk", "_msearch"} else "application/json"
+
+
+def _plain(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not params:
+        return None
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in params.items() if value is not None}
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, EngineUnreachable) or (isinstance(error, EngineResponseError) and error.status in _RETRIED_STATUS)
+
+
+def _unreachable(url: str, error: Exception) -> EngineUnreachable:
+    text = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return EngineUnreachable(
+            f"The certificate of {url} could not be verified.",
+            "Name its authority with --ca-certs, or use --insecure for a test server.",
+        )
+    if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
+        return EngineUnreachable(f"{url} does not speak TLS.", "Write the address with http://.")
+    if "RemoteDisconnected" in text or "Connection aborted" in text or "BadStatusLine" in text:
+        return EngineUnreachable(
+            f"{url} closed the connection.", "Where it speaks TLS, write the address with https://; else look at its log."
+        )
+    return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
+
+
+def _reason(error: Any) -> str:
+    """The innermost sentence: shards fail for a cause, and "all shards failed" helps nobody."""
+    info = error.info if isinstance(error.info, dict) else {}
+    cause = info.get("error", error.error)
+    while isinstance(cause, dict):
+        inner = cause.get("caused_by") or next(iter(cause.get("root_cause") or ()), None)
+        if not isinstance(inner, dict) or inner.get("reason") in {None, cause.get("reason")}:
+            return str(cause.get("reason") or cause.get("type") or error.error)
+        cause = inner
+    return str(cause or info.get("message") or error.error or "no reason given")
+
+
+def _hint(status: int, error: Any) -> str:
+    if status == 401:
+        return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
+    if status == 403 and "read-only" not in str(error.info):
+        return "The role of this user lacks a permission; the documentation lists those that termweave needs."
+    if "flood-stage" in str(error.info) or "read-only-allow-delete" in str(error.info):
+        return "The server's disk is full: free some space; the index opens again by itself."
+    return ""

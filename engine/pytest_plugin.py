@@ -1,0 +1,131 @@
+"""pytest fixtures with a real OpenSearch, for this project and others (entry point `pytest11: opensearch_node`).
+
+Which server: $OPENSEARCH_URL, else a container where a Docker engine answers and pytest-docker is installed, else the embedded
+node. Tests are skipped, with the reason, where none can be had. Every pytest run imports this file: it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from termweave.engine.connection import Engine
+
+#: Homes of test nodes are called this, with the process id of the session that owns them.
+_HOME = "termweave-tests-"
+
+
+@pytest.fixture(scope="session")
+def opensearch_node() -> Iterator[str]:
+    """Address of an OpenSearch that this session may use as it likes.
+
+    Example:
+        >>> def test_it_answers(opensearch_node):  # doctest: +SKIP
+        ...     assert urlopen(opensearch_node).status == 200
+    """
+    if named := os.environ.get("OPENSEARCH_URL"):
+        yield named
+    elif _docker_answers():
+        yield from _container()
+    else:
+        yield from _embedded()
+
+
+@pytest.fixture(scope="session")
+def opensearch_engine(opensearch_node: str) -> Iterator[Engine]:
+    """A connected `termweave.engine.Engine` on `opensearch_node`."""
+    from termweave.engine.connection import connect  # noqa: PLC0415
+    from termweave.settings import load  # noqa: PLC0415
+
+    with connect(load(url=opensearch_node)) as engine:
+        yield engine
+
+
+def _embedded() -> Iterator[str]:
+    """A node in a folder of its own: never the user's, whose indices tests must not see."""
+    import shutil  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
+    from termweave.engine import node  # noqa: PLC0415
+    from termweave.errors import TermweaveError  # noqa: PLC0415
+
+    _sweep()
+    home = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
+    home.chmod(0o711)  # for root: the server's unprivileged user must come through
+    try:
+        try:
+            state = node.start(nodes=1, home=home)
+        except TermweaveError as error:
+            pytest.skip(f"no OpenSearch for the tests: {error}")
+        yield state.url
+    finally:
+        node.wipe(home)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove the nodes of sessions that were killed: nobody else would, and each holds 600 MB of memory."""
+    import shutil  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
+    import psutil  # noqa: PLC0415
+
+    from termweave.engine import node  # noqa: PLC0415
+
+    for home in Path(tempfile.gettempdir()).glob(f"{_HOME}*-*"):
+        owner = home.name.removeprefix(_HOME).partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)) and home.stat().st_uid == os.geteuid():
+            node.wipe(home)
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _docker_answers() -> bool:
+    """Whether a Docker engine with compose is here, and pytest-docker to use it."""
+    import importlib.util  # noqa: PLC0415
+    import shutil  # noqa: PLC0415
+    import subprocess  # noqa: PLC0415
+
+    docker = shutil.which("docker")
+    if docker is None or importlib.util.find_spec("pytest_docker") is None or not _compose_file().is_file():
+        return False
+    for command in (("info",), ("compose", "version")):
+        try:
+            done = subprocess.run([docker, *command], capture_output=True, timeout=20, check=False)  # noqa: S603 - docker's own
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        if done.returncode != 0:
+            return False
+    return True
+
+
+def _compose_file() -> Path:
+    """In the repository `docker/` lies beside `engine/`, and so does it in an installed package."""
+    return Path(__file__).parents[1] / "docker" / "one-node.yml"
+
+
+def _container() -> Iterator[str]:
+    from pytest_docker.plugin import get_docker_services  # noqa: PLC0415
+
+    # Port 0: Docker takes a free one. pytest-docker's own fixtures are left alone: they belong to the project's containers.
+    os.environ.setdefault("OPENSEARCH_PORT", "0")
+    project = f"termweave-tests-{os.getpid()}"
+    with get_docker_services("docker compose", str(_compose_file()), project, ["up --wait"], ["down -v"]) as services:
+        url = f"http://127.0.0.1:{services.port_for('opensearch', 9200)}"
+        services.wait_until_responsive(timeout=180.0, pause=1.0, check=lambda: _responds(url))
+        yield url
+
+
+def _responds(url: str) -> bool:
+    from urllib.request import urlopen  # noqa: PLC0415
+
+    try:
+        with urlopen(f"{url}/_cluster/health?wait_for_status=yellow&timeout=1s", timeout=5) as answer:  # noqa: S310 - our own address
+            return bool(answer.status == 200)
+    except OSError:  # URLError is one
+        return False

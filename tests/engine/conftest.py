@@ -1,0 +1,162 @@
+"""Servers that misbehave on purpose, for real: what the engine layer must survive is not mocked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+#: Modules of a JDK that the server can use.
+WHOLE = ("java.base", "java.instrument", "java.management", "jdk.incubator.vector", "jdk.localedata", "jdk.unsupported")
+
+
+class Scripted:
+    """An HTTP server that answers what it is told to and remembers what it was asked."""
+
+    def __init__(self):
+        self.answers = {}
+        self.queue = []
+        self.seen = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self):
+                length = int(self.headers.get("content-length", 0))
+                body = self.rfile.read(length)
+                path = self.path.partition("?")[0]
+                outer.seen.append((self.command, self.path, dict(self.headers), body))
+                usual = outer.answers.get(path, outer.answers.get("*", (404, {})))
+                status, content = outer.queue.pop(0) if outer.queue else usual
+                if status is None:  # cut the line
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                data = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the names http.server calls
+
+            def log_message(self, *arguments):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def scripted():
+    server = Scripted()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def closed_port():
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def _enterable():
+    """A temporary folder that root's unprivileged server may enter.
+
+    Not below pytest's own: every pytest session that starts sets those back to mode 700.
+    """
+    root = Path(tempfile.mkdtemp(prefix="termweave-engine-"))
+    root.chmod(0o711)
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def open_tmp():
+    """Like tmp_path, for what the server must reach."""
+    with _enterable() as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def shared_open_tmp():
+    """One for all tests of a file."""
+    with _enterable() as root:
+        yield root
+
+
+@pytest.fixture
+def make_java(open_tmp):
+    """A Java that is a shell script: what it says of itself, and what happens when it is to run something."""
+
+    def make(name="jdk", *, version="25.0.1", modules=WHOLE, run="exit 0", broken=False):
+        home = open_tmp / name
+        (home / "bin").mkdir(parents=True)
+        launcher = home / "bin" / "java"
+        listing = "\n".join(f"echo {module}@25" for module in modules)
+        said = "exit 1" if broken else f"echo 'openjdk version \"{version}\" 2025-10-21' >&2; exit 0"
+        launcher.write_text(f'#!/bin/sh\ncase "$1" in\n-version) {said};;\n--list-modules)\n{listing}\nexit 0;;\nesac\n{run}\n')
+        launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        return home
+
+    return make
+
+
+@pytest.fixture
+def only_these_javas(monkeypatch):
+    """Hide the machine's JDKs: the places to look in are the ones given."""
+
+    def hide(*homes):
+        monkeypatch.setattr("termweave.engine.java._places", lambda: iter(homes))
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    return hide
+
+
+@pytest.fixture
+def no_network(monkeypatch, closed_port):
+    """Every way out leads to a closed door."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port}")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@contextmanager
+def _mounted(place, size):
+    place.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("a small disk cannot be mounted here (needs root)")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def small_disk(open_tmp):
+    """A real file system of 1 MB."""
+    with _mounted(open_tmp / "small-disk", "1m") as place:
+        yield place

@@ -1,0 +1,111 @@
+"""The server's archives: checked, unpacked whole or not at all, once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zipfile
+
+import pytest
+
+from termweave.engine import artifacts, folders
+from termweave.engine.artifacts import OVERRIDE, Artifact
+from termweave.errors import TermweaveError
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "distribution_cache", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """Three small archives in a folder, and checksums that fit them."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    small = []
+    for artifact in artifacts.ARTIFACTS:
+        path = folder / artifact.file_name
+        inside = f"opensearch-{artifacts.VERSION}/lib/x.jar" if not artifact.plugin else "plugin-descriptor.properties"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(inside, b"x" * 600_000)
+        small.append(
+            Artifact(
+                artifact.group, artifact.name, artifact.version, hashlib.sha256(path.read_bytes()).hexdigest(), artifact.plugin
+            )
+        )
+    monkeypatch.setattr(artifacts, "ARTIFACTS", tuple(small))
+    monkeypatch.setenv(OVERRIDE, str(folder))
+    return folder
+
+
+def test_archives_brought_along_are_unpacked_without_a_network(cache, shelf, no_network):
+    found = artifacts.distribution()
+    assert (found / "lib/x.jar").is_file()
+    assert (found / "plugins/opensearch-knn/plugin-descriptor.properties").is_file()
+    assert artifacts.missing() == []
+    assert not list(cache.rglob("unpack-*"))
+
+
+def test_a_file_address_names_the_folder_too(cache, shelf, no_network, monkeypatch):
+    monkeypatch.setenv(OVERRIDE, shelf.as_uri())
+    assert artifacts.distribution().is_dir()
+
+
+def test_an_archive_that_is_missing_is_named(cache, shelf):
+    (shelf / "neural-search-3.6.0.0.zip").unlink()
+    assert artifacts.missing() == ["neural-search-3.6.0.0.zip"]
+    with pytest.raises(TermweaveError, match=r"neural-search-3\.6\.0\.0\.zip does not exist"):
+        artifacts.distribution()
+
+
+def test_an_altered_archive_is_refused(cache, shelf):
+    path = shelf / "opensearch-knn-3.6.0.0.zip"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(TermweaveError, match="not the archive that was tested"):
+        artifacts.distribution()
+    assert not artifacts.unpacked(cache).exists()
+
+
+def test_no_network_says_what_to_bring(cache, no_network, monkeypatch):
+    monkeypatch.delenv(OVERRIDE, raising=False)
+    with pytest.raises(TermweaveError, match="there is no network") as caught:
+        artifacts.distribution()
+    assert OVERRIDE in caught.value.hint
+    assert not list(cache.rglob("download-*"))
+
+
+def test_a_full_disk_while_unpacking_leaves_nothing_half_made(shelf, small_disk):
+    target = small_disk / "opensearch" / f"opensearch-{artifacts.VERSION}"
+    with pytest.raises(TermweaveError, match="became full"):
+        artifacts.unpack([shelf / each.file_name for each in artifacts.ARTIFACTS], target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_too_little_space_is_said_before_the_download(small_disk, shelf, monkeypatch):
+    monkeypatch.setattr(folders, "distribution_cache", lambda: small_disk / "cache")
+    with pytest.raises(TermweaveError, match=r"has [01] MB free, and the OpenSearch server needs 600 MB"):
+        artifacts.distribution()
+
+
+def test_several_at_once_unpack_once(cache, shelf, monkeypatch):
+    unpacked = []
+    original = artifacts.unpack
+    monkeypatch.setattr(artifacts, "unpack", lambda *given: (unpacked.append(1), original(*given)))
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(artifacts.distribution())) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(unpacked) == 1
+    assert len(set(found)) == 1
+    assert len(found) == 6
+
+
+def test_the_compose_files_run_the_version_that_is_embedded():
+    from pathlib import Path
+
+    for name in ("one-node.yml", "three-nodes.yml"):
+        assert f"OPENSEARCH_VERSION:-{artifacts.VERSION}}}" in (Path(__file__).parents[2] / "docker" / name).read_text()

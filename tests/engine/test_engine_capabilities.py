@@ -1,0 +1,95 @@
+"""What a server can do is asked, and what may not be asked is answered carefully."""
+
+from __future__ import annotations
+
+import pytest
+
+from termweave.engine import EngineResponseError, connect, probe
+from termweave.errors import EngineError
+from termweave.settings import load
+
+ROOT = {"version": {"number": "3.6.0", "distribution": "opensearch"}}
+FORBIDDEN = (403, {"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403})
+
+
+def ask(scripted, version=ROOT, **answers):
+    scripted.answers = {"/": (200, version), **answers, "*": FORBIDDEN}
+    with connect(load(url=scripted.url)) as engine:
+        return probe(engine)
+
+
+def test_a_user_who_may_ask_nothing_gets_the_careful_answers(scripted):
+    found = ask(scripted)
+    assert (found.version, found.plugins) == ("3.6.0", ())
+    assert not found.knn
+    assert not found.neural_sparse
+    assert not found.derived_source
+    assert found.max_clause_count == 1024
+
+
+def test_a_user_who_may_search_but_not_manage_still_has_vectors(scripted):
+    found = ask(scripted, **{"/termweave-probe-none-*/_search": (200, {"hits": {"hits": []}})})
+    assert found.knn
+    assert found.neural_sparse
+    assert found.derived_source
+
+
+def test_a_wrong_password_is_not_taken_for_a_poor_server(scripted):
+    scripted.answers["*"] = (401, b"Unauthorized")
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError, match="401"):
+        probe(engine)
+
+
+def test_what_is_no_opensearch_is_called_that(scripted):
+    with pytest.raises(EngineError, match="is no OpenSearch"):
+        ask(scripted, version={"hello": "world"})
+
+
+def test_elasticsearch_is_named(scripted):
+    assert ask(scripted, version={"version": {"number": "8.15.0"}}).distribution == "elasticsearch"
+
+
+def test_a_managed_service_without_a_root_page_goes_on(scripted):
+    scripted.answers = {"*": (404, {})}
+    with connect(load(url=scripted.url)) as engine:
+        assert probe(engine).version == "unknown"
+
+
+@pytest.mark.engine
+def test_the_real_server_is_asked_and_left_as_it_was(opensearch_engine):
+    def contents():
+        wanted = {"filter_path": "metadata.indices.*.state,metadata.templates,metadata.index_template"}
+        return opensearch_engine.request("GET", "/_cluster/state/metadata", params=wanted)
+
+    before = contents()
+    found = probe(opensearch_engine)
+    assert contents() == before
+    assert found.version[0].isdigit()
+    assert found.distribution == "opensearch"
+    assert any("knn" in plugin for plugin in found.plugins) == found.knn
+    assert found.neural_sparse == any("neural" in plugin for plugin in found.plugins)
+    assert found.max_clause_count >= 1024
+
+
+@pytest.mark.engine
+def test_the_clause_limit_is_the_one_that_holds(opensearch_engine):
+    def limit(value):
+        opensearch_engine.request("PUT", "/_cluster/settings", body={"transient": {"indices.query.bool.max_clause_count": value}})
+
+    limit(1500)
+    try:
+        assert probe(opensearch_engine).max_clause_count == 1500
+    finally:
+        limit(None)
+
+
+@pytest.mark.engine
+def test_knn_means_that_a_vector_field_can_be_made(opensearch_engine, name):
+    method = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}
+    vector = {"type": "knn_vector", "dimension": 2, "method": method}
+    body = {"settings": {"index.knn": True}, "mappings": {"properties": {"v": vector}}}
+    if probe(opensearch_engine).knn:
+        assert opensearch_engine.request("PUT", f"/{name}", body=body)["acknowledged"]
+    else:
+        with pytest.raises(EngineResponseError):
+            opensearch_engine.request("PUT", f"/{name}", body=body)

@@ -1,0 +1,68 @@
+"""`termweave node` and `termweave doctor` where no node runs, and what doctor says of one that does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from termweave.cli import doctor, node
+from termweave.errors import UsageError
+
+
+def run(command, *arguments, **options):
+    return CliRunner().invoke(command, list(arguments), **options)
+
+
+@pytest.mark.parametrize(
+    "verb", [(node.command,), *((node.command, name) for name in ("start", "stop", "status", "logs", "wipe")), (doctor.command,)]
+)
+def test_every_help_ends_with_examples(verb):
+    command, *rest = verb
+    text = run(command, *rest, "--help").stdout
+    assert "Examples:\n" in text
+    assert text.count("\n    termweave ") + text.count("\n  termweave ") >= 1
+
+
+def test_without_a_node_status_says_how_to_start_one():
+    found = json.loads(run(node.command, "status", "--json").stdout)
+    assert found == {"schema": "termweave.node/1", "url": None, "version": None, "nodes": [], "state": "none"}
+    assert "termweave node start" in run(node.command, "status").stdout
+    assert run(node.command, "stop").stdout == "It was not running.\n"
+
+
+def test_logs_of_nothing_are_wrong_usage():
+    assert isinstance(run(node.command, "logs").exception, UsageError)
+
+
+def test_doctor_names_everything_and_says_what_the_places_hold():
+    text = run(doctor.command).stdout
+    for word in ("Python", "Java", "Memory", "Disk", "Server archives", "OpenSearch", "ONNX Runtime", "Shipped models", "Places"):
+        assert word in text
+    assert "hold" in text.splitlines()[-1]
+    assert "termweave node start" in text
+
+
+def test_doctor_as_json():
+    found = json.loads(run(doctor.command, "--json").stdout)
+    assert found["schema"] == "termweave.doctor/1"
+    assert {"name", "ok", "text", "advice"} <= set(found["findings"][0])
+    assert {"state", "cache", "config", "models"} <= {each["name"] for each in found["places"]}
+    assert found["ok"] == all(each["ok"] for each in found["findings"])
+
+
+def test_doctor_fails_where_the_named_server_does_not_answer(closed_port):
+    done = run(doctor.command, "--json", "--url", f"http://127.0.0.1:{closed_port}")
+    found = {each["name"]: each for each in json.loads(done.stdout)["findings"]}["OpenSearch"]
+    assert done.exit_code == 1
+    assert not found["ok"]
+    assert str(closed_port) in found["text"]
+
+
+@pytest.mark.engine
+def test_doctor_says_what_the_server_can(opensearch_node):
+    done = run(doctor.command, "--json", "--url", opensearch_node)
+    found = {each["name"]: each for each in json.loads(done.stdout)["findings"]}["OpenSearch"]
+    assert found["ok"]
+    assert found["capabilities"]["version"] in found["text"]

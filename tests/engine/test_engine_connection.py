@@ -1,0 +1,260 @@
+"""Which server, how to get in, and what a failure is called."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from termweave.engine import EngineResponseError, access, connect
+from termweave.errors import EngineError, EngineUnreachable, UsageError
+from termweave.settings import load
+
+
+def test_without_an_address_and_a_node_it_says_how_to_start_one():
+    with pytest.raises(EngineUnreachable) as caught:
+        connect(load())
+    assert caught.value.exit_status == 5
+    assert "termweave node start" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("localhost:9201", ("http://localhost:9201", None, None)),
+        ("http://localhost", ("http://localhost:9200", None, None)),
+        ("https://search.example", ("https://search.example:443", None, None)),
+        ("https://me:p%40ss@search.example:9200/prefix/", ("https://search.example:9200/prefix", "me", "p@ss")),
+        ("http://[::1]:9200", ("http://[::1]:9200", None, None)),
+    ],
+)
+def test_an_address_is_taken_apart(address, expected):
+    assert access.split(address) == expected
+
+
+@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:notaport", "http://host:99999"])
+def test_an_address_that_cannot_be_meant_is_wrong_usage(address):
+    with pytest.raises(UsageError):
+        connect(load(url=address))
+
+
+def test_a_closed_port_is_unreachable_in_a_sentence(closed_port):
+    engine = connect(load(url=f"http://127.0.0.1:{closed_port}"))
+    with pytest.raises(EngineUnreachable, match=f"No OpenSearch answers at http://127.0.0.1:{closed_port}"):
+        engine.request("PUT", "/index")
+
+
+def test_a_server_that_never_answers_ends_in_time():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        engine = connect(load(url=f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2))
+        began = time.monotonic()
+        with pytest.raises(EngineUnreachable, match="did not answer PUT /index in time"):
+            engine.request("PUT", "/index")
+        assert time.monotonic() - began < 2
+        engine.close()
+
+
+def test_reads_are_sent_again_and_writes_are_not(scripted):
+    engine = connect(load(url=scripted.url))
+    scripted.queue = [(503, {}), (None, None), (200, {"found": True})]
+    assert engine.request("GET", "/index/_doc/1") == {"found": True}
+    assert len(scripted.seen) == 3
+
+    scripted.seen.clear()
+    scripted.queue = [(503, {"error": {"type": "x", "reason": "no cluster manager"}}), (200, {})]
+    with pytest.raises(EngineResponseError, match="no cluster manager") as caught:
+        engine.request("POST", "/_bulk", body=b"{}\n")
+    assert caught.value.status == 503
+    assert len(scripted.seen) == 1
+    engine.close()
+
+
+def test_searches_are_reads_unless_the_caller_says_otherwise(scripted):
+    engine = connect(load(url=scripted.url))
+    scripted.queue = [(429, {}), (200, {"hits": {}})]
+    assert engine.request("POST", "/index/_search", body={"query": {"match_all": {}}}) == {"hits": {}}
+    scripted.queue = [(429, {}), (200, {})]
+    with pytest.raises(EngineResponseError):
+        engine.request("POST", "/index/_search", body={}, retry=False)
+    engine.close()
+
+
+def test_what_stays_broken_is_given_up_after_a_few_tries(scripted):
+    scripted.answers["*"] = (503, {"error": "down"})
+    engine = connect(load(url=scripted.url))
+    with pytest.raises(EngineResponseError):
+        engine.request("GET", "/")
+    assert 2 <= len(scripted.seen) <= 5
+    engine.close()
+
+
+def test_bytes_travel_untouched_and_ndjson_is_named(scripted):
+    scripted.answers["*"] = (200, {"errors": False})
+    engine = connect(load(url=scripted.url))
+    body = '{"index":{}}\n{"text":"Füße 😀"}\n'.encode()
+    engine.request("POST", "/index/_bulk", body=body, params={"refresh": True, "routing": None})
+    method, path, headers, sent = scripted.seen[0]
+    assert (method, path, sent) == ("POST", "/index/_bulk?refresh=true", body)
+    assert {name.lower(): value for name, value in headers.items()}["content-type"] == "application/x-ndjson"
+    engine.close()
+
+
+def test_the_reason_is_the_innermost_one(scripted):
+    scripted.answers["*"] = (
+        400,
+        {
+            "error": {
+                "type": "search_phase_execution_exception",
+                "reason": "all shards failed",
+                "root_cause": [{"type": "query_shard_exception", "reason": "failed to create query"}],
+                "caused_by": {
+                    "type": "x",
+                    "reason": "failed to create query",
+                    "caused_by": {"type": "y", "reason": "maxClauseCount is set to 1024"},
+                },
+            },
+            "status": 400,
+        },
+    )
+    engine = connect(load(url=scripted.url))
+    with pytest.raises(EngineResponseError) as caught:
+        engine.request("POST", "/index/_search", body={})
+    assert caught.value.reason == "maxClauseCount is set to 1024"
+    assert caught.value.status == 400
+    assert caught.value.body["status"] == 400
+    assert isinstance(caught.value, EngineError)
+    assert not isinstance(caught.value, EngineUnreachable)
+    engine.close()
+
+
+def test_something_that_is_no_opensearch(scripted):
+    scripted.answers["*"] = (200, b"<html>hello</html>")
+    engine = connect(load(url=scripted.url))
+    with pytest.raises(EngineError, match="not in JSON"):
+        engine.request("GET", "/_cluster/health")
+    engine.close()
+
+
+def test_basic_authentication_from_settings_or_address(scripted):
+    scripted.answers["*"] = (200, {})
+    for settings in (load(url=scripted.url, user="me", password="p@ss"), load(url=scripted.url.replace("//", "//me:p%40ss@"))):
+        engine = connect(settings)
+        engine.request("GET", "/")
+        assert "p@ss" not in repr(engine)
+        engine.close()
+    for _, _, headers, _ in scripted.seen:
+        given = {name.lower(): value for name, value in headers.items()}["authorization"]
+        assert base64.b64decode(given.removeprefix("Basic ")) == b"me:p@ss"
+
+
+def test_being_refused_says_which_options_help(scripted):
+    scripted.answers["*"] = (401, b"Unauthorized")
+    engine = connect(load(url=scripted.url))
+    with pytest.raises(EngineResponseError) as caught:
+        engine.request("GET", "/")
+    assert "--user" in caught.value.hint
+    engine.close()
+
+
+def test_a_key_without_its_certificate_is_wrong_usage(tmp_path):
+    with pytest.raises(UsageError, match="without its certificate"):
+        connect(load(url="https://127.0.0.1:1", client_key=tmp_path / "key.pem"))
+
+
+def test_sigv4_without_boto3_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(UsageError) as caught:
+        connect(load(url="https://search.eu-central-1.es.amazonaws.com", aws_sigv4="eu-central-1"))
+    assert "termweave[aws]" in caught.value.hint
+
+
+@pytest.fixture
+def tls_server(tmp_path):
+    """A real TLS server with a certificate of its own making, for 127.0.0.1."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    try:
+        subprocess.run(
+            [*command, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+            capture_output=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("openssl is not here to make a certificate")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.1)
+    over = threading.Event()
+
+    def serve():
+        while not over.is_set():
+            try:
+                plain, _ = listener.accept()
+            except TimeoutError:
+                continue
+            try:
+                plain.settimeout(2)
+                with context.wrap_socket(plain, server_side=True) as secure:
+                    secure.recv(65536)
+                    secure.sendall(
+                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n"
+                        b'{"ok":"safe"}'
+                    )
+            except OSError:
+                plain.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}", certificate
+    over.set()
+    thread.join()
+    listener.close()
+
+
+def test_tls_is_verified_trusted_or_knowingly_not(tls_server):
+    address, certificate = tls_server
+    with (
+        connect(load(url=f"https://{address}")) as engine,
+        pytest.raises(EngineUnreachable, match="could not be verified") as caught,
+    ):
+        engine.request("GET", "/", retry=False)
+    assert "--ca-certs" in caught.value.hint
+    with connect(load(url=f"https://{address}", ca_certs=certificate)) as engine:
+        assert engine.request("GET", "/") == {"ok": "safe"}
+    with connect(load(url=f"https://{address}", insecure=True)) as engine:  # a warning would be an error here
+        assert engine.request("GET", "/") == {"ok": "safe"}
+
+
+def test_https_to_a_plain_server_is_named(scripted):
+    address = scripted.url.replace("http:", "https:")
+    with connect(load(url=address)) as engine, pytest.raises(EngineUnreachable, match="does not speak TLS"):
+        engine.request("GET", "/", retry=False)
+
+
+def test_http_to_a_tls_server_says_what_to_write(tls_server):
+    with connect(load(url=f"http://{tls_server[0]}")) as engine, pytest.raises(EngineUnreachable) as caught:
+        engine.request("GET", "/", retry=False)
+    assert "https://" in caught.value.hint
+
+
+def test_nothing_heavy_is_loaded_before_a_connection_is_made():
+    code = (
+        "import sys, termweave.engine.pytest_plugin, termweave.engine.connection, termweave.engine.node;"
+        "import termweave.cli.node, termweave.cli.doctor;"
+        "heavy = {'opensearchpy', 'numpy', 'psutil', 'tenacity', 'pydantic', 'orjson', 'rich', 'requests', 'jgo', 'cjdk'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ""}
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,195 @@
+"""What goes wrong around the embedded node ends in one clear sentence. No server is needed: the faults come before it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from termweave.engine import artifacts, folders, node, process
+from termweave.engine import state as states
+from termweave.engine.state import NodeProcess, NodeState
+from termweave.errors import EngineUnreachable, TermweaveError, UsageError
+
+
+@pytest.fixture
+def home(open_tmp, monkeypatch):
+    """A home that the server's user may enter, with an unpacked "server" of which only the configuration exists."""
+    server = open_tmp / "server"
+    (server / "config").mkdir(parents=True)
+    monkeypatch.setattr(artifacts, "distribution", lambda _: server)
+    place = open_tmp / "home"
+    yield place
+    node.stop(place)
+
+
+def dying(make_java, only_these_javas, words, *, status=1):
+    only_these_javas(make_java(run=f"echo '{words}'; exit {status}"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("java.nio.file.FileSystemException: No space left on device", "the disk is full"),
+        ("Error occurred during initialization of VM: Could not reserve enough space for object heap", "not enough memory"),
+        ("failed to obtain node locks, tried [[/x]]", "in use by another server"),
+        ("java.lang.IllegalArgumentException: unknown setting [foo]", r"unknown setting \[foo\]"),
+        ("", "it said nothing"),
+    ],
+)
+def test_a_server_that_dies_at_start_says_why(home, make_java, only_these_javas, words, sentence):
+    dying(make_java, only_these_javas, words)
+    with pytest.raises(TermweaveError, match=sentence) as caught:
+        node.start(home=home)
+    assert caught.value.hint
+    assert "\n" not in caught.value.message
+    assert node.running(home) is None
+    assert node.status(home).state == "stopped"
+
+
+def test_a_port_that_was_lost_is_tried_again_with_another(home, make_java, only_these_javas):
+    dying(make_java, only_these_javas, "java.net.BindException: Address already in use")
+    said = []
+    with pytest.raises(TermweaveError, match="port is taken"):
+        node.start(home=home, say=said.append)
+    assert sum("Starting OpenSearch" in each for each in said) == 2
+
+
+def test_a_port_that_was_asked_for_and_is_busy(home, make_java, only_these_javas):
+    only_these_javas(make_java())
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        with pytest.raises(TermweaveError, match=f"Port {port} is taken"):
+            node.start(home=home, port=port)
+
+
+def test_a_server_that_hangs_is_given_up_and_ended(home, make_java, only_these_javas):
+    only_these_javas(make_java(run="trap 'kill $!; exit' TERM; sleep 60 & wait"))
+    with pytest.raises(EngineUnreachable, match="did not become ready in 1 s"):
+        node.start(home=home, patience=1)
+    assert node.status(home).state == "stopped"
+    assert not [each for each in psutil.process_iter(["cmdline"]) if str(home) in " ".join(each.info["cmdline"] or ())]
+
+
+def test_no_java_at_all(home, only_these_javas, no_network, monkeypatch, tmp_path):
+    only_these_javas()
+    monkeypatch.setattr(folders, "jdk_cache", lambda: tmp_path / "jdk")
+    with pytest.raises(TermweaveError, match="JDK"):
+        node.start(home=home)
+
+
+def test_a_full_disk_is_said_before_anything_starts(make_java, only_these_javas, small_disk):
+    only_these_javas(make_java())
+    with pytest.raises(TermweaveError, match=r"MB free, and a node needs"):
+        node.start(home=small_disk / "home")
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"nodes": 9}, {"heap": 10}])
+def test_numbers_that_cannot_be(home, wrong):
+    with pytest.raises(UsageError):
+        node.start(home=home, **wrong)
+
+
+def stale(home, pid, state="running"):
+    home.mkdir(parents=True, exist_ok=True)
+    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", (NodeProcess("node-1", pid, 1, 2),), state, str(home)))
+
+
+def test_a_stale_pid_file_is_not_believed_and_its_new_owner_not_killed(home):
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        stale(home, stranger.pid)
+        assert node.running(home) is None
+        assert node.status(home).state == "dead"
+        node.stop(home)
+        assert stranger.poll() is None
+        assert node.status(home).state == "stopped"
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_pid_that_is_gone_is_dead(home):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    stale(home, gone.pid)
+    assert node.status(home).state == "dead"
+
+
+def test_a_damaged_state_file_counts_as_none(home):
+    home.mkdir()
+    states.state_file(home).write_text('{"url": "http://')
+    assert node.status(home) is None
+    assert node.stop(home) is None
+
+
+def test_data_of_a_cluster_are_not_started_with_fewer_processes(home):
+    home.mkdir()
+    nodes = tuple(NodeProcess(f"node-{number}", 999_999_9, number, number) for number in (1, 2, 3))
+    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "stopped", str(home)))
+    (home / "data").mkdir()
+    with pytest.raises(UsageError, match="cluster of 3 processes") as caught:
+        node.start(home=home, nodes=1)
+    assert "wipe" in caught.value.hint
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from termweave.engine import state
+with state.locked(Path(sys.argv[1]), purpose="start", patience=1, say=print):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_start_waits_is_told_who_and_goes_on_when_the_first_is_killed(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        said = []
+        impatient = states.locked(tmp_path, purpose="stop", patience=0.3, say=said.append)
+        with pytest.raises(TermweaveError, match=rf"start \(process {holder.pid}\)"), impatient:
+            pass
+        assert str(holder.pid) in said[0]
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        with states.locked(tmp_path, purpose="start", patience=5, say=said.append):
+            assert "start" in (tmp_path / "lock").read_text()
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+def test_two_threads_exclude_each_other_too(tmp_path):
+    with states.locked(tmp_path, purpose="start", patience=1, say=print):
+        began = time.monotonic()
+        impatient = states.locked(tmp_path, purpose="start", patience=0.3, say=lambda _: None)
+        with pytest.raises(TermweaveError, match="busy"), impatient:
+            pass
+        assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")
+def test_roots_private_folders_are_left_for_ones_the_server_can_enter(tmp_path):
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    assert not folders.reachable(private / "node", folders.UNPRIVILEGED)
+    elsewhere = folders.run_folder(private / "node")
+    assert not elsewhere.is_relative_to(private)
+    assert folders.reachable(elsewhere, folders.UNPRIVILEGED)
+
+
+def test_the_tail_of_a_log_is_short_and_forgiving(tmp_path):
+    log = tmp_path / "log"
+    assert process.tail(log, 5) == ""
+    log.write_bytes(b"".join(b"line %d \xff\n" % number for number in range(100_000)))
+    assert process.tail(log, 2).splitlines()[-1].startswith("line 99999")
+    assert len(process.tail(log, 2).splitlines()) == 2

@@ -1,0 +1,172 @@
+"""The embedded node itself: a genuine server, started as a user starts it, and mistreated."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from termweave.engine import connect, node
+from termweave.settings import load
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def world(shared_open_tmp):
+    """Environment and home of a user of our own."""
+    root = shared_open_tmp
+    environment = dict(os.environ) | {"XDG_STATE_HOME": str(root / "state")}
+    environment.pop("OPENSEARCH_URL", None)
+    home = root / "state" / "termweave" / "node"
+    yield environment, home
+    node.wipe(home)
+
+
+def termweave(world, *arguments):
+    environment, _ = world
+    command = [sys.executable, "-c", "from termweave.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def started(world):
+    status, stdout, stderr = termweave(world, "node", "start", "--json")
+    assert status == 0, stderr
+    return json.loads(stdout), stderr
+
+
+@pytest.fixture(scope="module")
+def two_starts(world):
+    """Two users' commands at the same moment."""
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(started(world))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2
+    return results
+
+
+def test_two_starts_at_once_give_one_node_and_tell_the_second(world, two_starts):
+    (one, said_one), (other, said_other) = two_starts
+    assert one["url"] == other["url"]
+    assert one["nodes"][0]["pid"] == other["nodes"][0]["pid"]
+    assert sum("Waiting for another command: start (process" in said for said in (said_one, said_other)) == 1
+    assert sum("answers at" in said for said in (said_one, said_other)) == 1
+
+
+def test_it_is_the_genuine_server_on_loopback_and_outlives_the_command(world, two_starts):
+    _, home = world
+    state = node.running(home)
+    assert state.state == "running"
+    with connect(load(url=state.url)) as engine:
+        can = engine.capabilities
+        assert (can.version, can.knn, can.neural_sparse) == ("3.6.0", True, True)
+    process = psutil.Process(state.nodes[0].pid)
+    listening = {each.laddr.ip for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    if os.name == "posix":
+        assert process.uids().real != 0
+
+
+def test_status_and_logs_say_so(world, two_starts):
+    _, stdout, _ = termweave(world, "node", "status", "--json")
+    status = json.loads(stdout)
+    assert {"schema", "url", "version", "nodes", "state"} <= set(status)
+    assert status["state"] == "running"
+    assert "running at" in termweave(world, "node", "status")[1]
+    assert "started" in termweave(world, "node", "logs", "-n", "50")[1]
+    code, _, stderr = termweave(world, "node", "start", "--port", "1")
+    assert code == 2
+    assert "running already" in stderr
+
+
+def document(url):
+    with connect(load(url=url)) as engine:
+        return engine.request("GET", "/kept/_doc/1")["_source"]
+
+
+def test_a_killed_node_is_seen_and_comes_back_with_its_data_at_its_port(world, two_starts):
+    _, home = world
+    state = node.running(home)
+    with connect(load(url=state.url)) as engine:
+        engine.request("PUT", "/kept/_doc/1", body={"text": "it stays"}, params={"refresh": True})
+    os.kill(state.nodes[0].pid, signal.SIGKILL)
+    until = time.monotonic() + 5
+    while node.running(home) is not None and time.monotonic() < until:
+        time.sleep(0.05)
+    assert node.status(home).state == "dead"
+    assert "died" in termweave(world, "node", "status")[1]
+    again, said = started(world)
+    assert "ended without being stopped" in said
+    assert again["url"] == state.url
+    assert document(again["url"]) == {"text": "it stays"}
+
+
+def test_stop_keeps_the_data_and_a_taken_port_is_left_for_another(world, two_starts):
+    import socket
+
+    _, home = world
+    url = node.running(home).url
+    port = int(url.rsplit(":", 1)[1])
+    code, stdout, _ = termweave(world, "node", "stop")
+    assert (code, stdout) == (0, "Stopped; its data are kept.\n")
+    assert node.running(home) is None
+    assert termweave(world, "node", "stop")[1] == "It was not running.\n"
+    with socket.create_server(("127.0.0.1", port)):
+        again, _ = started(world)
+    assert again["url"] != url
+    assert document(again["url"]) == {"text": "it stays"}
+
+
+def test_wipe_asks_and_then_removes_everything(world, two_starts):
+    _, home = world
+    folder = Path(node.status(home).folder)
+    code, _, stderr = termweave(world, "node", "wipe")  # no answer on standard input
+    assert code == 130
+    assert "Remove every index" in stderr
+    assert node.running(home) is not None
+    assert termweave(world, "node", "wipe", "--yes")[0] == 0
+    assert node.status(home) is None
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.slow
+def test_three_processes_are_a_cluster_that_survives_a_loss(open_tmp):
+    home = open_tmp / "node"
+    try:
+        state = node.start(nodes=3, home=home)
+        assert len({each.pid for each in state.nodes}) == 3
+        with connect(load(url=state.url)) as engine:
+            body = {"settings": {"number_of_shards": 3, "number_of_replicas": 1}}
+            engine.request("PUT", "/spread", body=body, params={"wait_for_active_shards": "all"})
+            for number in range(30):
+                engine.request("PUT", f"/spread/_doc/{number}", body={"n": number})
+        os.kill(state.nodes[2].pid, signal.SIGKILL)
+        until = time.monotonic() + 5
+        while node.status(home).state != "degraded" and time.monotonic() < until:
+            time.sleep(0.05)
+        left = node.running(home)
+        assert left.state == "degraded"
+        with connect(load(url=left.url)) as engine:
+            until_whole = {"wait_for_nodes": "2", "wait_for_status": "yellow", "timeout": "60s"}
+            engine.request("GET", "/_cluster/health", params=until_whole, timeout=70)
+            engine.request("POST", "/spread/_refresh")
+            assert engine.request("GET", "/spread/_count")["count"] == 30
+        whole = node.start(home=home)
+        assert whole.state == "running"
+        assert [each.pid for each in whole.nodes[:2]] == [each.pid for each in state.nodes[:2]]
+        node.stop(home)
+        assert node.start(home=home).state == "running"  # a whole cluster, after a stop
+    finally:
+        node.wipe(home)
