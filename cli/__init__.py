@@ -43,7 +43,7 @@ class _Verbs(click.Group):
 @click.command(cls=_Verbs, context_settings=CONTEXT)
 @click.version_option(__version__, message="termweave %(version)s")
 def cli() -> None:
-    r"""Learned relevance for OpenSearch: index with learned term weights and vectors, search, explain, prove.
+    """Learned relevance for OpenSearch: index with learned term weights and vectors, search, explain, prove.
 
     \b
     Examples:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@click.group("config", context_settings=CONTEXT)
+@click.group("config", context_settings=CONTEXT, short_help="What holds, and where from.")
 def command() -> None:
-    r"""Settings: flags, then TERMWEAVE_*, then termweave.toml, then defaults.
+    """Settings: flags, then TERMWEAVE_*, then termweave.toml, then defaults.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def command() -> None:
 @output_options
 @connection_options
 def show(*, settings: Settings, out: Output) -> None:
-    r"""Print every setting with its value and where it comes from.
+    """Print every setting with its value and where it comes from.
 
     \b
     Examples:

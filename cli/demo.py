@@ -23,11 +23,11 @@ QUERIES = (
 )
 
 
-@click.command("demo", context_settings=CONTEXT)
+@click.command("demo", context_settings=CONTEXT, short_help="Everything, on a real OpenSearch and a real corpus.")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:
-    r"""Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
+    """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
 
     The corpus is the documentation of the Python standard library that is installed, with developers' questions and
     graded judgements. What is there already is found and reused.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Finding = dict[str, Any]
 
 
-@click.command("doctor", context_settings=CONTEXT)
+@click.command("doctor", context_settings=CONTEXT, short_help="What is here, what is missing, how to get it.")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@click.command("evaluate", context_settings=CONTEXT)
+@click.command("evaluate", context_settings=CONTEXT, short_help="A table of modes and measures, with significance.")
 @click.argument("name")
 @click.argument("dataset")
 @click.option(
@@ -37,7 +37,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    r"""Compare BM25, each signal, hybrid and hybrid+rNN on the judged queries of DATASET.
+    """Compare BM25, each signal, hybrid and hybrid+rNN on the judged queries of DATASET.
 
     DATASET is a BEIR folder or 'demo'; PATH:SPLIT names the split (default: test). p-values come from a paired
     randomisation test against BM25, corrected for the number of systems (Holm).

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@click.command("explain", context_settings=CONTEXT)
+@click.command("explain", context_settings=CONTEXT, short_help="Why this document has its score.")
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")
@@ -34,7 +34,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    r"""Say which words and which signals gave the document ID its score for QUERY in NAME.
+    """Say which words and which signals gave the document ID its score for QUERY in NAME.
 
     \b
     Examples:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 SCHEMA = "termweave.export/1"
 
 
-@click.command("export", context_settings=CONTEXT)
+@click.command("export", context_settings=CONTEXT, short_help="A trained model to ONNX, with parity figures.")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @output_options
 def command(*, folder: Path, out: Output) -> None:
-    r"""Write model.onnx and model.int8.onnx into the trained model folder DIR.
+    """Write model.onnx and model.int8.onnx into the trained model folder DIR.
 
     The fp32 graph must say what torch says (largest difference 1e-4), else nothing is written. How close the int8 graph
     comes is printed and kept in termweave.json. Needs the extra: pip install 'termweave[train]'.

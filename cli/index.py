@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@click.command("index", context_settings=CONTEXT)
+@click.command("index", context_settings=CONTEXT, short_help="Build, verify and publish an index.")
 @click.argument("source")
 @click.argument("name")
 @click.option(
@@ -54,7 +54,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    r"""Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
+    """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
     SOURCE is a BEIR folder, a JSONL file (plain or .gz), 'demo', or '-' for standard input. The live generation stays
     searchable until the new one is whole. A build that was stopped, however, is resumed by the same command.

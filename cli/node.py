@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from termweave.engine.state import NodeState
 
 
-@click.group("node", context_settings=CONTEXT)
+@click.group("node", context_settings=CONTEXT, short_help="The embedded OpenSearch: start, stop, status, logs, wipe.")
 def command() -> None:
     """The embedded OpenSearch: a genuine server on this machine, without Docker.
 

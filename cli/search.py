@@ -45,7 +45,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-@click.command("search", context_settings=CONTEXT)
+@click.command("search", context_settings=CONTEXT, short_help="The best documents for a query.")
 @click.argument("name")
 @click.argument("query")
 @rank_options
@@ -79,7 +79,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    r"""Search NAME for QUERY ('-' reads it from standard input).
+    """Search NAME for QUERY ('-' reads it from standard input).
 
     \b
     Examples:

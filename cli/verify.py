@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@click.command("verify", context_settings=CONTEXT)
+@click.command("verify", context_settings=CONTEXT, short_help="Is everything there, as it was sent?")
 @click.argument("name")
 @click.argument("source", required=False)
 @click.option("--deep", is_flag=True, help="Read text, weights and vectors back and compute their digests again.")
@@ -23,7 +23,7 @@ _SHOWN = 20
 @output_options
 @connection_options
 def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settings: Settings, out: Output) -> int:
-    r"""Compare the index NAME with its ledger, or with SOURCE itself.
+    """Compare the index NAME with its ledger, or with SOURCE itself.
 
     Every document carries digests of its source and of its encoding; one request compares counts and sums of 1,024 buckets,
     and only what differs is read id by id. Exit status 4 when something is missing, extra or altered.

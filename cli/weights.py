@@ -22,7 +22,7 @@ SCHEMA = "termweave.weights/1"
 _DARKEST = (0, 110, 60)
 
 
-@click.command("weights", context_settings=CONTEXT)
+@click.command("weights", context_settings=CONTEXT, short_help="Which words of a text matter.")
 @click.argument("text")
 @click.option("--model", metavar="MODEL", help="Folder, installed package or name of a weights model.  [default: the shipped one]")
 @click.option(
@@ -34,7 +34,7 @@ _DARKEST = (0, 110, 60)
 )
 @output_options
 def command(*, text: str, model: str | None, kind: Literal["document", "query"], out: Output) -> None:
-    r"""Show which words of TEXT matter ('-' reads it from standard input).
+    """Show which words of TEXT matter ('-' reads it from standard input).
 
     In a terminal every word is shaded by its weight; elsewhere the terms are listed, heaviest first. Document frequencies
     are those of the table that comes with the model.
