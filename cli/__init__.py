@@ -13,7 +13,24 @@ from termweave.cli._options import CONTEXT
 from termweave.errors import TermweaveError
 
 #: Verbs in the order in which a user meets them; each is `termweave.cli.VERB.command`.
-VERBS = ("demo", "doctor", "node", "index", "verify", "search", "explain", "weights", "evaluate", "export", "config")
+VERBS = (
+    "demo",
+    "doctor",
+    "node",
+    "index",
+    "verify",
+    "generations",
+    "promote",
+    "rollback",
+    "prune",
+    "delete",
+    "search",
+    "explain",
+    "weights",
+    "evaluate",
+    "export",
+    "config",
+)
 
 
 class _Verbs(click.Group):

@@ -97,7 +97,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     """Build and verify the index unless the live one is what a build would make."""
     from termweave import corpora
     from termweave.errors import UsageError
-    from termweave.indexer import Options, build, plan, unfinished, verify
+    from termweave.indexer import Options, build, ledgers, plan, verify
     from termweave.indexer.generations import live
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
@@ -107,7 +107,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     index = live(server, NAME)
     if index is not None and lineage.read(server, index).fingerprint == plan(source, server.capabilities, options).fingerprint:
         try:
-            with unfinished.existing_ledger(server, index) as ledger:
+            with ledgers.existing(server, index) as ledger:
                 found = verify(server, index, ledger, DocumentLayout.from_meta(lineage.read(server, index).signals))
             if found.ok:
                 out.say(f"{index} is there: {found.counted:,} documents, verified")

@@ -36,7 +36,7 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
     """
     from termweave import corpora, engine
     from termweave.errors import VerificationFailed
-    from termweave.indexer import unfinished, verify, verify_against_source
+    from termweave.indexer import ledgers, verify, verify_against_source
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
 
@@ -44,7 +44,7 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
     index = lineage.resolve(server, name)
     layout = DocumentLayout.from_meta(lineage.read(server, index).signals)
     if source is None:
-        with unfinished.existing_ledger(server, index) as ledger:
+        with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, layout, deep=deep)
     else:
         opened = corpora.open_source(source, skip_bad=skip_bad)

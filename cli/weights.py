@@ -24,7 +24,9 @@ _DARKEST = (0, 110, 60)
 
 @click.command("weights", context_settings=CONTEXT, short_help="Which words of a text matter.")
 @click.argument("text")
-@click.option("--model", metavar="MODEL", help="Folder, installed package or name of a weights model.  [default: the shipped one]")
+@click.option(
+    "--model", metavar="MODEL", help="Folder, installed package or name of a weights model.  [default: the shipped one]"
+)
 @click.option(
     "--kind",
     type=click.Choice(["document", "query"]),

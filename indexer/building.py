@@ -17,7 +17,7 @@ import orjson
 
 from termweave import __version__
 from termweave.errors import RefusedDocuments, VerificationFailed
-from termweave.indexer import generations, unfinished
+from termweave.indexer import generations, ledgers, resuming
 from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.sending import Item, Sender
 from termweave.indexer.survey import blocks, survey
@@ -91,7 +91,7 @@ def build(engine: Engine, source: Source, name: str, options: Options, progress:
     generations.check_name(engine, name)
     before = generations.live(engine, name)
     planned = plan(source, engine.capabilities, options)
-    found = unfinished.resume(engine, name, planned.fingerprint, fresh=options.fresh)
+    found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
     current = _begin(engine, source, name, planned, progress) if found is None else _reopen(engine, *found)
     with current.ledger as ledger:
         sent = _send(engine, source, planned, current, progress)
@@ -114,7 +114,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
     """Survey the source and create the empty index."""
     options, encoder = planned.options, planned.encoder
     index = generations.new_name(name, planned.fingerprint)
-    ledger = unfinished.open_ledger(engine, index)
+    ledger = ledgers.open_(engine, index)
     try:
         surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
         statistics = surveyed.statistics
@@ -139,7 +139,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         ledger.put("lineage", asdict(found))
         ledger.put("state", "building")
     except BaseException:
-        unfinished.discard(ledger)
+        ledgers.discard(ledger)
         raise
     return _Generation(index, found, layout, statistics, ledger, surveyed.notes)
 
@@ -209,7 +209,7 @@ def _settle(engine: Engine, current: _Generation, options: Options) -> None:
         named = "; ".join(
             f"{_short(identity)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
         )
-        file = unfinished.refusal_file(current.ledger)
+        file = ledgers.refusal_file(current.ledger)
         raise RefusedDocuments(
             f"The engine refused {len(refused):,} of {current.ledger.total:,} documents: "
             f"{named}{'; ...' if refused[_NAMED:] else ''}.",

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, UsageError
-from termweave.search.lineage import exists
+from termweave.indexer import ledgers
+from termweave.search.lineage import Lineage, exists
+from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
-    from termweave.search.lineage import Lineage
     from termweave.signals import DocumentLayout
 
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation of a name.
+
+    Attributes:
+        index: The concrete index.
+        created: UTC, ISO 8601.
+        source: Name of the corpus.
+        documents: Documents in it.
+        bytes: On disk.
+        complete: Built, verified and published once; others are unfinished or were refused.
+        live: The alias points at it.
+    """
+
+    index: str
+    created: str
+    source: str
+    documents: int
+    bytes: int
+    complete: bool
+    live: bool
 
 
 def check_name(engine: Engine, name: str) -> None:
@@ -89,3 +114,79 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
     if now and now != index:
         actions.insert(0, {"remove": {"index": now, "alias": name}})
     engine.request("POST", "/_aliases", body={"actions": actions})
+
+
+def of(engine: Engine, name: str) -> list[Generation]:
+    """All generations of a name, newest first.
+
+    Raises:
+        UsageError: There is none.
+    """
+    mappings = engine.request("GET", f"/{name}-*/_mapping", params={"filter_path": "*.mappings._meta.termweave"}) or {}
+    lineages = {
+        index: Lineage.from_meta(found["mappings"]["_meta"], index)
+        for index, found in mappings.items()
+        if found["mappings"]["_meta"]["termweave"].get("name") == name  # NAME-* also finds those of NAME-OTHER
+    }
+    if not lineages:
+        raise UsageError(f"There is no index named {name!r} at {engine.url}.", "Build one with 'termweave index SOURCE NAME'.")
+    stats = engine.request("GET", f"/{','.join(sorted(lineages))}/_stats/docs,store")["indices"]
+    now = live(engine, name)
+    found = [
+        Generation(
+            index=index,
+            created=lineage.created,
+            source=lineage.source["name"],
+            documents=stats[index]["primaries"]["docs"]["count"],
+            bytes=stats[index]["total"]["store"]["size_in_bytes"],
+            complete=lineage.complete,
+            live=index == now,
+        )
+        for index, lineage in lineages.items()
+    ]
+    return sorted(found, key=lambda generation: (generation.created, generation.index), reverse=True)
+
+
+def promote(engine: Engine, name: str, index: str) -> str | None:
+    """Point the alias at another complete generation; returns the one it left.
+
+    Raises:
+        UsageError: There is no such generation, or it was never finished.
+    """
+    known = {generation.index: generation for generation in of(engine, name)}
+    if index not in known:
+        raise UsageError(f"{name!r} has no generation {index!r}.", f"It has: {', '.join(known)}.")
+    if not known[index].complete:
+        raise UsageError(f"{index!r} was never finished and verified.", "Finish it by repeating its 'termweave index' command.")
+    before = live(engine, name)
+    publish(engine, name, index, before)
+    return before
+
+
+def previous(engine: Engine, name: str) -> str:
+    """The generation to roll back to: the newest complete one that is older than the live one.
+
+    Raises:
+        UsageError: There is none.
+    """
+    known = of(engine, name)
+    places = [place for place, generation in enumerate(known) if generation.live]
+    older = [generation.index for generation in known[places[0] + 1 if places else 0 :] if generation.complete]
+    if not older:
+        raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists those there are.")
+    return older[0]
+
+
+def prunable(engine: Engine, name: str, keep: int) -> list[Generation]:
+    """Generations that are neither live nor among the `keep` newest complete ones; unfinished ones are left alone."""
+    complete = [generation for generation in of(engine, name) if generation.complete]
+    kept = {generation.index for generation in complete[:keep]}
+    return [generation for generation in complete if generation.index not in kept and not generation.live]
+
+
+def remove(engine: Engine, index: str) -> None:
+    """Delete a generation with its statistics and, where it is on this host, its ledger."""
+    engine.request("DELETE", f"/{index}")
+    if exists(engine, companion(index)):
+        engine.request("DELETE", f"/{companion(index)}")
+    ledgers.forget(engine, index)

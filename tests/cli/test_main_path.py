@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jsonschema
@@ -195,3 +196,21 @@ def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engin
     opensearch_engine.request("PUT", "/cli-foreign")
     assert "was not made by termweave" in termweave("search", "cli-foreign", "x", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-foreign")
+
+
+def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
+    small = tmp_path / "small.jsonl"
+    small.write_text('{"_id": "a", "text": "x"}\n')
+    options = ("--weights", "none", "--dense", "none")
+    first = json.loads(termweave("index", str(small), "cli-gens", *options, "--json").stdout)["generation"]
+    time.sleep(1.05)
+    second = json.loads(termweave("index", str(folder), "cli-gens", *options, "--json").stdout)["generation"]
+    listed = json.loads(termweave("generations", "cli-gens", "--json").stdout)["generations"]
+    assert [(each["index"], each["live"]) for each in listed] == [(second, True), (first, False)]
+    assert f"{first} is live; before it was {second}" in termweave("rollback", "cli-gens").stdout
+    termweave("promote", "cli-gens", second)
+    assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=130).stderr
+    assert json.loads(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout)["deleted"] == [first]
+    termweave("delete", "cli-gens", status=130, stdin="")
+    assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
+    termweave("generations", "cli-gens", status=2)

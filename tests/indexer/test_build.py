@@ -13,7 +13,7 @@ import pytest
 
 from termweave import corpora
 from termweave.errors import EngineError, InputError, RefusedDocuments, UsageError, VerificationFailed
-from termweave.indexer import Options, build, building, unfinished, verify, verify_against_source
+from termweave.indexer import Options, build, building, ledgers, verify, verify_against_source
 from termweave.indexer.generations import live, publish
 from termweave.search import Index
 from termweave.signals import DocumentLayout
@@ -41,7 +41,7 @@ def numbered(count):
 
 def check(engine, name, *, deep=True):
     index = Index.open(engine, name, weights="none" if "weights" not in signals(engine, name) else None)
-    with unfinished.existing_ledger(engine, index.generation) as ledger:
+    with ledgers.existing(engine, index.generation) as ledger:
         return verify(engine, index.generation, ledger, index.layout, deep=deep)
 
 
@@ -95,7 +95,7 @@ def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engi
     with pytest.raises(InputError, match="line 7"):
         build(opensearch_engine, corpus(documents), name, LEXICAL)
     assert live(opensearch_engine, name) is None
-    assert not list(unfinished.folder(opensearch_engine).glob(f"{name}*"))
+    assert not list(ledgers.folder(opensearch_engine).glob(f"{name}*"))
     built = build(
         opensearch_engine,
         corpus([*numbered(6), b'{"_id": "broken'], skip_bad=True),
@@ -132,7 +132,7 @@ def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(op
     with pytest.raises(RefusedDocuments, match=r"line 6.*immense") as raised:
         build(opensearch_engine, corpus(documents), name, LEXICAL)
     assert live(opensearch_engine, name) is None
-    (file,) = unfinished.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
+    (file,) = ledgers.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
     assert str(file) in raised.value.hint
     assert orjson.loads(file.read_bytes())["line"] == 6
 

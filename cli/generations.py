@@ -1,0 +1,57 @@
+"""`termweave generations`: what there is behind a name."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from termweave.cli._options import CONTEXT, connection_options, output_options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from termweave.cli._options import Output
+    from termweave.indexer.generations import Generation
+    from termweave.settings import Settings
+
+
+@click.command("generations", context_settings=CONTEXT, short_help="The generations of an index.")
+@click.argument("name")
+@output_options
+@connection_options
+def command(*, name: str, settings: Settings, out: Output) -> None:
+    """List the generations of NAME, newest first.
+
+    \b
+    Examples:
+      termweave generations docs
+      termweave generations docs --json
+    """
+    from termweave import engine
+    from termweave.indexer import generations
+
+    found = generations.of(engine.connect(settings), name)
+    data = {"schema": "termweave.generations/1", "name": name, "generations": [asdict(each) for each in found]}
+    out.emit(data, lambda: _table(found))
+
+
+def _table(found: list[Generation]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for column, justify in (
+        ("generation", "left"),
+        ("created", "left"),
+        ("source", "left"),
+        ("documents", "right"),
+        ("MB", "right"),
+        ("", "left"),
+    ):
+        table.add_column(column, justify=justify, no_wrap=column == "generation")  # type: ignore[arg-type]
+    for each in found:
+        state = "live" if each.live else "" if each.complete else "unfinished"
+        table.add_row(each.index, each.created, each.source, f"{each.documents:,}", f"{each.bytes / 1e6:,.1f}", state)
+    return table

@@ -1,0 +1,48 @@
+"""`termweave prune`: delete old generations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from termweave.cli._options import CONTEXT, connection_options, output_options
+
+if TYPE_CHECKING:
+    from termweave.cli._options import Output
+    from termweave.settings import Settings
+
+
+@click.command("prune", context_settings=CONTEXT, short_help="Delete old generations.")
+@click.argument("name")
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="How many of the newest to keep; the live one is always kept.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_options
+@connection_options
+def command(*, name: str, keep: int, yes: bool, settings: Settings, out: Output) -> None:
+    """Delete generations of NAME that are neither live nor among the newest. Unfinished ones are left alone.
+
+    \b
+    Examples:
+      termweave prune docs --keep 2
+      termweave prune docs --keep 1 --yes --json
+    """
+    from termweave import engine
+    from termweave.indexer import generations
+
+    server = engine.connect(settings)
+    old = generations.prunable(server, name, keep)
+    if old and not yes:
+        for each in old:
+            click.echo(f"{each.index}  {each.documents:,} documents, {each.created}", err=True)
+        click.confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?", abort=True, err=True)
+    for each in old:
+        generations.remove(server, each.index)
+    data = {"schema": "termweave.prune/1", "name": name, "deleted": [each.index for each in old]}
+    out.emit(data, f"{name}: {len(old)} generation{'s' if len(old) != 1 else ''} deleted.")

@@ -1,0 +1,64 @@
+"""Where ledgers lie: one folder a cluster, one file a generation."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from termweave import places
+from termweave.errors import UsageError
+from termweave.indexer.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from termweave.engine import Engine
+
+
+def folder(engine: Engine) -> Path:
+    """Where the ledgers of this cluster lie."""
+    cluster: str = engine.request("GET", "/")["cluster_uuid"]
+    return places.state() / "ledgers" / cluster
+
+
+def open_(engine: Engine, index: str) -> Ledger:
+    """The ledger of a generation; a new one where there is none."""
+    return Ledger(folder(engine) / f"{index}.sqlite")
+
+
+def existing(engine: Engine, index: str) -> Ledger:
+    """The ledger of a generation that was built from this host.
+
+    Raises:
+        UsageError: It was built elsewhere, or its ledger was removed.
+    """
+    path = folder(engine) / f"{index}.sqlite"
+    if not path.exists():
+        raise UsageError(
+            f"The ledger of {index!r} is not on this host.", "Compare with the source instead: 'termweave verify NAME SOURCE'."
+        )
+    return Ledger(path)
+
+
+def discard(ledger: Ledger) -> None:
+    """Close a ledger and remove its files."""
+    ledger.close()
+    for suffix in ("", "-wal", "-shm"):
+        ledger.path.with_name(ledger.path.name + suffix).unlink(missing_ok=True)
+
+
+def forget(engine: Engine, index: str) -> None:
+    """Remove what this host keeps of a generation."""
+    for file in folder(engine).glob(f"{index}.*"):
+        file.unlink(missing_ok=True)
+
+
+def refusal_file(ledger: Ledger) -> Path:
+    """Write what the engine refused, one JSON object a line, beside the ledger."""
+    path = ledger.path.with_suffix(".refused.jsonl")
+    lines = [
+        json.dumps({"id": identity, "line": line, "reason": reason}, ensure_ascii=False)
+        for identity, line, reason in ledger.refused()
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

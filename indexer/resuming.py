@@ -1,0 +1,56 @@
+"""Resuming: the unfinished generation of a name, if it is of this source, these models and these settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.indexer import generations, ledgers
+from termweave.indexer.ledger import Ledger
+from termweave.search.lineage import Lineage, ModelLineage, exists
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+
+
+def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple[str, Lineage, Ledger] | None:
+    """The unfinished generation of `name`, if there is one.
+
+    Args:
+        engine: The cluster.
+        name: The alias it is built for.
+        fingerprint: Of source, models and settings as they are now.
+        fresh: Throw it away.
+
+    Raises:
+        UsageError: There is one, of another source, model or setting.
+    """
+    for path in sorted(ledgers.folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
+        ledger = Ledger(path)
+        if ledger.get("name") != name or ledger.get("state") != "building":
+            ledger.close()
+            continue
+        index = path.stem
+        found = _lineage(ledger.get("lineage"))
+        if not exists(engine, index):
+            ledgers.discard(ledger)
+            continue
+        if fresh:
+            ledger.close()
+            generations.remove(engine, index)
+            continue
+        if found.fingerprint != fingerprint:
+            done, total = ledger.acknowledged, ledger.total
+            ledger.close()
+            raise UsageError(
+                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} documents), "
+                "made from another source, model or setting.",
+                f"Its source was {found.source['name']!r}. Repeat that command to finish it, or add --fresh to throw it away.",
+            )
+        return index, found, ledger
+    return None
+
+
+def _lineage(values: dict[str, Any]) -> Lineage:
+    models = {output: ModelLineage(**model) for output, model in values.pop("models").items()}
+    return Lineage(**values, models=models)

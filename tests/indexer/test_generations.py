@@ -1,0 +1,84 @@
+"""Generations on a real server: listed, promoted, rolled back, pruned, deleted; the name always means exactly one."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.errors import UsageError
+from termweave.indexer import Options, build, generations, ledgers
+from termweave.search import Index
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def three(opensearch_engine, name, tmp_path):
+    """Three generations of 1, 2 and 3 documents; the newest is live."""
+    made = []
+    for count in (1, 2, 3):
+        path = tmp_path / f"{count}.jsonl"
+        path.write_bytes(b"\n".join(orjson.dumps({"_id": str(number), "text": f"word{number}"}) for number in range(count)))
+        made.append(build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none")).index)
+        time.sleep(1.05)  # generations are ordered by the second
+    return made
+
+
+def documents(engine, name):
+    return engine.request("GET", f"/{name}/_count")["count"]
+
+
+def test_listed_newest_first_with_what_is_in_them(opensearch_engine, name, three):
+    found = generations.of(opensearch_engine, name)
+    assert [each.index for each in found] == three[::-1]
+    assert [each.documents for each in found] == [3, 2, 1]
+    assert [each.live for each in found] == [True, False, False]
+    assert all(each.complete and each.bytes > 0 for each in found)
+
+
+def test_promote_and_rollback_move_the_name(opensearch_engine, name, three):
+    index = Index.open(opensearch_engine, name)
+    assert generations.promote(opensearch_engine, name, three[0]) == three[2]
+    assert documents(opensearch_engine, name) == 1
+    assert len(index.search("word0 word1 word2", mode="lexical")) == 1
+    generations.promote(opensearch_engine, name, three[2])
+    assert generations.previous(opensearch_engine, name) == three[1]
+    generations.promote(opensearch_engine, name, three[1])
+    assert documents(opensearch_engine, name) == 2
+    generations.promote(opensearch_engine, name, three[0])
+    with pytest.raises(UsageError, match="no older generation"):
+        generations.previous(opensearch_engine, name)
+
+
+def test_what_was_never_finished_is_not_promoted(opensearch_engine, name, three):
+    found = opensearch_engine.request("GET", f"/{three[0]}/_mapping")[three[0]]["mappings"]["_meta"]
+    found["termweave"]["complete"] = False
+    opensearch_engine.request("PUT", f"/{three[0]}/_mapping", body={"_meta": found})
+    with pytest.raises(UsageError, match="never finished"):
+        generations.promote(opensearch_engine, name, three[0])
+    with pytest.raises(UsageError, match="has no generation"):
+        generations.promote(opensearch_engine, name, "something-else")
+
+
+def test_prune_keeps_the_live_and_the_newest(opensearch_engine, name, three):
+    generations.promote(opensearch_engine, name, three[0])
+    (old,) = generations.prunable(opensearch_engine, name, keep=1)
+    assert old.index == three[1]
+    generations.remove(opensearch_engine, old.index)
+    assert {each.index for each in generations.of(opensearch_engine, name)} == {three[0], three[2]}
+    assert not list(ledgers.folder(opensearch_engine).glob(f"{three[1]}*"))
+    assert documents(opensearch_engine, name) == 1
+
+
+def test_a_name_that_begins_alike_is_another_one(opensearch_engine, name, three, tmp_path):
+    build(opensearch_engine, corpora.open_source(tmp_path / "1.jsonl"), f"{name}-other", Options(weights="none", dense="none"))
+    assert len(generations.of(opensearch_engine, name)) == 3
+    assert len(generations.of(opensearch_engine, f"{name}-other")) == 1
+
+
+def test_an_unknown_name_is_said(opensearch_engine):
+    with pytest.raises(UsageError, match="no index named"):
+        generations.of(opensearch_engine, "nothing-of-the-kind")
