@@ -1,0 +1,215 @@
+"""Text -> words with offsets into the original text -> terms.
+
+A *word* is what BERT's normaliser and pre-tokeniser make (lower case, accents stripped, split at white space and at every
+punctuation character, CJK characters one by one); the tokeniser of the model folder does the work, so that a word is always
+whole sub-words of the model. A *term* is what the index calls a word: stop words dropped (Lucene's 33), Porter-stemmed, NFC.
+
+What is decided here, and tested:
+
+====================  ==========================================================================================
+numbers, dots         ``3.14`` -> 3, 14; ``os.path`` -> os, path: dots split, as the model sees them
+hyphens, underscores  split: ``state-of-the-art`` -> state, art
+apostrophes           split: ``don't`` -> don, t (its idf is near 0); ``world's`` -> world (the stem of s is empty)
+ASCII symbols         punctuation, as in BERT: ``C++`` -> c
+emoji, other symbols  a term of their own, also when glued to a word: ``good👍`` -> good, 👍 (BERT would see one unknown word)
+CJK ideographs        single characters, for now; Hangul and kana as BERT splits them, terms recomposed (NFC)
+ligatures             ``ﬁnd`` -> find (text taken from PDF files is full of them)
+combining accents     stripped with the others: ``é`` = ``e`` + U+0301 -> e
+zero-width            U+200B separates words; joiners, soft hyphen and byte-order mark vanish
+control characters    form feed, vertical tab, U+001C-1F, U+0085 separate words; NUL and the rest vanish
+lone surrogates       vanish like U+FFFD: no UTF-8 can say them
+terms > 200 chars     dropped and counted (`Analysis.too_long`)
+====================  ==========================================================================================
+
+Everything is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+#: Stored with models and statistics; a change of anything that alters a term changes it.
+ANALYSIS = "bert-words.lucene33.porter.1"
+
+#: Longer terms are no words, and the engine refuses long feature names.
+LONGEST_TERM = 200
+
+#: Lucene's EnglishAnalyzer stop set.
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will with".split(),  # noqa: E501, SIM905
+)
+
+_LIGATURES = {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"}
+_SEPARATORS = frozenset("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u200b")
+_ASCII_SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
+_CACHED_WORD = 64
+_CACHE_SIZE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of one text, in reading order; n words.
+
+    Attributes:
+        clean: The text as the tokeniser gets it (see `cleaned`).
+        starts: int64 ``(n,)``, offsets of first characters in the original text.
+        ends: int64 ``(n,)``, offsets behind the last characters, combining marks included.
+        clean_ends: int64 ``(n,)``, the same in `clean`.
+        terms: The term of each word, "" where it is dropped.
+    """
+
+    clean: str
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    clean_ends: NDArray[np.int64]
+    terms: list[str]
+
+
+@lru_cache(maxsize=4096)
+def _replacement(character: str) -> str | None:
+    """What the tokeniser gets in place of a character; None: the character itself."""
+    if character in _SEPARATORS:
+        return " "
+    if "\ud800" <= character <= "\udfff":
+        return "\ufffd"
+    if character in _LIGATURES:
+        return _LIGATURES[character]
+    category = unicodedata.category(character)
+    if category == "Me":  # the enclosing keycap of 1️⃣
+        return ""
+    if category[0] == "S" and character > "\x7f" and character != "\ufffd":
+        return f" {character} "
+    return None
+
+
+def cleaned(text: str) -> tuple[str, NDArray[np.int64] | None]:
+    """The text as the tokeniser should see it, and the way back.
+
+    Returns:
+        The clean text and, where lengths differ, int64 ``(len(clean),)``: the original offset of each clean character.
+    """
+    if text.isascii() and not _ASCII_SEPARATOR.search(text):
+        return text, None
+    table = {ord(character): to for character in set(text) if (to := _replacement(character)) is not None}
+    if not table:
+        return text, None
+    clean = text.translate(table)
+    if all(len(to) == 1 for to in table.values()):
+        return clean, None
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    lengths = np.ones(len(codes), dtype=np.int64)
+    for code, to in table.items():
+        if len(to) != 1:
+            lengths[codes == code] = len(to)
+    return clean, np.repeat(np.arange(len(codes), dtype=np.int64), lengths)
+
+
+def _with_marks(text: str, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Word ends moved behind the combining marks that follow: the tokeniser strips them, a reader sees them on the word."""
+    limits = [*starts[1:].tolist(), len(text)]
+    moved = ends.tolist()
+    for place, limit in enumerate(limits[: len(moved)]):
+        end = moved[place]
+        while end < limit and text[end] > "\u02ff" and unicodedata.category(text[end])[0] == "M":
+            end += 1
+        moved[place] = end
+    return np.array(moved, dtype=np.int64)
+
+
+def _is_punctuation(word: str) -> bool:
+    """Nothing but punctuation; ASCII symbols count, as in BERT."""
+    return all(
+        unicodedata.category(character)[0] == "P" or (character < "\x7f" and not character.isalnum()) for character in word
+    )
+
+
+class Analysis:
+    """Makes words and terms with the tokeniser of one model folder. Safe to share between threads."""
+
+    id = ANALYSIS
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Borrow normaliser and pre-tokeniser.
+
+        Args:
+            tokenizer: A `tokenizers.Tokenizer`, BERT-like.
+        """
+        import Stemmer  # noqa: PLC0415 - compiled libraries load when an encoder does
+        from tokenizers import Tokenizer, models  # noqa: PLC0415
+
+        # Every word is one unknown token: what is left is the splitting, with offsets, in parallel and outside the GIL.
+        self._splitter = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+        self._splitter.normalizer = tokenizer.normalizer
+        self._splitter.pre_tokenizer = tokenizer.pre_tokenizer
+        self._normalizer = tokenizer.normalizer
+        self._stem = Stemmer.Stemmer("porter").stemWord
+        self._cache: dict[str, str | None] = {}
+        #: Words dropped so far because their terms were too long.
+        self.too_long = 0
+
+    def words(self, texts: Sequence[str]) -> list[Words]:
+        """The words of each text, punctuation included (its term is "")."""
+        cleans = [cleaned(text) for text in texts]
+        found = []
+        for text, (clean, back), split in zip(texts, cleans, self._split([clean for clean, _ in cleans]), strict=True):
+            offsets = np.array(split.offsets, dtype=np.int64).reshape(-1, 2)
+            starts, ends = offsets[:, 0], offsets[:, 1]
+            terms = [self._term(clean[start:end]) or "" for start, end in split.offsets]
+            clean_ends = ends
+            if back is not None:
+                starts, ends = back[starts], back[ends - 1] + 1
+            found.append(Words(clean, starts, ends if clean.isascii() else _with_marks(text, starts, ends), clean_ends, terms))
+        return found
+
+    def terms(self, texts: Sequence[str]) -> list[list[str]]:
+        """All terms of each text, repetitions included: what collection statistics count."""
+        cleans = [cleaned(text)[0] for text in texts]
+        term = self._term
+        return [
+            [found for start, end in split.offsets if (found := term(clean[start:end]))]
+            for clean, split in zip(cleans, self._split(cleans), strict=True)
+        ]
+
+    def is_word(self, piece_of_text: str) -> bool:
+        """Whether a slice is more than punctuation."""
+        return not _is_punctuation(self.normalised(piece_of_text))
+
+    def normalised(self, piece_of_text: str) -> str:
+        """A slice of a text as the tokeniser normalises it: lower case, no accents."""
+        normal: str = self._normalizer.normalize_str(cleaned(piece_of_text)[0])
+        return normal.strip()
+
+    def _split(self, cleans: list[str]) -> list[Any]:
+        splits: list[Any] = self._splitter.encode_batch(cleans, add_special_tokens=False)
+        return splits
+
+    def _term(self, written: str) -> str | None:
+        """The term of a word as it is written in the clean text; None where it is dropped."""
+        try:
+            term = self._cache[written]
+        except KeyError:
+            term = self._make_term(self._normalizer.normalize_str(written).strip())
+            if len(written) <= _CACHED_WORD:
+                if len(self._cache) >= _CACHE_SIZE:
+                    self._cache.clear()
+                self._cache[written] = term
+        if term is not None and len(term) > LONGEST_TERM:
+            self.too_long += 1
+            return None
+        return term
+
+    def _make_term(self, word: str) -> str | None:
+        if not word or word in STOP_WORDS or _is_punctuation(word):
+            return None
+        return unicodedata.normalize("NFC", self._stem(word)) or None

@@ -1,0 +1,1 @@
+"""Model folders that come with termweave; ``make model`` makes them again."""

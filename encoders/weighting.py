@@ -1,0 +1,133 @@
+"""From word-pieces to term weights and back: the part of a weights model that is about words, not tensors.
+
+    document:  weight(t, d) = bm25(t, d) * softplus(z_t + ln(e - 1)),   z_t = max over the pieces of all occurrences of t
+    query:     weight(t, q) = sum over the occurrences w of t of softplus(z_w + ln(e - 1)),   z_w = max over the pieces of w
+
+(term_weights.md, section 3, variant A2.) With z = 0, or where the model saw nothing of the word, softplus(ln(e - 1)) = 1:
+the document weight is BM25 and the query weight counts occurrences, which together is BM25's score.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from termweave.records import TermWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders.analysis import Words
+    from termweave.encoders.anchor import BM25
+    from termweave.statistics import CorpusStatistics
+
+Kind = Literal["document", "query"]
+
+#: softplus of this is 1.
+UNIT = math.log(math.e - 1.0)
+#: Idf and BM25 are divided by this before a head sees them (`encoders.models.anchored`).
+FEATURE_SCALE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """One text before the model has run: its distinct terms, what they are worth by themselves, where they stand.
+
+    Attributes:
+        terms: m distinct terms, by first occurrence.
+        anchor: float64 ``(m,)``: BM25 for a document, number of occurrences for a query.
+        idf: float64 ``(m,)``.
+        term_of_word: int64 ``(words,)``, index into `terms`, -1 for a dropped word.
+    """
+
+    terms: tuple[str, ...]
+    anchor: NDArray[np.float64]
+    idf: NDArray[np.float64]
+    term_of_word: NDArray[np.int64]
+
+    def features(self, word_of_piece: NDArray[np.int64], kind: Kind) -> NDArray[np.float32]:
+        """What the heads get beside the states: float32 ``(pieces, 2)``, idf/10 and (documents only) BM25/10 of the piece's word."""
+        term = self.term_of_piece(word_of_piece)
+        held = term >= 0
+        features = np.zeros((len(term), 2), dtype=np.float32)
+        features[held, 0] = self.idf[term[held]] / FEATURE_SCALE
+        if kind == "document":
+            features[held, 1] = self.anchor[term[held]] / FEATURE_SCALE
+        return features
+
+    def term_of_piece(self, word_of_piece: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64 ``(pieces,)``: index into `terms`, -1 for [CLS], [SEP] and pieces of dropped words."""
+        if not len(self.term_of_word):
+            return np.full(len(word_of_piece), -1, dtype=np.int64)
+        return np.where(word_of_piece >= 0, self.term_of_word[word_of_piece], -1)
+
+    def weights(self, logits: NDArray[np.float32], word_of_piece: NDArray[np.int64], kind: Kind) -> TermWeights:
+        """Term weights.
+
+        Args:
+            logits: z of every piece the model saw, ``(pieces,)``.
+            word_of_piece: int64 ``(pieces,)``, -1 for [CLS] and [SEP].
+            kind: Which of the two formulas.
+        """
+        if kind == "document":
+            impacts = self._document(logits.astype(np.float64), word_of_piece)
+        else:
+            impacts = self._query(logits.astype(np.float64), word_of_piece)
+        weights = impacts.astype(np.float32)
+        held = weights > 0
+        if held.all():
+            return TermWeights(self.terms, weights)
+        return TermWeights(tuple(term for term, keep in zip(self.terms, held, strict=True) if keep), weights[held])
+
+    def _document(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
+        term = self.term_of_piece(word_of_piece)
+        seen = term >= 0
+        best = np.full(len(self.terms), -np.inf)
+        np.maximum.at(best, term[seen], logits[seen])
+        return self.anchor * multiplier(np.where(np.isneginf(best), 0.0, best))
+
+    def _query(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
+        seen = word_of_piece >= 0
+        best = np.full(len(self.term_of_word), -np.inf)
+        np.maximum.at(best, word_of_piece[seen], logits[seen])
+        factors = multiplier(np.where(np.isneginf(best), 0.0, best))
+        held = self.term_of_word >= 0
+        summed: NDArray[np.float64] = np.bincount(self.term_of_word[held], weights=factors[held], minlength=len(self.terms))
+        return summed
+
+
+def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind) -> Anchored:
+    """The anchor of one text; the length that BM25 sees is that of the whole text, seen by the model or not."""
+    index: dict[str, int] = {}
+    term_of_word = np.fromiter(
+        (index.setdefault(term, len(index)) if term else -1 for term in words.terms), dtype=np.int64, count=len(words.terms)
+    )
+    terms = tuple(index)
+    held = term_of_word[term_of_word >= 0]
+    counts = np.bincount(held, minlength=len(terms)).astype(np.float64)
+    idf = bm25.idf(terms, statistics)
+    anchor = bm25.impacts(idf, counts, len(held), statistics) if kind == "document" else counts
+    return Anchored(terms, anchor, idf, term_of_word)
+
+
+def multiplier(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """softplus(z + ln(e - 1)): 1 at z = 0, never negative, grows linearly."""
+    result: NDArray[np.float64] = np.logaddexp(0.0, logits + UNIT)
+    return result
+
+
+def dot(query: TermWeights, document: TermWeights) -> float:
+    """The score of a document: the exact sparse dot product."""
+    weights = dict(zip(document.terms, document.weights.tolist(), strict=True))
+    return math.fsum(weight * weights.get(term, 0.0) for term, weight in zip(query.terms, query.weights.tolist(), strict=True))
+
+
+def of_words(words: Words, weights: TermWeights) -> Sequence[float]:
+    """The weight of each word of a text, 0 for a dropped one."""
+    by_term = dict(zip(weights.terms, weights.weights.tolist(), strict=True))
+    return [by_term.get(term, 0.0) for term in words.terms]

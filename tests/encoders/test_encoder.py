@@ -1,0 +1,122 @@
+"""The shipped model through the public interface."""
+
+import random
+
+import numpy as np
+import pytest
+
+import termweave
+from termweave.encoders import DenseEncoder, TermWeighter, load
+from termweave.encoders.anchor import BM25
+from termweave.encoders.weighting import anchored
+from termweave.errors import ModelError, UsageError
+from termweave.statistics import CorpusStatistics
+
+LONG = " ".join(f"filler{number % 50} sentence" for number in range(400)) + " zebra at the very end"
+TEXTS = ["The cat sat on the mat.", "A dog barked at the cat; the cat ran.", "os.path joins path components.", "", "Zürich, Genève", LONG, "word", "👍", "a\ud800b\x00", "x" * 100_000, "the of and"]
+
+
+def bits(encodings):
+    return [(each.weights.terms, each.weights.weights.tobytes(), each.vector.tobytes()) for each in encodings]
+
+
+def test_records(encoder, statistics):
+    encodings = encoder.encode(TEXTS, kind="document", statistics=statistics)
+    assert [encoding.text for encoding in encodings] == TEXTS
+    for encoding, terms in zip(encodings, encoder.analyse(TEXTS), strict=True):
+        assert encoding.weights.terms == tuple(dict.fromkeys(terms))  # none lost, none twice
+        assert encoding.weights.weights.dtype == encoding.vector.dtype == np.float32
+        assert (encoding.weights.weights > 0).all()
+        assert np.isfinite(encoding.weights.weights).all()
+        assert encoding.vector.shape == (encoder.dimension,)
+        assert np.linalg.norm(encoding.vector) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["document", "query"])
+def test_an_encoding_depends_on_nothing_but_the_text(encoder, statistics, kind):
+    """Whatever the neighbours, the order, the number of threads: the same bits."""
+    together = bits(encoder.encode(TEXTS, kind=kind, statistics=statistics))
+    alone = [bits(encoder.encode([text], kind=kind, statistics=statistics))[0] for text in TEXTS]
+    assert together == alone
+    order = list(range(len(TEXTS)))
+    random.Random(0).shuffle(order)
+    one_thread = load(threads=1)
+    shuffled = bits(one_thread.encode([TEXTS[place] for place in order], kind=kind, statistics=statistics))
+    assert [together[place] for place in order] == shuffled
+
+
+def test_words_beyond_the_models_sight_keep_their_anchor(encoder, statistics, analysis):
+    weights = encoder.encode([LONG], kind="document", statistics=statistics)[0].weights.as_dict()
+    anchor = anchored(analysis.words([LONG])[0], statistics, BM25(), "document")
+    expected = dict(zip(anchor.terms, anchor.anchor, strict=True))
+    assert weights["zebra"] == pytest.approx(expected["zebra"], rel=1e-6)
+    assert weights["filler0"] != pytest.approx(expected["filler0"], rel=1e-6)
+
+
+def test_empty_texts(encoder, statistics):
+    assert encoder.encode([], kind="document", statistics=statistics) == []
+    for encoding in encoder.encode(["", "  \n", "the"], kind="query", statistics=statistics):
+        assert len(encoding.weights) == 0
+        assert np.linalg.norm(encoding.vector) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_megabyte_is_encoded(encoder, statistics):
+    text = "needle " + "hay stack " * 100_000
+    weights = encoder.encode([text], kind="document", statistics=statistics)[0].weights
+    assert set(weights.terms) == {"needl", "hai", "stack"}
+
+
+def test_vectors_mean_something(encoder):
+    a, b, c = (each.vector for each in encoder.encode(["how to parse json", "reading JSON from a string", "cats purr"], kind="query"))
+    assert a @ b > a @ c + 0.2
+
+
+def test_learned_weights_prefer_what_a_text_is_about(encoder):
+    words = {word.term: word.weight for word in encoder.shade("Photosynthesis, he says, happens in chloroplasts.")}
+    assert words["chloroplast"] > words["sai"]
+    assert words["photosynthesi"] > words["happen"]
+
+
+def test_shade_covers_words_in_reading_order(encoder, statistics):
+    text = "The cafe\u0301, “ﬁne” cafés!"
+    shaded = encoder.shade(text, statistics=statistics)
+    assert [(text[word.start : word.end], word.term) for word in shaded] == [("The", ""), ("cafe\u0301", "cafe"), ("ﬁne", "fine"), ("cafés", "cafe")]
+    assert shaded[0].weight == 0
+    assert shaded[1].weight == shaded[3].weight > 0
+
+
+def test_one_model_for_both_outputs_is_one_pass(encoder):
+    assert encoder._weights is encoder._dense
+    assert encoder.models["weights"].hash == encoder.models["dense"].hash
+    assert encoder.models["weights"].dimension is None
+    assert encoder.models["dense"].analysis is None
+
+
+def test_outputs_can_be_switched_off(encoder, statistics):
+    weights, dense = load(dense="none"), load(weights="")
+    assert list(weights.models) == ["weights"]
+    assert list(dense.models) == ["dense"]
+    assert weights.encode(["a cat"], kind="document", statistics=statistics)[0].vector is None
+    assert dense.encode(["a cat"], kind="document")[0].weights is None
+    assert dense.analysis is None
+    for call in (dense.analyse, lambda texts: dense.shade(texts[0])):
+        with pytest.raises(UsageError, match="no weights model"):
+            call(["a"])
+    nothing = load("none", "none").encode(["a cat"], kind="document")[0]
+    assert (nothing.text, nothing.weights, nothing.vector) == ("a cat", None, None)
+
+
+def test_facades(encoder, statistics):
+    text = ["the cat sat on the mat"]
+    joint = encoder.encode(text, kind="document", statistics=statistics)[0]
+    weights = termweave.TermWeighter.load().encode(text, statistics=statistics)[0]
+    assert weights.as_dict() == joint.weights.as_dict()
+    vectors = termweave.DenseEncoder.load("shipped").encode(text)
+    assert vectors.tobytes() == joint.vector.tobytes()
+    assert DenseEncoder.load().encode([]).shape == (0, encoder.dimension)
+    assert TermWeighter.load().encode([]) == []
+
+
+def test_statistics_of_another_analysis_are_refused(encoder):
+    with pytest.raises(ModelError, match="other-analysis"):
+        encoder.encode(["a"], kind="query", statistics=CorpusStatistics("other-analysis", 1, 1.0, {}))

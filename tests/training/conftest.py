@@ -1,0 +1,77 @@
+"""A BERT small enough to train in seconds, randomly initialised, with a tokeniser of its own, and a toy collection."""
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs the extra [train]")
+pytest.importorskip("transformers", reason="training needs the extra [train]")
+pytest.importorskip("onnx", reason="exporting needs the extra [train]")
+
+SUBJECTS = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
+NOISE = [f"{a}{b}" for a in ("fil", "pad", "oth", "com") for b in ("ler", "ing", "ers", "mon", "ish")]
+
+
+def passage(subject, generator):
+    """A marker stands before the word that matters; BM25 cannot know."""
+    words = generator.choices(SUBJECTS, k=6) + generator.choices(NOISE, k=6)
+    generator.shuffle(words)
+    return " ".join([*words[:6], "about", subject, *words[6:]])
+
+
+@pytest.fixture(scope="session")
+def toy():
+    """Documents, and questions each with the one document that is about it."""
+    generator = random.Random(0)
+    subjects = generator.choices(SUBJECTS, k=160)
+    documents = [passage(subject, generator) for subject in subjects]
+    relevant = [frozenset(place for place, subject in enumerate(subjects) if subject == asked) for asked in SUBJECTS]
+    return documents, SUBJECTS, relevant
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory):
+    """A transformers folder: 3 layers, width 32."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig, BertModel
+
+    path = tmp_path_factory.mktemp("base")
+    letters = [chr(97 + place) for place in range(26)]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "about", *SUBJECTS, *NOISE, *letters, *(f"##{letter}" for letter in letters)]
+    tokenizer = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(path / "tokenizer.json"))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokens), hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def trained_folder(base, tmp_path):
+    """A function: write a model with these heads as a folder that `export` takes."""
+    import shutil
+
+    from termweave.encoders.analysis import ANALYSIS
+    from termweave.encoders.folder import Manifest
+    from termweave.encoders.models import store
+
+    def write(model):
+        shutil.copy(base / "tokenizer.json", tmp_path)
+        anchor = {"kind": "bm25", "k1": 1.2, "b": 0.75}
+        store.save(model, tmp_path, Manifest("toy", "anchored", ("weights", "dense"), "", 64, analysis=ANALYSIS, anchor=anchor))
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def model(base):
+    from termweave.encoders.models import store
+    from termweave.encoders.models.anchored import HeadShape, JointModel
+
+    torch.manual_seed(0)
+    return JointModel(store.load_backbone(base), HeadShape(layer=1, hidden=16))

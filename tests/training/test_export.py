@@ -1,0 +1,113 @@
+"""Export: parity, refusal, the command."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from termweave.cli.export import command
+from termweave.encoders import load
+from termweave.encoders import export as exporting
+from termweave.encoders.folder import ModelFolder
+from termweave.encoders.models import store
+from termweave.encoders.weighting import dot
+from termweave.errors import ModelError
+from termweave.statistics import StatisticsCounter
+
+TEXTS = ["about granada", "mortar and telust about vexino", "", "about lumert " * 20]
+
+
+@pytest.fixture
+def folder(model, trained_folder):
+    for head in (model.heads.document, model.heads.query):
+        torch.nn.init.normal_(head.outer.weight, std=0.5)
+    return trained_folder(model)
+
+
+def test_parity(folder):
+    parity = exporting.export(folder)
+    assert parity.fp32_difference <= exporting.TOLERANCE
+    assert parity.int8_rank_correlation > 0.9
+    assert parity.int8_cosine_min > 0.95
+    read = ModelFolder.read(folder)  # digests hold
+    assert read.manifest.quantisation["parity"] == parity.as_dict()
+    assert {"model.onnx", "model.int8.onnx", "tokenizer.json"} <= set(read.manifest.files)
+
+
+def test_a_graph_that_differs_is_not_written(folder, monkeypatch):
+    before = sorted(file.name for file in folder.iterdir())
+    run = exporting.run_torch
+    monkeypatch.setattr(exporting, "run_torch", lambda *given: [[part + 2e-4 for part in each] for each in run(*given)])
+    with pytest.raises(ModelError, match="differs from torch by 0.0002"):
+        exporting.export(folder)
+    assert sorted(file.name for file in folder.iterdir()) == before
+
+
+def test_nan_is_no_parity(folder, monkeypatch):
+    run = exporting.run_torch
+    monkeypatch.setattr(exporting, "run_torch", lambda *given: [[part * np.nan for part in each] for each in run(*given)])
+    with pytest.raises(ModelError, match="nothing was written"):
+        exporting.export(folder)
+
+
+def test_an_untrained_model_is_bm25(model, trained_folder):
+    """The whole way: torch, ONNX, int8, words, weights."""
+    folder = trained_folder(model)
+    exporting.export(folder)
+    for precision in ("int8", "fp32"):
+        encoder = load(str(folder), str(folder), precision=precision)
+        counter = StatisticsCounter(encoder.analysis)
+        for terms in encoder.analyse(TEXTS):
+            counter.add(terms)
+        statistics = counter.result()
+        document, query = "about granada vexino granada mortar", "granada granada lumert"
+        terms = encoder.analyse([document])[0]
+        expected = 0.0
+        for term in encoder.analyse([query])[0]:
+            tf = terms.count(term)
+            norm = 1.2 * (0.25 + 0.75 * len(terms) / statistics.average_length)
+            expected += statistics.idf(term) * tf * 2.2 / (tf + norm)
+        weights = encoder.encode([document], kind="document", statistics=statistics)[0].weights
+        factors = encoder.encode([query], kind="query", statistics=statistics)[0].weights
+        assert dot(factors, weights) == pytest.approx(expected, rel=1e-6)
+
+
+def test_padding_changes_nothing(folder):
+    """In one batch or alone: what a GPU does with fp32."""
+    model, _ = store.load(folder)
+    ids = torch.tensor([[2, 6, 7, 8, 3], [2, 9, 3, 0, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    features = torch.rand(2, 5, 2)
+    with torch.no_grad():
+        together = model(ids, mask, features)
+        alone = model(ids[1:, :3], mask[1:, :3], features[1:, :3])
+    assert torch.allclose(together[0][1, :3], alone[0][0], atol=1e-5)
+    assert torch.allclose(together[2][1], alone[2][0], atol=1e-6)
+
+
+def test_the_hash_names_what_is_computed(model, folder):
+    first = ModelFolder.read(folder, check=False).manifest
+    again = store.save(model, folder, replace(first, hash=""))
+    assert again.hash == first.hash
+    with torch.no_grad():
+        model.heads.query.outer.bias += 1
+    assert store.save(model, folder, first).hash != first.hash
+
+
+def test_the_command(folder):
+    result = CliRunner().invoke(command, [str(folder), "--json", "--quiet"], catch_exceptions=False)
+    data = json.loads(result.stdout)
+    assert data["schema"] == "termweave.export/1"
+    assert data["parity"]["fp32_difference"] <= 1e-4
+    assert data["graphs"]["int8"]["bytes"] < data["graphs"]["fp32"]["bytes"]
+    plain = CliRunner().invoke(command, [str(folder)], catch_exceptions=False)
+    assert "rank correlation" in plain.stdout
+
+
+def test_a_shipped_folder_cannot_be_exported(folder):
+    (folder / "heads.safetensors").unlink()
+    with pytest.raises(ModelError, match="heads.safetensors is missing"):
+        exporting.export(folder)

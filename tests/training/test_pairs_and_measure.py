@@ -1,0 +1,94 @@
+"""Reading, drawing, counting, measuring; no torch needed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from termweave.encoders import load
+from termweave.encoders.folder import resolve
+from termweave.errors import InputError
+from termweave.records import TermWeights
+from termweave.training.measure import Pool, Row, measure, tables
+from termweave.training.pairs import Collection, Pairs, most_frequent, sample
+from termweave.training.shipped import main
+from termweave.training.sparse import SparseIndex
+from termweave.statistics import CorpusStatistics
+
+
+@pytest.fixture
+def collection(tmp_path):
+    folder = tmp_path / "tiny"
+    (folder / "qrels").mkdir(parents=True)
+    texts = {"a": "The cat sat on the mat.", "b": "Dogs bark at cats.", "c": "Plants grow in the sun.", "d": "JSON is a text format."}
+    (folder / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": key, "title": "", "text": text}) for key, text in texts.items()))
+    (folder / "queries.jsonl").write_text('{"_id": "1", "text": "cat on a mat"}\n{"_id": "2", "text": "what is json"}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n2\td\t1\n")
+    return Collection(folder)
+
+
+def test_pairs(collection):
+    pairs = collection.pairs("test")
+    assert dict(zip(pairs.questions, pairs.relevant, strict=True)) == {"cat on a mat": {0}, "what is json": {3}}
+    with pytest.raises(InputError, match="no split 'dev'"):
+        collection.pairs("dev")
+
+
+def test_a_missing_data_set_is_named(tmp_path, capsys):
+    with pytest.raises(InputError, match="no data set 'nothing'"):
+        Collection(tmp_path / "nothing")
+    (tmp_path / "squad").mkdir()
+    assert main(["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--base", str(tmp_path)]) == 1
+    assert "lacks the data sets medquad, stackfaq" in capsys.readouterr().err
+
+
+def test_a_sample_is_drawn_the_same_again():
+    pairs = Pairs([f"q{number}" for number in range(50)], [frozenset({number, number + 50}) for number in range(50)])
+    documents, part = sample(pairs, 20, 10, seed=1)
+    assert (documents, part) == sample(pairs, 20, 10, seed=1)
+    assert len(documents) == 20
+    assert len(part) <= 10
+    for question, relevant in zip(part.questions, part.relevant, strict=True):
+        assert {documents[place] for place in relevant} <= pairs.relevant[int(question[1:])]
+        assert relevant
+
+
+def test_the_most_frequent_terms_are_kept():
+    statistics = most_frequent(CorpusStatistics("x", 9, 2.0, {"b": 3, "a": 3, "c": 1}), 1)
+    assert statistics.document_frequency == {"a": 3}
+    assert statistics.documents == 9
+
+
+def test_sparse_index_against_a_loop():
+    generator = np.random.default_rng(0)
+
+    def text():
+        terms = tuple(f"t{place}" for place in np.flatnonzero(generator.random(30) < 0.2))
+        return TermWeights(terms, generator.random(len(terms)).astype(np.float32))
+
+    documents, query = [text() for _ in range(40)], text()
+    expected = [sum(w * dict(zip(d.terms, d.weights, strict=True)).get(t, 0) for t, w in zip(query.terms, query.weights, strict=True)) for d in documents]
+    index = SparseIndex(documents)
+    assert index.scores(query) == pytest.approx(expected)
+    best, scores = index.search(query, 5)
+    assert scores.tolist() == pytest.approx(sorted(expected, reverse=True)[:5])
+    assert [expected[place] for place in best] == pytest.approx(scores.tolist())
+
+
+@pytest.mark.parametrize("pool", [Pool("tiny"), Pool("tiny", hard=1), Pool("tiny", others=1), Pool("tiny", queries=1, judged=True)])
+def test_measuring_the_shipped_model(collection, pool):
+    row = measure(load(threads=2), collection, pool)
+    assert row.bm25 == row.weights == pytest.approx(1.0)
+    assert row.documents <= 4
+    assert "| tiny test |" in tables([row])
+
+
+def test_the_card_says_what_was_measured():
+    shipped = resolve("shipped")
+    text = (shipped / "README.md").read_text()
+    manifest = json.loads((shipped / "termweave.json").read_bytes())
+    for rows in manifest["metrics"].values():
+        for row in rows:
+            assert str(Row(**row)) in text
+    for word in ("CC BY-SA 4.0", "CC BY 4.0", "MIT", "Zero-shot", manifest["hash"], "termweave.training.shipped"):
+        assert word in text

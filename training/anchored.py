@@ -1,0 +1,252 @@
+"""The anchored method: heads on a frozen backbone that learn by how much BM25 is wrong about a word (term_weights.md, M2).
+
+For a batch of Q questions of one collection, with their relevant documents and one mined BM25 negative each (D documents):
+
+    S[q, d] = sum over terms t of  wq(t) * wd(t),      wq, wd as in `encoders.weighting`
+    loss    = mean over q of  -log softmax(a * S[q, :])[relevant document of q]
+
+with a learned scale a (starts at .3); other documents that are relevant to q are masked out of its softmax. All documents of a
+batch come from one collection: telling medicine from history is no lesson. Only the pieces of terms that some question of
+the batch holds are looked at, which is what makes a step take milliseconds.
+
+Worked example: one question with one term of query weight 1; the relevant document gives it 3, the negative 1; a = .3:
+loss = -log(e^.9 / (e^.9 + e^.3)) = .437.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from termweave.encoders.weighting import UNIT, Anchored, anchored
+from termweave.training.sparse import SparseIndex, bm25_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders.analysis import Analysis
+    from termweave.encoders.anchor import BM25
+    from termweave.encoders.models.anchored import Heads
+    from termweave.encoders.pieces import Pieces, PieceTokenizer
+    from termweave.encoders.weighting import Kind
+    from termweave.statistics import CorpusStatistics
+    from termweave.training.pairs import Pairs
+    from termweave.training.states import States
+
+
+@dataclass(frozen=True)
+class Options:
+    """Parameters of the method, with the defaults that were measured.
+
+    Attributes:
+        steps: Of the optimiser; 1,000 is worse on collections never seen (term_weights.md).
+        questions: In one batch.
+        negatives: BM25's best documents of a question that are not relevant, to draw one from.
+        learning_rate: The peak of the one-cycle schedule.
+        weight_decay: AdamW's.
+        scale: Where the learned scale of the scores starts.
+        seed: Same seed, same model (on the same machine).
+    """
+
+    steps: int = 500
+    questions: int = 48
+    negatives: int = 25
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    scale: float = 0.3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Texts ready for training: anchors and pieces.
+
+    Attributes:
+        anchors: One a text.
+        pieces: Likewise.
+    """
+
+    anchors: list[Anchored]
+    pieces: list[Pieces]
+
+
+@dataclass(frozen=True)
+class Material:
+    """One collection as the method uses it.
+
+    Attributes:
+        name: For messages.
+        share: How often batches come from here, relative to the others.
+        pairs: Questions and relevant documents, as indices into `documents`.
+        documents: Prepared documents.
+        questions: Prepared questions.
+        document_states: Hidden states of `documents`.
+        question_states: Hidden states of `questions`.
+        negatives: For each question the indices of its hard negatives; may be empty.
+    """
+
+    name: str
+    share: float
+    pairs: Pairs
+    documents: Prepared
+    questions: Prepared
+    document_states: States
+    question_states: States
+    negatives: list[NDArray[np.int64]]
+
+
+def prepare(
+    texts: Sequence[str],
+    analysis: Analysis,
+    tokenizer: PieceTokenizer,
+    statistics: CorpusStatistics,
+    bm25: BM25,
+    kind: Kind,
+    max_length: int,
+) -> Prepared:
+    """Analyse and cut texts."""
+    words = analysis.words(texts)
+    pieces = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
+    return Prepared([anchored(each, statistics, bm25, kind) for each in words], pieces)
+
+
+def mine(
+    questions: Sequence[str],
+    documents: Sequence[str],
+    relevant: Sequence[frozenset[int]],
+    analysis: Analysis,
+    statistics: CorpusStatistics,
+    bm25: BM25,
+    depth: int,
+) -> list[NDArray[np.int64]]:
+    """Hard negatives: for each question BM25's best `depth` documents without the relevant ones."""
+    index = SparseIndex(bm25_weights(documents, analysis, statistics, bm25, "document"))
+    found = []
+    for query, known in zip(bm25_weights(questions, analysis, statistics, bm25, "query"), relevant, strict=True):
+        best, _ = index.search(query, depth)
+        found.append(np.array([document for document in best.tolist() if document not in known], dtype=np.int64))
+    return found
+
+
+def train(heads: Heads, materials: Sequence[Material], options: Options, say: Callable[[str], None] = lambda _: None) -> list[float]:
+    """Train the heads in place.
+
+    Args:
+        heads: On the CPU.
+        materials: One or more collections.
+        options: Of the method.
+        say: Told about progress.
+
+    Returns:
+        The loss of every step.
+    """
+    torch.manual_seed(options.seed)
+    generator = np.random.default_rng(options.seed)
+    log_scale = nn.Parameter(torch.tensor(math.log(options.scale)))
+    groups = [
+        {"params": list(heads.parameters()), "weight_decay": options.weight_decay},
+        {"params": [log_scale], "weight_decay": 0.0},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=options.learning_rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=options.learning_rate, total_steps=options.steps)
+    shares = np.array([material.share for material in materials])
+    losses = []
+    heads.train()
+    for step in range(options.steps):
+        material = materials[int(generator.choice(len(materials), p=shares / shares.sum()))]
+        questions, documents = draw(material, options.questions, generator)
+        scores = log_scale.exp() * batch_scores(heads, material, questions, documents)
+        loss = contrast(scores, material.pairs.relevant, questions, documents)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        optimiser.step()
+        schedule.step()
+        losses.append(float(loss.detach()))
+        if (step + 1) % 50 == 0:
+            say(f"step {step + 1} of {options.steps}: loss {np.mean(losses[-50:]):.4f}, scale {float(log_scale.detach().exp()):.3f}")
+    heads.eval()
+    return losses
+
+
+def draw(material: Material, count: int, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A batch: questions, and documents of which the first `count` are relevant to the question of the same place."""
+    questions = generator.choice(len(material.pairs), size=min(count, len(material.pairs)), replace=False)
+    positives = [sorted(material.pairs.relevant[question]) for question in questions.tolist()]
+    chosen = [relevant[int(generator.integers(len(relevant)))] for relevant in positives]
+    pools = [material.negatives[question] for question in questions.tolist()]
+    hard = [int(pool[int(generator.integers(len(pool)))]) for pool in pools if len(pool)]
+    return questions, np.array([*chosen, *hard], dtype=np.int64)
+
+
+def contrast(scores: Tensor, relevant: Sequence[frozenset[int]], questions: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:
+    """The loss.
+
+    Args:
+        scores: ``(Q, D)``, already scaled; document q is relevant to question q.
+        relevant: Of all questions.
+        questions: ``(Q,)``, indices into `relevant`.
+        documents: ``(D,)``.
+    """
+    known = [relevant[question] for question in questions.tolist()]
+    masked = np.array([[document in answers for document in documents.tolist()] for answers in known])
+    np.fill_diagonal(masked, val=False)
+    return nn.functional.cross_entropy(scores.masked_fill(torch.from_numpy(masked), -torch.inf), torch.arange(len(questions)))
+
+
+def batch_scores(heads: Heads, material: Material, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:
+    """Exact sparse dot products of a batch, with gradients to the heads: ``(Q, D)``."""
+    held = {term for question in questions.tolist() for term in material.questions.anchors[question].terms}
+    vocabulary = {term: column for column, term in enumerate(sorted(held))}
+    asked = _Side(material.questions, material.question_states, questions, vocabulary, "query")
+    given = _Side(material.documents, material.document_states, documents, vocabulary, "document")
+    return asked.query_weights(heads.query) @ given.document_weights(heads.document).T
+
+
+class _Side:
+    """The pieces of one side of a batch that belong to terms of the batch's questions."""
+
+    def __init__(self, prepared: Prepared, states: States, rows: NDArray[np.int64], vocabulary: dict[str, int], kind: Kind) -> None:
+        self.shape = (len(rows), len(vocabulary))
+        self.anchor = np.zeros(self.shape, dtype=np.float32)
+        values, features, cells, words = [], [], [], []
+        seen_words = 0
+        for row, text in enumerate(rows.tolist()):
+            anchor, pieces = prepared.anchors[text], prepared.pieces[text]
+            columns = np.array([vocabulary.get(term, -1) for term in anchor.terms] or [-1], dtype=np.int64)
+            self.anchor[row, columns[columns >= 0]] = anchor.anchor[columns[: len(anchor.terms)] >= 0]
+            term = anchor.term_of_piece(pieces.words)
+            column = np.where(term >= 0, columns[term], -1)
+            kept = np.flatnonzero(column >= 0)
+            values.append(states.values[states.starts[text] + kept])
+            features.append(anchor.features(pieces.words, kind)[kept])
+            cells.append(row * self.shape[1] + column[kept])
+            words.append(pieces.words[kept] + seen_words)
+            seen_words += len(anchor.term_of_word)
+        self.states = torch.from_numpy(np.concatenate(values).astype(np.float32))
+        self.features = torch.from_numpy(np.concatenate(features))
+        self.cells = torch.from_numpy(np.concatenate(cells))
+        self.words = np.concatenate(words)
+
+    def document_weights(self, head: Any) -> Tensor:
+        """``(D, V)``: anchor times multiplier; the multiplier of a term beyond the model's sight is 1."""
+        best = _group_max(head(self.states, self.features), self.cells, self.shape[0] * self.shape[1])
+        return torch.from_numpy(self.anchor) * nn.functional.softplus(best + UNIT).reshape(self.shape)
+
+    def query_weights(self, head: Any) -> Tensor:
+        """``(Q, V)``: the sum over a term's occurrences of their factors."""
+        _, first, word = np.unique(self.words, return_index=True, return_inverse=True)
+        best = _group_max(head(self.states, self.features), torch.from_numpy(word), len(first))
+        summed = torch.zeros(self.shape[0] * self.shape[1]).index_add(0, self.cells[torch.from_numpy(first)], nn.functional.softplus(best + UNIT))
+        return summed.reshape(self.shape)
+
+
+def _group_max(values: Tensor, groups: Tensor, count: int) -> Tensor:
+    """The largest value of each group, 0 for an empty one: ``(pieces,) -> (count,)``."""
+    return torch.zeros(count).scatter_reduce(0, groups, values, reduce="amax", include_self=False)

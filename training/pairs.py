@@ -1,0 +1,134 @@
+"""What a model is trained on: a collection, its statistics, and questions with their relevant documents."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.corpora import open_dataset
+from termweave.errors import InputError, TermweaveError
+from termweave.statistics import CorpusStatistics, StatisticsCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from termweave.encoders.analysis import Analysis
+    from termweave.records import Qrels, Query
+
+#: Texts analysed at a time.
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Questions and, for each, the documents that answer it, as indices into a collection.
+
+    Attributes:
+        questions: Texts.
+        relevant: For each question at least one document index.
+    """
+
+    questions: list[str]
+    relevant: list[frozenset[int]]
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+
+class Collection:
+    """One data set on disk, in the BEIR layout, read once."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the documents.
+
+        Raises:
+            InputError: The data set is not there or cannot be read.
+        """
+        self.name = path.name
+        self._statistics: dict[str, CorpusStatistics] = {}
+        self.path = path
+        try:
+            self._split = open_dataset(f"{path}:{self._some_split()}")
+            documents = list(self._split.documents())
+        except TermweaveError as error:
+            raise InputError(f"The data set {self.name!r} cannot be read from {path}: {error.message}", "--data names the folder that holds it.") from error
+        self.ids = [document.id for document in documents]
+        self.texts = [document.content for document in documents]
+        self.index = {identifier: place for place, identifier in enumerate(self.ids)}
+
+    def _some_split(self) -> str:
+        for split in ("train", "test", "dev"):
+            if list(self.path.glob(f"qrels/{split}.tsv*")):
+                return split
+        raise InputError(f"There is no data set {self.name!r} at {self.path}.", "--data names the folder that holds it.")
+
+    def judged(self, split: str) -> tuple[list[Query], Qrels]:
+        """Queries and judgements of a split.
+
+        Raises:
+            InputError: No such split.
+        """
+        try:
+            dataset = open_dataset(f"{self.path}:{split}")
+        except TermweaveError as error:
+            raise InputError(f"{self.name} has no split {split!r}: {error.message}") from error
+        return dataset.queries(), dataset.qrels()
+
+    def pairs(self, split: str) -> Pairs:
+        """Every question of a split with its documents of grade 1 and more; questions without one are left out."""
+        queries, qrels = self.judged(split)
+        found = [
+            (query.text, frozenset(self.index[document] for document, grade in qrels[query.id].items() if grade > 0 and document in self.index))
+            for query in queries
+        ]
+        return Pairs([text for text, relevant in found if relevant], [relevant for _, relevant in found if relevant])
+
+    def statistics(self, analysis: Analysis) -> CorpusStatistics:
+        """Counted over the whole collection, whatever part of it is trained on or searched."""
+        if analysis.id not in self._statistics:
+            self._statistics[analysis.id] = count([self.texts], analysis)
+        return self._statistics[analysis.id]
+
+
+def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusStatistics:
+    """The statistics of all texts together."""
+    counter = StatisticsCounter(analysis.id)
+    for texts in collections:
+        for first in range(0, len(texts), _BLOCK):
+            for terms in analysis.terms(texts[first : first + _BLOCK]):
+                counter.add(terms)
+    return counter.result()
+
+
+def most_frequent(statistics: CorpusStatistics, terms: int) -> CorpusStatistics:
+    """The same with the most frequent terms only: a default table small enough to ship; the rest count as never seen."""
+    kept = sorted(statistics.document_frequency.items(), key=lambda pair: (-pair[1], pair[0]))[:terms]
+    return CorpusStatistics(statistics.analysis, statistics.documents, statistics.average_length, dict(kept))
+
+
+def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[list[int], Pairs]:
+    """A part of a collection small enough for a pass of the backbone: relevant documents first drawn, then their questions.
+
+    Args:
+        pairs: All of them.
+        documents: At most so many.
+        questions: At most so many.
+        seed: The same seed draws the same.
+
+    Returns:
+        The documents (indices into the collection) and pairs whose indices point into that list.
+    """
+    generator = random.Random(seed)  # noqa: S311 - a draw, not a secret
+    every = sorted({document for relevant in pairs.relevant for document in relevant})
+    chosen = sorted(generator.sample(every, min(documents, len(every))))
+    place = {document: index for index, document in enumerate(chosen)}
+    kept = [
+        (question, frozenset(place[document] for document in relevant if document in place))
+        for question, relevant in zip(pairs.questions, pairs.relevant, strict=True)
+        if any(document in place for document in relevant)
+    ]
+    generator.shuffle(kept)
+    kept = kept[:questions]
+    return chosen, Pairs([question for question, _ in kept], [relevant for _, relevant in kept])
