@@ -166,7 +166,9 @@ def run_torch(model: Any, ids: Sequence[NDArray[np.int64]], features: Sequence[N
 
 def largest_difference(first: Outputs, second: Outputs) -> float:
     """Over all texts and outputs."""
-    return max(float(np.abs(a - b).max()) for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True))
+    return max(
+        float(np.abs(a - b).max()) for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True)
+    )
 
 
 def sample_texts(count: int = 64) -> list[str]:
@@ -179,13 +181,17 @@ def sample_texts(count: int = 64) -> list[str]:
     return [*chosen, "", "word", "What is the capital of France?", " ".join(prose[:12])]
 
 
-def _run(folder: ModelFolder, scratch: Path, precision: str, ids: Sequence[NDArray[np.int64]], features: Sequence[NDArray[np.float32]]) -> Outputs:
+def _run(
+    folder: ModelFolder, scratch: Path, precision: str, ids: Sequence[NDArray[np.int64]], features: Sequence[NDArray[np.float32]]
+) -> Outputs:
     alone = ModelFolder(scratch, replace(folder.manifest, files={GRAPHS[precision]: ""}))
     return OnnxModel(alone).run(ids, features, OUTPUTS)
 
 
 def _compare(expected: Outputs, int8: Outputs, difference: float) -> Parity:
-    pairs = [(multiplier(one[0].astype(float)), multiplier(other[0].astype(float))) for one, other in zip(expected, int8, strict=True)]
+    pairs = [
+        (multiplier(one[0].astype(float)), multiplier(other[0].astype(float))) for one, other in zip(expected, int8, strict=True)
+    ]
     correlations = [_spearman(one, other) for one, other in pairs if len(one) > 4 and np.ptp(one) > 0]
     cosines = [float(one[2] @ other[2]) for one, other in zip(expected, int8, strict=True)]
     return Parity(

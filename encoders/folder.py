@@ -89,11 +89,15 @@ class Manifest:
             loaded = orjson.loads(data)
             schema = loaded.pop("schema")
             if schema != SCHEMA:
-                raise ModelError(f"{where} has schema {schema}, this termweave reads {SCHEMA}.", "Update termweave, or make the model again.")
+                raise ModelError(
+                    f"{where} has schema {schema}, this termweave reads {SCHEMA}.", "Update termweave, or make the model again."
+                )
             loaded["outputs"] = tuple(loaded["outputs"])
             return cls(**loaded)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ModelError(f"{where} is not the description of a model: {error}.", "Make the folder again with `termweave export`.") from error
+            raise ModelError(
+                f"{where} is not the description of a model: {error}.", "Make the folder again with `termweave export`."
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,13 @@ class ModelFolder:
         """
         if not (path / MANIFEST).is_file():
             if (path / "config.json").is_file():
-                raise ModelError(f"{path} is a transformers model, not yet a termweave model: {MANIFEST} is missing.", "`termweave train` makes one of it.")
-            raise ModelError(f"{path} is not a model folder: {MANIFEST} is missing.", "Give the folder that training or export wrote.")
+                raise ModelError(
+                    f"{path} is a transformers model, not yet a termweave model: {MANIFEST} is missing.",
+                    "`termweave train` makes one of it.",
+                )
+            raise ModelError(
+                f"{path} is not a model folder: {MANIFEST} is missing.", "Give the folder that training or export wrote."
+            )
         manifest = Manifest.from_bytes((path / MANIFEST).read_bytes(), path / MANIFEST)
         folder = cls(path, manifest)
         if check:
@@ -133,9 +142,15 @@ class ModelFolder:
         for name, expected in self.manifest.files.items():
             file = self.path / name
             if not file.is_file():
-                raise ModelError(f"The model {self.manifest.name!r} is incomplete: {file} is missing.", "Copy the whole folder again, or run `termweave export` on it.")
+                raise ModelError(
+                    f"The model {self.manifest.name!r} is incomplete: {file} is missing.",
+                    "Copy the whole folder again, or run `termweave export` on it.",
+                )
             if digest(file) != expected:
-                raise ModelError(f"The model {self.manifest.name!r} was altered: {file} is not the file that was exported.", "Copy the folder again, or run `termweave export` on it.")
+                raise ModelError(
+                    f"The model {self.manifest.name!r} was altered: {file} is not the file that was exported.",
+                    "Copy the folder again, or run `termweave export` on it.",
+                )
 
     def graph(self, precision: str) -> Path | None:
         """The graph in a precision ("int8", "fp32"), where the folder has it."""

@@ -60,7 +60,10 @@ class OnnxModel:
         if not self.on_gpu:
             graph = full if precision == "fp32" else folder.graph("int8") or full
             if graph is None:
-                raise ModelError(f"{folder.path} holds no {precision or 'ONNX'} graph.", f"Run `termweave export {folder.path}` on the trained model.")
+                raise ModelError(
+                    f"{folder.path} holds no {precision or 'ONNX'} graph.",
+                    f"Run `termweave export {folder.path}` on the trained model.",
+                )
             self._session = _session(graph, ["CPUExecutionProvider"], 1)
         self.outputs = tuple(each.name for each in self._session.get_outputs())
         self._inputs = tuple(each.name for each in self._session.get_inputs())
@@ -135,7 +138,9 @@ class OnnxModel:
                 ran = self._session.run(outputs, {name: feed[name] for name in self._inputs})
                 for row, index in enumerate(batch):
                     size = len(pieces[index])
-                    results[index] = [each[row] if name == "dense" else each[row, :size] for name, each in zip(outputs, ran, strict=True)]
+                    results[index] = [
+                        each[row] if name == "dense" else each[row, :size] for name, each in zip(outputs, ran, strict=True)
+                    ]
         return results
 
 
@@ -174,4 +179,6 @@ def _session(graph: Any, providers: list[str], threads: int) -> Any:
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ModelError(f"{graph} cannot be run: {str(error).splitlines()[0]}.", "Export it again with `termweave export`.") from error
+        raise ModelError(
+            f"{graph} cannot be run: {str(error).splitlines()[0]}.", "Export it again with `termweave export`."
+        ) from error

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.analysis import ANALYSIS, Analysis, Words, cleaned
+from termweave.encoders.analysis import ANALYSIS, Analysis, cleaned
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import DEFAULT, NONE, TOKENIZER, ModelFolder, resolve
-from termweave.encoders.pieces import PieceTokenizer, Pieces
+from termweave.encoders.pieces import Pieces, PieceTokenizer
 from termweave.encoders.runtime import OnnxModel, Precision
 from termweave.encoders.weighting import Anchored, Kind, anchored, of_words
 from termweave.errors import ModelError, UsageError
@@ -92,11 +92,20 @@ class TextEncoder:
     encoded beside it (see `runtime`).
     """
 
-    def __init__(self, weights: ModelFolder | None, dense: ModelFolder | None, *, threads: int | None = None, precision: Precision | None = None) -> None:
+    def __init__(
+        self,
+        weights: ModelFolder | None,
+        dense: ModelFolder | None,
+        *,
+        threads: int | None = None,
+        precision: Precision | None = None,
+    ) -> None:
         for folder, output in ((weights, "weights"), (dense, "dense")):
             if folder is not None and output not in folder.manifest.outputs:
                 has = " and ".join(folder.manifest.outputs)
-                raise ModelError(f"The model {folder.manifest.name!r} gives {has}, not {output}.", f"Name another model for --{output}.")
+                raise ModelError(
+                    f"The model {folder.manifest.name!r} gives {has}, not {output}.", f"Name another model for --{output}."
+                )
         self._weights = _Model(weights, threads, precision) if weights else None
         shared = weights is not None and dense is not None and weights.path == dense.path
         self._dense = self._weights if shared else _Model(dense, threads, precision) if dense else None
@@ -169,7 +178,11 @@ class TextEncoder:
         words = analysis.words([text])[0]
         (weights,), _ = self._weigh(self._weights, [text], kind, self._statistics(statistics), joint=False)
         spans = zip(words.starts.tolist(), words.ends.tolist(), words.terms, of_words(words, weights), strict=True)
-        return [WordWeight(start, end, term, weight) for start, end, term, weight in spans if term or analysis.is_word(text[start:end])]
+        return [
+            WordWeight(start, end, term, weight)
+            for start, end, term, weight in spans
+            if term or analysis.is_word(text[start:end])
+        ]
 
     def _weigh(
         self,
@@ -184,7 +197,9 @@ class TextEncoder:
         assert model.analysis is not None
         words = model.analysis.words(texts)
         anchors = [anchored(each, statistics, model.bm25, kind) for each in words]
-        pieces = model.tokenizer.encode([each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words])
+        pieces = model.tokenizer.encode(
+            [each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words]
+        )
         features = [anchor.features(piece.words, kind) for anchor, piece in zip(anchors, pieces, strict=True)]
         outputs = [kind, "dense"] if joint else [kind]
         ran = model.graph.run([piece.ids for piece in pieces], features, outputs)

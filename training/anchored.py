@@ -135,7 +135,9 @@ def mine(
     return found
 
 
-def train(heads: Heads, materials: Sequence[Material], options: Options, say: Callable[[str], None] = lambda _: None) -> list[float]:
+def train(
+    heads: Heads, materials: Sequence[Material], options: Options, say: Callable[[str], None] = lambda _: None
+) -> list[float]:
     """Train the heads in place.
 
     Args:
@@ -170,7 +172,9 @@ def train(heads: Heads, materials: Sequence[Material], options: Options, say: Ca
         schedule.step()
         losses.append(float(loss.detach()))
         if (step + 1) % 50 == 0:
-            say(f"step {step + 1} of {options.steps}: loss {np.mean(losses[-50:]):.4f}, scale {float(log_scale.detach().exp()):.3f}")
+            say(
+                f"step {step + 1} of {options.steps}: loss {np.mean(losses[-50:]):.4f}, scale {float(log_scale.detach().exp()):.3f}"
+            )
     heads.eval()
     return losses
 
@@ -185,7 +189,9 @@ def draw(material: Material, count: int, generator: np.random.Generator) -> tupl
     return questions, np.array([*chosen, *hard], dtype=np.int64)
 
 
-def contrast(scores: Tensor, relevant: Sequence[frozenset[int]], questions: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:
+def contrast(
+    scores: Tensor, relevant: Sequence[frozenset[int]], questions: NDArray[np.int64], documents: NDArray[np.int64]
+) -> Tensor:
     """The loss.
 
     Args:
@@ -212,7 +218,9 @@ def batch_scores(heads: Heads, material: Material, questions: NDArray[np.int64],
 class _Side:
     """The pieces of one side of a batch that belong to terms of the batch's questions."""
 
-    def __init__(self, prepared: Prepared, states: States, rows: NDArray[np.int64], vocabulary: dict[str, int], kind: Kind) -> None:
+    def __init__(
+        self, prepared: Prepared, states: States, rows: NDArray[np.int64], vocabulary: dict[str, int], kind: Kind
+    ) -> None:
         self.shape = (len(rows), len(vocabulary))
         self.anchor = np.zeros(self.shape, dtype=np.float32)
         values, features, cells, words = [], [], [], []
@@ -243,7 +251,9 @@ class _Side:
         """``(Q, V)``: the sum over a term's occurrences of their factors."""
         _, first, word = np.unique(self.words, return_index=True, return_inverse=True)
         best = _group_max(head(self.states, self.features), torch.from_numpy(word), len(first))
-        summed = torch.zeros(self.shape[0] * self.shape[1]).index_add(0, self.cells[torch.from_numpy(first)], nn.functional.softplus(best + UNIT))
+        summed = torch.zeros(self.shape[0] * self.shape[1]).index_add(
+            0, self.cells[torch.from_numpy(first)], nn.functional.softplus(best + UNIT)
+        )
         return summed.reshape(self.shape)
 
 

@@ -107,7 +107,9 @@ class Row:
     learned_hybrid: float
     precision: str
 
-    HEADER: ClassVar[str] = "| set | searched | queries | BM25 | weights | difference | p | dense | BM25 + dense | weights + dense |\n|---|---|---|---|---|---|---|---|---|---|"
+    HEADER: ClassVar[str] = (
+        "| set | searched | queries | BM25 | weights | difference | p | dense | BM25 + dense | weights + dense |\n|---|---|---|---|---|---|---|---|---|---|"
+    )
 
     def __str__(self) -> str:
         figures = f"{self.bm25:.4f} | {self.weights:.4f} | {self.weights - self.bm25:+.4f} | {self.p:.2g}"
@@ -127,13 +129,17 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         precision: For the table.
     """
     model = encoder.models["weights"]
-    bm25 = BM25(**{name: value for name, value in ModelFolder.read(model.folder, check=False).manifest.anchor.items() if name != "kind"})
+    bm25 = BM25(
+        **{name: value for name, value in ModelFolder.read(model.folder, check=False).manifest.anchor.items() if name != "kind"}
+    )
     analysis = Analysis(PieceTokenizer(model.folder / TOKENIZER).tokenizer)
     statistics = collection.statistics(analysis)
     queries, qrels = _drawn(collection, pool)
     texts = [query.text for query in queries]
     asked = bm25_weights(texts, analysis, statistics, bm25, "query")
-    places = _documents(collection, pool, queries, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked))
+    places = _documents(
+        collection, pool, queries, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
+    )
     documents = [collection.texts[place] for place in places]
     ids = [collection.ids[place] for place in places]
 
@@ -197,7 +203,15 @@ def _documents(
     return sorted(wanted)
 
 
-def _ndcg(name: str, scores: Sequence[NDArray[np.float64]], ids: Sequence[str], queries: Sequence[Query], qrels: Qrels, *, positive: bool) -> NDArray[np.float64]:
+def _ndcg(
+    name: str,
+    scores: Sequence[NDArray[np.float64]],
+    ids: Sequence[str],
+    queries: Sequence[Query],
+    qrels: Qrels,
+    *,
+    positive: bool,
+) -> NDArray[np.float64]:
     found: dict[str, Mapping[str, float]] = {}
     for query, each in zip(queries, scores, strict=True):
         best = np.argsort(-each, kind="stable")[:DEPTH]
@@ -229,7 +243,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--sets", nargs="*", default=[pool.name for pool in TESTS], choices=[pool.name for pool in TESTS])
     parser.add_argument("--precision", nargs="*", default=["int8"], choices=["int8", "fp32"])
-    parser.add_argument("--record", type=Path, nargs="*", default=[], metavar="DIR", help="model folders whose card gets the table")
+    parser.add_argument(
+        "--record", type=Path, nargs="*", default=[], metavar="DIR", help="model folders whose card gets the table"
+    )
     given = parser.parse_args(arguments)
     rows = []
     for pool in TESTS:

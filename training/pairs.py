@@ -53,7 +53,10 @@ class Collection:
             self._split = open_dataset(f"{path}:{self._some_split()}")
             documents = list(self._split.documents())
         except TermweaveError as error:
-            raise InputError(f"The data set {self.name!r} cannot be read from {path}: {error.message}", "--data names the folder that holds it.") from error
+            raise InputError(
+                f"The data set {self.name!r} cannot be read from {path}: {error.message}",
+                "--data names the folder that holds it.",
+            ) from error
         self.ids = [document.id for document in documents]
         self.texts = [document.content for document in documents]
         self.index = {identifier: place for place, identifier in enumerate(self.ids)}
@@ -80,7 +83,12 @@ class Collection:
         """Every question of a split with its documents of grade 1 and more; questions without one are left out."""
         queries, qrels = self.judged(split)
         found = [
-            (query.text, frozenset(self.index[document] for document, grade in qrels[query.id].items() if grade > 0 and document in self.index))
+            (
+                query.text,
+                frozenset(
+                    self.index[document] for document, grade in qrels[query.id].items() if grade > 0 and document in self.index
+                ),
+            )
             for query in queries
         ]
         return Pairs([text for text, relevant in found if relevant], [relevant for _, relevant in found if relevant])

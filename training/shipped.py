@@ -24,7 +24,17 @@ from termweave.encoders import load
 from termweave.encoders.analysis import ANALYSIS, Analysis
 from termweave.encoders.anchor import BM25
 from termweave.encoders.export import export
-from termweave.encoders.folder import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, ModelFolder, digest, digests, write_manifest
+from termweave.encoders.folder import (
+    GRAPHS,
+    MANIFEST,
+    STATISTICS,
+    TOKENIZER,
+    Manifest,
+    ModelFolder,
+    digest,
+    digests,
+    write_manifest,
+)
 from termweave.encoders.models import store
 from termweave.encoders.models.anchored import JointModel
 from termweave.encoders.pieces import PieceTokenizer
@@ -97,7 +107,10 @@ def build(data: Path, out: Path, keep: Path, base: Path, options: Options, say: 
     """
     missing = [part.set for part in PARTS if not (data / part.set).is_dir()]
     if missing:
-        raise InputError(f"{data} lacks the data set{'s' * (len(missing) > 1)} {', '.join(missing)}.", "Put BEIR folders of these names there, or name another folder with --data.")
+        raise InputError(
+            f"{data} lacks the data set{'s' * (len(missing) > 1)} {', '.join(missing)}.",
+            "Put BEIR folders of these names there, or name another folder with --data.",
+        )
     tokenizer = PieceTokenizer(base / TOKENIZER)
     analysis = Analysis(tokenizer.tokenizer)
     collections = {part.set: Collection(data / part.set) for part in PARTS}
@@ -159,7 +172,11 @@ def _material(
 
 def _manifest(materials: Sequence[Material], options: Options) -> Manifest:
     data = [
-        {"set": part.set, "part": f"{len(each.documents.pieces):,} documents, {len(each.pairs):,} questions of train, share {part.share:g}", "licence": part.licence}
+        {
+            "set": part.set,
+            "part": f"{len(each.documents.pieces):,} documents, {len(each.pairs):,} questions of train, share {part.share:g}",
+            "licence": part.licence,
+        }
         for part, each in zip(PARTS, materials, strict=True)
     ]
     bm25 = BM25()
@@ -202,7 +219,10 @@ def _prove(keep: Path, collections: Mapping[str, Collection], say: Callable[[str
     record(keep, "development", rows)
     worse = [row.set for row in rows if row.weights < row.bm25 and row.p < 0.05]
     if worse:
-        raise ModelError(f"The model is significantly below BM25 on {', '.join(worse)}: it is not shipped.", f"It lies in {keep}; look at its card.")
+        raise ModelError(
+            f"The model is significantly below BM25 on {', '.join(worse)}: it is not shipped.",
+            f"It lies in {keep}; look at its card.",
+        )
 
 
 def base_folder(given: Path | None) -> Path:
@@ -232,7 +252,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         options = Options(seed=given.seed, steps=given.steps)
-        build(given.data, given.out, given.keep, base_folder(given.base), options, lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+        build(
+            given.data,
+            given.out,
+            given.keep,
+            base_folder(given.base),
+            options,
+            lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - a recipe run by make
+        )
     except TermweaveError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_status

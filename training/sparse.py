@@ -68,7 +68,9 @@ class SparseIndex:
         return best, scores[best]
 
 
-def bm25_weights(texts: Sequence[str], analysis: Analysis, statistics: CorpusStatistics, bm25: BM25, kind: Kind) -> list[TermWeights]:
+def bm25_weights(
+    texts: Sequence[str], analysis: Analysis, statistics: CorpusStatistics, bm25: BM25, kind: Kind
+) -> list[TermWeights]:
     """What the untrained model says: BM25 impacts of documents, occurrences of query terms."""
     found = []
     for first in range(0, len(texts), 1024):

@@ -85,7 +85,9 @@ def states(
     return States(values, starts)
 
 
-def _compute(model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int64], file: Path, width: int, say: Callable[[str], None]) -> None:
+def _compute(
+    model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int64], file: Path, width: int, say: Callable[[str], None]
+) -> None:
     """Write the states of every text, block by block."""
     out = np.memmap(file, dtype=np.float16, mode="w+", shape=(int(starts[-1]), width))
     begun = said = time.monotonic()
@@ -93,7 +95,9 @@ def _compute(model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int
         graph = _graph(model, Path(work))
         for first in range(0, len(pieces), _BLOCK):
             block = pieces[first : first + _BLOCK]
-            for index, (found,) in enumerate(graph.run([each.ids for each in block], [_NO_FEATURES] * len(block), ["states"]), start=first):
+            for index, (found,) in enumerate(
+                graph.run([each.ids for each in block], [_NO_FEATURES] * len(block), ["states"]), start=first
+            ):
                 out[starts[index] : starts[index + 1]] = found
             if time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()

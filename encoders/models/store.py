@@ -35,7 +35,9 @@ def load_backbone(path: Path) -> Any:
 
     for name in ("config.json", BACKBONE, TOKENIZER):
         if not (path / name).is_file():
-            raise ModelError(f"{path} is not a transformers model: {name} is missing.", "Give the folder that save_pretrained wrote.")
+            raise ModelError(
+                f"{path} is not a transformers model: {name} is missing.", "Give the folder that save_pretrained wrote."
+            )
     chatter.set_verbosity_error()
     chatter.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -62,7 +64,9 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
         state.update(tensor.detach().cpu().float().numpy().tobytes())
     state.update(digest(path / TOKENIZER).encode())
     state.update(repr((manifest.analysis, manifest.anchor, manifest.max_length, manifest.pooling)).encode())
-    written = replace(manifest, hash=state.hexdigest(), heads=model.shape.as_dict(), dimension=int(model.backbone.config.hidden_size))
+    written = replace(
+        manifest, hash=state.hexdigest(), heads=model.shape.as_dict(), dimension=int(model.backbone.config.hidden_size)
+    )
     write_manifest(path, written)
     return written
 
@@ -77,7 +81,10 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
 
     folder = ModelFolder.read(path, check=False)
     if not (path / HEADS).is_file():
-        raise ModelError(f"{path} cannot be exported: {HEADS} is missing.", "Give the folder that training wrote; a shipped one holds only the graph.")
+        raise ModelError(
+            f"{path} cannot be exported: {HEADS} is missing.",
+            "Give the folder that training wrote; a shipped one holds only the graph.",
+        )
     model = JointModel(load_backbone(path), HeadShape(**folder.manifest.heads))
     model.heads.load_state_dict(load_file(path / HEADS))
     return model.eval(), folder

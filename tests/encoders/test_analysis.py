@@ -41,7 +41,9 @@ def test_what_was_decided(name):
 
 
 #: Unicode's awkward corners more often than chance would bring them.
-AWKWARD = st.sampled_from(list("ﬁﬄ👍🏽€½…’ßİıΣςé\u0301\u0327\u20e3\u200b\u200d\u00ad\ufeff\x00\x0c\x85\ud800\udc00你한か가ﷺ½Ⅷ𝒜\u2028.-_'\"[]#"))
+AWKWARD = st.sampled_from(
+    list("ﬁﬄ👍🏽€½…’ßİıΣςé\u0301\u0327\u20e3\u200b\u200d\u00ad\ufeff\x00\x0c\x85\ud800\udc00你한か가ﷺ½Ⅷ𝒜\u2028.-_'\"[]#")
+)
 TEXTS = st.text(alphabet=st.one_of(AWKWARD, st.characters(), st.sampled_from("abc XYZ 012"))) | st.text()
 
 

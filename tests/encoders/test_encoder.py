@@ -13,7 +13,19 @@ from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
 
 LONG = " ".join(f"filler{number % 50} sentence" for number in range(400)) + " zebra at the very end"
-TEXTS = ["The cat sat on the mat.", "A dog barked at the cat; the cat ran.", "os.path joins path components.", "", "Zürich, Genève", LONG, "word", "👍", "a\ud800b\x00", "x" * 100_000, "the of and"]
+TEXTS = [
+    "The cat sat on the mat.",
+    "A dog barked at the cat; the cat ran.",
+    "os.path joins path components.",
+    "",
+    "Zürich, Genève",
+    LONG,
+    "word",
+    "👍",
+    "a\ud800b\x00",
+    "x" * 100_000,
+    "the of and",
+]
 
 
 def bits(encodings):
@@ -67,7 +79,9 @@ def test_a_megabyte_is_encoded(encoder, statistics):
 
 
 def test_vectors_mean_something(encoder):
-    a, b, c = (each.vector for each in encoder.encode(["how to parse json", "reading JSON from a string", "cats purr"], kind="query"))
+    a, b, c = (
+        each.vector for each in encoder.encode(["how to parse json", "reading JSON from a string", "cats purr"], kind="query")
+    )
     assert a @ b > a @ c + 0.2
 
 
@@ -80,7 +94,12 @@ def test_learned_weights_prefer_what_a_text_is_about(encoder):
 def test_shade_covers_words_in_reading_order(encoder, statistics):
     text = "The cafe\u0301, “ﬁne” cafés!"
     shaded = encoder.shade(text, statistics=statistics)
-    assert [(text[word.start : word.end], word.term) for word in shaded] == [("The", ""), ("cafe\u0301", "cafe"), ("ﬁne", "fine"), ("cafés", "cafe")]
+    assert [(text[word.start : word.end], word.term) for word in shaded] == [
+        ("The", ""),
+        ("cafe\u0301", "cafe"),
+        ("ﬁne", "fine"),
+        ("cafés", "cafe"),
+    ]
     assert shaded[0].weight == 0
     assert shaded[1].weight == shaded[3].weight > 0
 

@@ -7,7 +7,9 @@ import pytest
 
 
 def modules_after(code):
-    done = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
     assert not done.stderr
     return {name.split(".")[0] for name in done.stdout.split()}
 
@@ -17,6 +19,8 @@ def test_encoding_needs_no_torch():
     assert not loaded & {"torch", "transformers", "onnx"}
 
 
-@pytest.mark.parametrize("code", ["import termweave", "import termweave.encoders", "import termweave.cli.weights, termweave.cli.export"])
+@pytest.mark.parametrize(
+    "code", ["import termweave", "import termweave.encoders", "import termweave.cli.weights, termweave.cli.export"]
+)
 def test_importing_opens_nothing(code):
     assert not modules_after(code) & {"torch", "onnxruntime", "tokenizers", "Stemmer", "transformers", "orjson"}

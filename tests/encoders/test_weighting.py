@@ -37,8 +37,12 @@ def pieces(terms):
 @given(TERMS, TERMS)
 def test_untrained_is_bm25(document, query):
     given_words, asked = words(document), words(query)
-    weights = anchored(given_words, STATISTICS, BM25(), "document").weights(np.zeros(len(document) + 2, np.float32), pieces(document), "document")
-    assert weights.as_dict() == pytest.approx({term: slow_bm25(term, document, STATISTICS) for term in set(document) - {""}}, rel=1e-6)
+    weights = anchored(given_words, STATISTICS, BM25(), "document").weights(
+        np.zeros(len(document) + 2, np.float32), pieces(document), "document"
+    )
+    assert weights.as_dict() == pytest.approx(
+        {term: slow_bm25(term, document, STATISTICS) for term in set(document) - {""}}, rel=1e-6
+    )
     factors = anchored(asked, STATISTICS, BM25(), "query").weights(np.zeros(len(query) + 2, np.float32), pieces(query), "query")
     assert factors.as_dict() == pytest.approx({term: query.count(term) for term in set(query) - {""}}, rel=1e-6)
     expected = sum(slow_bm25(term, document, STATISTICS) for term in query if term and term in document)
@@ -56,7 +60,9 @@ def test_trained_against_a_slow_version(terms, random, seen):
     def softplus(best):
         return math.log1p(math.exp(best + math.log(math.e - 1)))
 
-    by_word = {word: max(value for other, value in zip(word_of_piece, logits, strict=True) if other == word) for word in word_of_piece}
+    by_word = {
+        word: max(value for other, value in zip(word_of_piece, logits, strict=True) if other == word) for word in word_of_piece
+    }
     impacts, factors = {}, {}
     for term in set(terms) - {""}:
         places = [place for place, each in enumerate(terms) if each == term]
@@ -79,7 +85,9 @@ def test_features_are_idf_and_bm25():
     anchor = anchored(words(["a", "", "b"]), STATISTICS, BM25(), "document")
     features = anchor.features(np.array([-1, 0, 1, 2, 2, -1]), "document")
     assert features.shape == (6, 2)
-    assert features[1].tolist() == pytest.approx([STATISTICS.idf("a") / 10, slow_bm25("a", ["a", "b"], STATISTICS) / 10], rel=1e-6)
+    assert features[1].tolist() == pytest.approx(
+        [STATISTICS.idf("a") / 10, slow_bm25("a", ["a", "b"], STATISTICS) / 10], rel=1e-6
+    )
     assert features[[0, 2, 5]].tolist() == [[0, 0]] * 3
     assert features[3].tolist() == features[4].tolist()
     assert (anchored(words(["a"]), STATISTICS, BM25(), "query").features(np.array([0]), "query")[:, 1] == 0).all()

@@ -27,7 +27,7 @@ def test_a_plain_list_where_there_is_no_terminal():
 def test_json(kind):
     data = json.loads(run(TEXT, "--json", "--kind", kind).stdout)
     assert data["schema"] == "termweave.weights/1"
-    assert [word["word"] for word in data["words"]] == "The mitochondrion is the powerhouse of the cell".split()
+    assert [word["word"] for word in data["words"]] == ["The", "mitochondrion", "is", "the", "powerhouse", "of", "the", "cell"]
     for word in data["words"]:
         assert TEXT[word["start"] : word["end"]] == word["word"]
         assert word["weight"] == (data["terms"][word["term"]] if word["term"] else 0)
@@ -64,4 +64,4 @@ def test_shades(monkeypatch):
 
     shaded = _shaded("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])
     assert shaded.plain.startswith("a cat\n")
-    assert [(span.start, span.end) for span in shaded.spans][0] == (2, 5)
+    assert next((span.start, span.end) for span in shaded.spans) == (2, 5)

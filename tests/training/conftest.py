@@ -37,14 +37,30 @@ def base(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("base")
     letters = [chr(97 + place) for place in range(26)]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "about", *SUBJECTS, *NOISE, *letters, *(f"##{letter}" for letter in letters)]
+    tokens = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "about",
+        *SUBJECTS,
+        *NOISE,
+        *letters,
+        *(f"##{letter}" for letter in letters),
+    ]
     tokenizer = Tokenizer(models.WordPiece({token: place for place, token in enumerate(tokens)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.save(str(path / "tokenizer.json"))
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(tokens), hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64
+        vocab_size=len(tokens),
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
     )
     BertModel(config, add_pooling_layer=False).save_pretrained(path)
     return path

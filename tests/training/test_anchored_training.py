@@ -63,7 +63,11 @@ def test_training_improves_on_its_start_and_serves_what_it_learned(model, materi
 
     def precision(index, queries):
         """At the number of relevant documents."""
-        hits = [len(known & set(index.search(query, len(known))[0].tolist())) / len(known) for query, known in zip(queries, relevant, strict=True) if known]
+        hits = [
+            len(known & set(index.search(query, len(known))[0].tolist())) / len(known)
+            for query, known in zip(queries, relevant, strict=True)
+            if known
+        ]
         return float(np.mean(hits))
 
     before = precision(SparseIndex(bm25_weights(documents, analysis, statistics, BM25(), "document")), asked)

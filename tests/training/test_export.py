@@ -9,8 +9,8 @@ import torch
 from click.testing import CliRunner
 
 from termweave.cli.export import command
-from termweave.encoders import load
 from termweave.encoders import export as exporting
+from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder
 from termweave.encoders.models import store
 from termweave.encoders.weighting import dot
@@ -41,7 +41,7 @@ def test_a_graph_that_differs_is_not_written(folder, monkeypatch):
     before = sorted(file.name for file in folder.iterdir())
     run = exporting.run_torch
     monkeypatch.setattr(exporting, "run_torch", lambda *given: [[part + 2e-4 for part in each] for each in run(*given)])
-    with pytest.raises(ModelError, match="differs from torch by 0.0002"):
+    with pytest.raises(ModelError, match=r"differs from torch by 0\.0002"):
         exporting.export(folder)
     assert sorted(file.name for file in folder.iterdir()) == before
 
@@ -109,5 +109,5 @@ def test_the_command(folder):
 
 def test_a_shipped_folder_cannot_be_exported(folder):
     (folder / "heads.safetensors").unlink()
-    with pytest.raises(ModelError, match="heads.safetensors is missing"):
+    with pytest.raises(ModelError, match=r"heads\.safetensors is missing"):
         exporting.export(folder)

@@ -9,19 +9,26 @@ from termweave.encoders import load
 from termweave.encoders.folder import resolve
 from termweave.errors import InputError
 from termweave.records import TermWeights
+from termweave.statistics import CorpusStatistics
 from termweave.training.measure import Pool, Row, measure, tables
 from termweave.training.pairs import Collection, Pairs, most_frequent, sample
 from termweave.training.shipped import main
 from termweave.training.sparse import SparseIndex
-from termweave.statistics import CorpusStatistics
 
 
 @pytest.fixture
 def collection(tmp_path):
     folder = tmp_path / "tiny"
     (folder / "qrels").mkdir(parents=True)
-    texts = {"a": "The cat sat on the mat.", "b": "Dogs bark at cats.", "c": "Plants grow in the sun.", "d": "JSON is a text format."}
-    (folder / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": key, "title": "", "text": text}) for key, text in texts.items()))
+    texts = {
+        "a": "The cat sat on the mat.",
+        "b": "Dogs bark at cats.",
+        "c": "Plants grow in the sun.",
+        "d": "JSON is a text format.",
+    }
+    (folder / "corpus.jsonl").write_text(
+        "\n".join(json.dumps({"_id": key, "title": "", "text": text}) for key, text in texts.items())
+    )
     (folder / "queries.jsonl").write_text('{"_id": "1", "text": "cat on a mat"}\n{"_id": "2", "text": "what is json"}\n')
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n2\td\t1\n")
     return Collection(folder)
@@ -67,7 +74,10 @@ def test_sparse_index_against_a_loop():
         return TermWeights(terms, generator.random(len(terms)).astype(np.float32))
 
     documents, query = [text() for _ in range(40)], text()
-    expected = [sum(w * dict(zip(d.terms, d.weights, strict=True)).get(t, 0) for t, w in zip(query.terms, query.weights, strict=True)) for d in documents]
+    expected = [
+        sum(w * dict(zip(d.terms, d.weights, strict=True)).get(t, 0) for t, w in zip(query.terms, query.weights, strict=True))
+        for d in documents
+    ]
     index = SparseIndex(documents)
     assert index.scores(query) == pytest.approx(expected)
     best, scores = index.search(query, 5)
@@ -75,7 +85,9 @@ def test_sparse_index_against_a_loop():
     assert [expected[place] for place in best] == pytest.approx(scores.tolist())
 
 
-@pytest.mark.parametrize("pool", [Pool("tiny"), Pool("tiny", hard=1), Pool("tiny", others=1), Pool("tiny", queries=1, judged=True)])
+@pytest.mark.parametrize(
+    "pool", [Pool("tiny"), Pool("tiny", hard=1), Pool("tiny", others=1), Pool("tiny", queries=1, judged=True)]
+)
 def test_measuring_the_shipped_model(collection, pool):
     row = measure(load(threads=2), collection, pool)
     assert row.bm25 == row.weights == pytest.approx(1.0)
