@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +31,9 @@ def command(*, folder: Path, out: Output) -> None:
       termweave export runs/my-model
       termweave export runs/my-model --json
     """
-    try:
-        import onnx  # noqa: F401
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"Exporting needs {error.name}.", "Install it: pip install 'termweave[train]'") from None
+    missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"Exporting needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
     from termweave.encoders.export import export
     from termweave.encoders.folder import GRAPHS
 

@@ -47,7 +47,8 @@ LONGEST_TERM = 200
 
 #: Lucene's EnglishAnalyzer stop set.
 STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was will with".split(),  # noqa: E501, SIM905
+    "a an and are as at be but by for if in into is it no not of on or such "  # noqa: SIM905 - reads as the list it is
+    "that the their then there these they this to was will with".split()
 )
 
 _LIGATURES = {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"}

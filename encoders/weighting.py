@@ -74,10 +74,8 @@ class Anchored:
             word_of_piece: int64 ``(pieces,)``, -1 for [CLS] and [SEP].
             kind: Which of the two formulas.
         """
-        if kind == "document":
-            impacts = self._document(logits.astype(np.float64), word_of_piece)
-        else:
-            impacts = self._query(logits.astype(np.float64), word_of_piece)
+        weigh = self._document if kind == "document" else self._query
+        impacts = weigh(logits.astype(np.float64), word_of_piece)
         weights = impacts.astype(np.float32)
         held = weights > 0
         if held.all():
@@ -97,8 +95,7 @@ class Anchored:
         np.maximum.at(best, word_of_piece[seen], logits[seen])
         factors = multiplier(np.where(np.isneginf(best), 0.0, best))
         held = self.term_of_word >= 0
-        summed: NDArray[np.float64] = np.bincount(self.term_of_word[held], weights=factors[held], minlength=len(self.terms))
-        return summed
+        return np.bincount(self.term_of_word[held], weights=factors[held], minlength=len(self.terms)).astype(np.float64)
 
 
 def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind) -> Anchored:

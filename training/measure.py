@@ -148,12 +148,12 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
     learned = SparseIndex(each.weights for each in encoded if each.weights is not None)
     plain = SparseIndex(bm25_weights(documents, analysis, statistics, bm25, "document"))
     vectors = np.stack([each.vector for each in encoded if each.vector is not None])
-    cosines = [vectors @ each.vector for each in asking if each.vector is not None]
+    cosines = [np.asarray(vectors @ each.vector, np.float64) for each in asking if each.vector is not None]
     sparse = {
         "bm25": [plain.scores(query) for query in asked],
         "weights": [learned.scores(query.weights) for query in asking if query.weights is not None],
     }
-    systems = {
+    systems: dict[str, Sequence[NDArray[np.float64]]] = {
         **sparse,
         "dense": cosines,
         "lexical_hybrid": [_scaled(one) + _scaled(other) for one, other in zip(sparse["bm25"], cosines, strict=True)],
