@@ -97,23 +97,23 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     """Build and verify the index unless the live one is what a build would make."""
     from termweave import corpora
     from termweave.errors import UsageError
-    from termweave.indexer import Options, build, ledgers, plan, verify
-    from termweave.indexer.generations import live
+    from termweave.indexer import Options, build, ledgers, up_to_date, verify
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
 
     source = corpora.open_source("demo")
     options = Options(weights=settings.weights, dense=settings.dense)
-    index = live(server, NAME)
-    if index is not None and lineage.read(server, index).fingerprint == plan(source, server.capabilities, options).fingerprint:
+    index = up_to_date(server, source, NAME, options)
+    if index is not None:
         try:
             with ledgers.existing(server, index) as ledger:
                 found = verify(server, index, ledger, DocumentLayout.from_meta(lineage.read(server, index).signals))
+        except UsageError:
+            out.say(f"{index} was built from another host; building anew")
+        else:
             if found.ok:
                 out.say(f"{index} is there: {found.counted:,} documents, verified")
                 return
-        except UsageError:
-            out.say(f"{index} was built from another host; building anew")
     out.say("Indexing the documentation of the Python standard library ...")
     with out.progress("Reading") as bar:
         built = build(server, source, NAME, options, lambda stage, done, total: bar(done, total, stage))

@@ -110,6 +110,15 @@ def build(engine: Engine, source: Source, name: str, options: Options, progress:
         )
 
 
+def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> str | None:
+    """The live generation of `name`, if a build from this source, these models and these settings would only make it again."""
+    index = generations.live(engine, name)
+    if index is None:
+        return None
+    same = lineage.read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
+    return index if same else None
+
+
 def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> _Generation:
     """Survey the source and create the empty index."""
     options, encoder = planned.options, planned.encoder

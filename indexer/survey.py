@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 512, 4_000_000
 #: Texts whose impacts fix the scale of the weights.
 _SAMPLE = 512
+#: Of each of them so much; 512 texts of a megabyte would be held in memory.
+_SAMPLE_CHARACTERS = 20_000
 #: Entries named in a message; the rest is counted.
 _NAMED = 5
 
@@ -61,7 +63,7 @@ def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bo
             for terms in encoder.analyse(texts):
                 counter.add(terms)
         for text in texts:
-            sample.add(text)
+            sample.add(text[:_SAMPLE_CHARACTERS])
         progress("Reading", sample.seen, source.total)
     if not sample.seen:
         raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")

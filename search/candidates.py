@@ -29,12 +29,14 @@ class Candidates:
         lists: Signal name -> its ranking; a signal that the query says nothing to has an empty one.
         clauses: Signal name -> the clause as sent.
         vectors: Document id -> float32 ``(d,)``, where they were asked for.
+        index: The generation that answered; documents are fetched from it, wherever the alias points by then.
     """
 
     query: Encoding
     lists: Mapping[str, Ranked]
     clauses: Mapping[str, Clause]
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    index: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, ModelError, UsageError
@@ -172,7 +173,7 @@ class Index:
             prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors)
             found, seen = gather(self.engine, self.name, prepared, chosen)
             if seen <= {self._now.index}:
-                return found
+                return [replace(each, index=self._now.index) for each in found]
             self._now = self._open()  # the alias has moved on: these models may not be its models
         raise EngineError(
             f"The alias {self.name!r} moves faster than it can be searched.", "Try again when the builds have ended."
@@ -223,29 +224,8 @@ class Index:
     ) -> list[Hit]:
         if not places:
             return []
-        wanted = {
-            *fields,
-            *(each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"),
-            "id",
-        }
-        if explain:
-            wanted |= {name for signal in self._now.layout.signals for name in signal.explains_from}
-        ids = [engine_id(place.id) for place in places]
-        answer = self.engine.request(
-            "POST", f"/{self.generation}/_mget", params={"_source_includes": ",".join(sorted(wanted))}, body={"ids": ids}
-        )
-        stored = {place.id: doc["_source"] for place, doc in zip(places, answer["docs"], strict=True) if doc.get("found")}
-        missing = [place.id for place in places if place.id not in stored]
-        if missing:
-            raise UsageError(
-                f"The index {self.name!r} has no document {missing[0]!r}.",
-                "Ids are those of the source; 'termweave search' shows them.",
-            )
-        parts: Mapping[str, Any] = {}
-        if explain:
-            words = self._words(candidates.query.text)
-            signals = self._now.layout.signals
-            parts = explanation.of(self.engine, self.generation, signals, candidates, places, stored=stored, words=words)
+        stored = self._stored(candidates.index, [place.id for place in places], self._wanted(fields, explain=explain))
+        parts = self._explained(candidates, places, stored) if explain else {}
         return [
             Hit(
                 id=place.id,
@@ -254,9 +234,44 @@ class Index:
                 fields=_fields(stored[place.id], fields),
                 signals=place.signals,
                 explanation=parts.get(place.id),
+                explainer=partial(self._explain_later, candidates, place),
             )
             for rank, place in enumerate(places, first)
         ]
+
+    def _wanted(self, fields: Sequence[str], *, explain: bool) -> list[str]:
+        """Stored fields to ask for: those named, and what signals explain from."""
+        long = [each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"]
+        explained = [name for signal in self._now.layout.signals for name in signal.explains_from] if explain else []
+        return sorted({*fields, *long, *explained, "id"})
+
+    def _stored(self, index: str, documents: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
+        """Document id -> the stored fields."""
+        params = {"_source_includes": ",".join(fields)}
+        answer = self.engine.request(
+            "POST", f"/{index}/_mget", params=params, body={"ids": [engine_id(each) for each in documents]}
+        )
+        stored = {
+            document: found["_source"] for document, found in zip(documents, answer["docs"], strict=True) if found.get("found")
+        }
+        missing = [document for document in documents if document not in stored]
+        if missing:
+            raise UsageError(
+                f"The index {self.name!r} has no document {missing[0]!r}.",
+                "Ids are those of the source; 'termweave search' shows them.",
+            )
+        return stored
+
+    def _explained(self, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]) -> dict[str, Any]:
+        words = self._words(candidates.query.text)
+        return explanation.of(
+            self.engine, candidates.index, self._now.layout.signals, candidates, places, stored=stored, words=words
+        )
+
+    def _explain_later(self, candidates: Candidates, place: Place) -> Mapping[str, Any]:
+        stored = self._stored(candidates.index, [place.id], self._wanted((), explain=True))
+        explained: Mapping[str, Any] = self._explained(candidates, [place], stored)[place.id]
+        return explained
 
     def _words(self, query: str) -> dict[str, str]:
         """Term -> the word of the query it stands for: people read "delay", not "delai"."""

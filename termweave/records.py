@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -151,6 +151,7 @@ class Hit:
         fields: The stored fields asked for (title, text, metadata ...).
         signals: Signal name -> what it said.
         explanation: Filled when asked for: how the score comes about; its parts sum to `score`.
+        explainer: What makes the explanation later, where it was not asked for.
     """
 
     id: str
@@ -159,6 +160,16 @@ class Hit:
     fields: Mapping[str, Any] = field(default_factory=dict)
     signals: Mapping[str, SignalScore] = field(default_factory=dict)
     explanation: Mapping[str, Any] | None = None
+    explainer: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
+
+    def explain(self) -> Mapping[str, Any]:
+        """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.
+
+        Asks the engine once more unless the search was made with ``explain=True``.
+        """
+        if self.explanation is not None or self.explainer is None:
+            return self.explanation or {"score": self.score, "parts": []}
+        return self.explainer()
 
 
 @dataclass(frozen=True, slots=True)
