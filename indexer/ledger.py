@@ -78,12 +78,13 @@ class Ledger:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        except sqlite3.Error as error:
+            raise _unusable(path, error) from error
+        try:
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except sqlite3.Error as error:
-            raise TermweaveError(
-                f"The ledger {path} cannot be opened: {error}.",
-                "Free some disk space, or remove the file and index again with --fresh.",
-            ) from error
+            self._db.close()
+            raise _unusable(path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -120,11 +121,12 @@ class Ledger:
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
         """The engine has these documents: (id, digest of the encoding)."""
-        self._write("UPDATE documents SET encoding = ?2, refused = NULL WHERE id = ?1", digests)
+        rows = [(digest, identity) for identity, digest in digests]
+        self._write("UPDATE documents SET encoding = ?, refused = NULL WHERE id = ?", rows)
 
     def refuse(self, reasons: Iterable[tuple[str, str]]) -> None:
         """The engine will not take these documents: (id, reason)."""
-        self._write("UPDATE documents SET refused = ?2 WHERE id = ?1", reasons)
+        self._write("UPDATE documents SET refused = ? WHERE id = ?", [(reason, identity) for identity, reason in reasons])
 
     def pending(self, places: Sequence[tuple[str, int | None]]) -> set[tuple[str, int | None]]:
         """Which of these (id, line) have still to be sent. A second document with an id stands on another line: not it."""
@@ -188,3 +190,9 @@ class Ledger:
     def _all(self, statement: str, *values: Any) -> list[Any]:
         with self._lock:
             return self._db.execute(statement, values).fetchall()
+
+
+def _unusable(path: Path, error: Exception) -> TermweaveError:
+    return TermweaveError(
+        f"The ledger {path} cannot be opened: {error}.", "Free some disk space, or remove the file and index again with --fresh."
+    )
