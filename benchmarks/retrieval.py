@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from termweave import corpora, engine, settings
-from termweave.evaluation import evaluate, report
+from termweave.evaluation import Experiment, evaluate, report
 from termweave.indexer import Options, build, up_to_date
 from termweave.search import Index
 
@@ -27,9 +27,19 @@ Made by `python benchmarks/retrieval.py {sets}`.
 """
 
 
+def summary(experiments: list[Experiment]) -> str:
+    """nDCG@10 of every set and system in one table."""
+    systems = [row.system for row in experiments[0].rows]
+    lines = [f"| nDCG@10 | {' | '.join(systems)} |", f"|---|{'---:|' * len(systems)}"]
+    for each in experiments:
+        cells = [report.cell(each, row, "nDCG@10") for row in each.rows]
+        lines += [f"| {each.dataset.partition(':')[0]} | {' | '.join(cells)} |"]
+    return "\n".join(lines)
+
+
 def main(folders: list[str]) -> None:
     server = engine.connect(settings.load())
-    tables = []
+    experiments = []
     model = ""
     for folder in folders:
         dataset = corpora.open_dataset(folder)
@@ -39,10 +49,10 @@ def main(folders: list[str]) -> None:
             build(server, dataset, name, Options())
         index = Index.open(server, name)
         model = index.lineage.models["weights"].name
-        tables.append(report.markdown(evaluate(index, dataset)))
+        experiments.append(evaluate(index, dataset))
     sets = " ".join(f"../shared/data/{Path(folder).name}" for folder in folders)
     print(HEAD.format(version=server.capabilities.version, model=model, note="1 (trec-dl: 2)", sets=sets))
-    print("\n\n".join(tables))
+    print("\n\n".join([summary(experiments), *(report.markdown(each) for each in experiments)]))
 
 
 if __name__ == "__main__":

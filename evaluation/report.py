@@ -58,11 +58,15 @@ def markdown(experiment: Experiment) -> str:
         f"| {experiment.dataset}, {len(experiment.queries)} queries | {' | '.join(MEASURES)} |",
         f"|---|{'---:|' * len(MEASURES)}",
     ]
-    base = next(row for row in experiment.rows if row.system == experiment.baseline)
     for row in experiment.rows:
-        values = " | ".join(f"{row.values[name]:.4f}{_mark(row, base, name)}" for name in MEASURES)
-        lines.append(f"| {row.system} | {values} |")
+        lines += [f"| {row.system} | {' | '.join(cell(experiment, row, name) for name in MEASURES)} |"]
     return "\n".join(lines)
+
+
+def cell(experiment: Experiment, row: Row, name: str) -> str:
+    """A value, marked where it differs significantly from the baseline's."""
+    base = next(each for each in experiment.rows if each.system == experiment.baseline)
+    return f"{row.values[name]:.4f}{_mark(row, base, name)}"
 
 
 def write_run(run: Run, path: Path) -> None:
