@@ -9,7 +9,11 @@ import click
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from termweave.cli._options import Output
+    from termweave.engine import Engine
+    from termweave.indexer import Options
     from termweave.settings import Settings
 
 
@@ -36,6 +40,10 @@ if TYPE_CHECKING:
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
 @click.option("--fresh", is_flag=True, help="Throw an unfinished generation away instead of resuming it.")
+@click.option(
+    "--require", "required", multiple=True, metavar="GATE", help="Publish only if it holds: 'nDCG@10>=0.4'; repeatable."
+)
+@click.option("--on", "dataset", metavar="DATASET", help="The judged queries --require is measured on.  [default: SOURCE]")
 @output_options
 @connection_options
 def command(
@@ -51,19 +59,22 @@ def command(
     workers: int,
     skip_bad: bool,
     fresh: bool,
+    required: tuple[str, ...],
+    dataset: str | None,
     settings: Settings,
     out: Output,
 ) -> None:
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
     SOURCE is a BEIR folder, a JSONL file (plain or .gz), 'demo', or '-' for standard input. The live generation stays
-    searchable until the new one is whole. A build that was stopped, however, is resumed by the same command.
+    searchable until the new one is whole. A build that was stopped, in whatever way, is resumed by the same command.
 
     \b
     Examples:
       termweave index ./nfcorpus docs
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
+      termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
     from termweave import corpora, engine
@@ -82,8 +93,9 @@ def command(
     )
     opened = corpora.open_source(source, skip_bad=skip_bad)
     server = engine.connect(settings, pool_maxsize=workers + 1)
+    gate = _gate(server, required, dataset or source, options, out)
     with out.progress("Reading") as bar:
-        built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage))
+        built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage), gate)
     for note in built.notes:
         out.say(note)
     rate = built.sent / built.seconds if built.seconds else 0.0
@@ -102,3 +114,27 @@ def command(
         f"{built.name}: {built.documents:,} document{'s' if built.documents != 1 else ''} in {built.index}, verified and live "
         f"({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)",
     )
+
+
+def _gate(server: Engine, required: tuple[str, ...], dataset: str, options: Options, out: Output) -> Callable[[str], None]:
+    """What a generation has to pass before it is published; the data set is opened before the build begins."""
+    from termweave import corpora
+    from termweave.errors import GateNotMet
+    from termweave.evaluation import evaluate, gates
+    from termweave.search import Index
+
+    parsed = [gates.parse(each) for each in required]
+    judged = corpora.open_dataset(dataset) if parsed else None
+
+    def check(generation: str) -> None:
+        if judged is None:
+            return
+        found = evaluate(Index.open(server, generation, weights=options.weights, dense=options.dense), judged)
+        verdicts = [gates.check(each, found, judged) for each in parsed]
+        for verdict in verdicts:
+            out.say(f"{'Met' if verdict.met else 'NOT met'}: {verdict.reason}.")
+        missed = [verdict.reason for verdict in verdicts if not verdict.met]
+        if missed:
+            raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} was not published; the live generation stays.")
+
+    return check

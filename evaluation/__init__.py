@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from termweave.evaluation import gates
 from termweave.evaluation.experiment import Experiment, Row, evaluate
 from termweave.evaluation.measures import MEASURES, per_query
 from termweave.evaluation.significance import holm, randomisation_test
 
-__all__ = ["MEASURES", "Experiment", "Row", "evaluate", "holm", "per_query", "randomisation_test"]
+__all__ = ["MEASURES", "Experiment", "Row", "evaluate", "gates", "holm", "per_query", "randomisation_test"]

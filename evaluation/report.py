@@ -1,4 +1,4 @@
-"""Tables and run files."""
+"""Tables."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 from termweave.evaluation.measures import MEASURES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.table import Table
 
     from termweave.evaluation.experiment import Experiment, Row
-    from termweave.records import Run
 
 #: Below this corrected p a difference is marked.
 ALPHA = 0.05
@@ -67,14 +64,6 @@ def cell(experiment: Experiment, row: Row, name: str) -> str:
     """A value, marked where it differs significantly from the baseline's."""
     base = next(each for each in experiment.rows if each.system == experiment.baseline)
     return f"{row.values[name]:.4f}{_mark(row, base, name)}"
-
-
-def write_run(run: Run, path: Path) -> None:
-    """Write a run as trec_eval reads it: query, Q0, document, rank, score, name."""
-    with path.open("w", encoding="utf-8") as file:
-        for query, scores in run.scores.items():
-            for rank, (document, score) in enumerate(scores.items(), 1):
-                file.write(f"{query} Q0 {document} {rank} {score:.9g} {run.name}\n")
 
 
 def _mark(row: Row, base: Row, name: str) -> str:

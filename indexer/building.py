@@ -27,7 +27,7 @@ from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.layout import engine_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from termweave.corpora import Source
     from termweave.engine import Engine
@@ -78,10 +78,26 @@ class _Generation:
     notes: list[str]
 
 
-def build(engine: Engine, source: Source, name: str, options: Options, progress: Progress = lambda *_: None) -> Built:
+def build(
+    engine: Engine,
+    source: Source,
+    name: str,
+    options: Options,
+    progress: Progress = lambda *_: None,
+    gate: Callable[[str], None] = lambda _: None,
+) -> Built:
     """Build a generation of `name` from `source`, verify it and point the alias at it.
 
+    Args:
+        engine: Where.
+        source: What.
+        name: The alias.
+        options: How.
+        progress: Told (stage, done, total or None).
+        gate: Called with the verified generation; raises `GateNotMet` when it must not be published.
+
     Raises:
+        GateNotMet: The gate said no; the alias was not moved.
         UsageError: The name, a signal or a model cannot be meant.
         InputError: The source holds what cannot be read, or an id twice.
         RefusedDocuments: The engine refused documents; the alias was not moved.
@@ -96,6 +112,7 @@ def build(engine: Engine, source: Source, name: str, options: Options, progress:
     with current.ledger as ledger:
         sent = _send(engine, source, planned, current, progress)
         _settle(engine, current, options)
+        gate(current.index)
         lineage.write(engine, current.index, replace(current.lineage, complete=True))
         generations.publish(engine, name, current.index, before)
         ledger.put("state", "complete")

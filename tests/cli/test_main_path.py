@@ -214,3 +214,29 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     termweave("delete", "cli-gens", status=130, stdin="")
     assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
     termweave("generations", "cli-gens", status=2)
+
+
+def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
+    met = termweave("evaluate", live, str(folder), "--require", "nDCG@10>=0.1", "--save-run", str(tmp_path), "--json")
+    assert valid(met.stdout, "evaluate")["gates"][0]["met"]
+    assert "Met: hybrid: nDCG@10 of" in met.stderr
+    missed = termweave("evaluate", live, str(folder), "--require", "dense:MRR@10>=1.1", status=3)
+    assert "NOT met: dense: MRR@10 of" in missed.stderr
+    assert "does not reach 1.1 (2 queries)" in missed.stderr
+    assert (
+        "within"
+        in termweave("evaluate", live, str(folder), "--require", f"nDCG@10 within .01 of {tmp_path / 'hybrid.trec'}").stderr
+    )
+    assert "is not a requirement" in termweave("evaluate", live, str(folder), "--require", "better", status=2).stderr
+    assert "no system 'magic'" in termweave("evaluate", live, str(folder), "--require", "magic:nDCG@10>=0", status=2).stderr
+
+
+def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, opensearch_engine):
+    build = ("index", str(folder), "cli-gate", "--weights", "none", "--dense", "none")
+    termweave(*build, "--require", "nDCG@10>=0.1")
+    before = opensearch_engine.request("GET", "/_alias/cli-gate")
+    time.sleep(1.05)
+    done = termweave(*build, "--require", "nDCG@10>=1.1", "--on", str(folder), status=3)
+    assert "was not published" in done.stderr
+    assert opensearch_engine.request("GET", "/_alias/cli-gate") == before
+    opensearch_engine.request("DELETE", "/cli-gate*")

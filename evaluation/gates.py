@@ -1,0 +1,135 @@
+"""Gates: what has to hold before an index goes live, or a pipeline goes on.
+
+``nDCG@10>=0.4``            the mean is at least that
+``MRR@10 within .01 of RUN``  the lower end of the 95 % interval of the paired difference to a saved run is above -.01: too few
+                            queries widen the interval, so weakness of the data never opens the gate
+
+Either may name its system: ``hybrid+rNN:nDCG@10>=0.4``; without one the default search, hybrid, is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+from termweave.evaluation import runs
+from termweave.evaluation.measures import per_query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.corpora import Dataset
+    from termweave.evaluation.experiment import Experiment
+    from termweave.records import Run
+
+_NUMBER = r"(\d*\.?\d+)"
+_GATE = re.compile(rf"(?:(?P<system>[^:>]+):)?(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
+_DRAWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One requirement.
+
+    Attributes:
+        text: As it was written.
+        system: Whose figure; None: the default search.
+        measure: Which.
+        least: The mean to reach, for ``>=``.
+        margin: How much worse it may be, for ``within``.
+        run: Than what.
+    """
+
+    text: str
+    system: str | None
+    measure: str
+    least: float | None
+    margin: float | None
+    run: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a gate is met, and a sentence that says why."""
+
+    met: bool
+    reason: str
+
+
+def parse(text: str) -> Gate:
+    """Read a requirement.
+
+    Raises:
+        UsageError: It is none.
+
+    Example:
+        >>> parse("nDCG@10>=.4").least
+        0.4
+    """
+    found = _GATE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(
+            f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4', or 'MRR@10 within .01 of RUN' with RUN a TREC file."
+        )
+    _, _, least, margin, run = found.groups()
+    return Gate(
+        text=text,
+        system=found["system"],
+        measure=found["measure"],
+        least=float(least) if least else None,
+        margin=float(margin) if margin else None,
+        run=Path(run) if run else None,
+    )
+
+
+def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
+    """Hold a requirement against what an evaluation found.
+
+    Raises:
+        UsageError: The system or the measure is not known, or the run cannot be read.
+    """
+    system = gate.system or _default(experiment)
+    if system not in experiment.runs:
+        raise UsageError(f"There is no system {system!r} in the table.", f"There are: {', '.join(experiment.runs)}.")
+    qrels = dataset.qrels()
+
+    def values(run: Run) -> NDArray[np.float64]:
+        found = per_query(run, qrels, experiment.queries, relevant_from=dataset.relevant_from, measures=[gate.measure])
+        return found[gate.measure]
+
+    mine = values(experiment.runs[system])
+    if gate.least is not None:
+        mean = float(mine.mean())
+        sign = "reaches" if mean >= gate.least else "does not reach"
+        return Verdict(mean >= gate.least, f"{system}: {gate.measure} of {mean:.4f} {sign} {gate.least:g} ({len(mine)} queries)")
+    assert gate.run is not None
+    assert gate.margin is not None
+    difference = mine - values(runs.read(gate.run))
+    low, high = interval(difference)
+    met = low > -gate.margin
+    told = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
+    return Verdict(
+        met,
+        f"{system}: {gate.measure} against {gate.run}: {told}: {'within' if met else 'not surely within'} {gate.margin:g} ({len(mine)} queries)",
+    )
+
+
+def interval(difference: NDArray[np.float64], *, draws: int = _DRAWS, seed: int = 0) -> tuple[float, float]:
+    """95 % bootstrap interval (percentiles) of the mean of paired differences ``(n,)``."""
+    import numpy as np  # noqa: PLC0415
+
+    random = np.random.default_rng(seed)
+    means = [difference[random.integers(0, len(difference), len(difference))].mean() for _ in range(draws)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _default(experiment: Experiment) -> str:
+    systems: Sequence[str] = list(experiment.runs)
+    return "hybrid" if "hybrid" in systems else systems[-1]

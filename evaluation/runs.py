@@ -1,0 +1,52 @@
+"""Run files as trec_eval reads them: query, Q0, document, rank, score, name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from termweave.errors import InputError, UsageError
+from termweave.records import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(run: Run, path: Path) -> None:
+    """Write a run; white space in ids, which the format cannot hold, becomes "_"."""
+    with path.open("w", encoding="utf-8") as file:
+        for query, scores in run.scores.items():
+            for rank, (document, score) in enumerate(scores.items(), 1):
+                file.write(f"{_word(query)} Q0 {_word(document)} {rank} {score:.9g} {_word(run.name)}\n")
+
+
+def read(path: Path) -> Run:
+    """Read a run.
+
+    Raises:
+        UsageError: There is no such file.
+        InputError: A line is not one of a run; it is named.
+    """
+    scores: dict[str, dict[str, float]] = {}
+    name = path.stem
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                fields = line.split()
+                if not fields:
+                    continue
+                try:
+                    query, _, document, _, score, name = fields
+                    scores.setdefault(query, {})[document] = float(score)
+                except ValueError:
+                    raise InputError(
+                        f"{path}, line {number}: not a line of a run.", "Six columns: query Q0 document rank score name."
+                    ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The run {path} cannot be read: {error}.", "Write one with: termweave evaluate NAME DATASET --save-run DIR"
+        ) from None
+    return Run(name, scores)
+
+
+def _word(text: str) -> str:
+    return "_".join(text.split()) or "_"
