@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Any, NoReturn
@@ -86,6 +87,8 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
     """
     try:
         result: Any = cli.main(args=arguments, prog_name="termweave", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
     except click.exceptions.Abort:
         click.echo("Stopped.", err=True)
         return 130
@@ -99,7 +102,8 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
         click.echo("Stopped.", err=True)
         return 130
     except BrokenPipeError:  # the reader of our output went away: `termweave search ... | head`
-        sys.stderr.close()
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - so that nothing is flushed into the closed pipe at the end
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0
     except OSError as error:
         _complain(

@@ -52,7 +52,9 @@ class Output:
         """A rich console on stdout."""
         from rich.console import Console
 
-        return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+        if sys.stdout.isatty():
+            return Console(file=sys.stdout, highlight=False)
+        return Console(file=sys.stdout, highlight=False, width=200, soft_wrap=True)  # nobody can widen a pipe
 
     def say(self, message: str) -> None:
         """One line of what is going on."""

@@ -33,7 +33,9 @@ def command(*, name: str, yes: bool, settings: Settings, out: Output) -> None:
     found = generations.of(server, name)
     if not yes:
         documents = sum(each.documents for each in found)
-        click.confirm(f"Delete {name!r} with {len(found)} generations and {documents:,} documents?", abort=True, err=True)
+        count = f"{len(found)} generation{'s' if len(found) != 1 else ''}"
+        building = "" if all(each.complete for each in found) else " (one is unfinished: perhaps it is being built now)"
+        click.confirm(f"Delete {name!r} with {count}{building} and {documents:,} documents?", abort=True, err=True)
     for each in found:
         generations.remove(server, each.index)
     data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}

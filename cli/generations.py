@@ -50,7 +50,7 @@ def _table(found: list[Generation]) -> Table:
         ("MB", "right"),
         ("", "left"),
     ):
-        table.add_column(column, justify=justify, no_wrap=column == "generation")  # type: ignore[arg-type]
+        table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for each in found:
         state = "live" if each.live else "" if each.complete else "unfinished"
         table.add_row(each.index, each.created, each.source, f"{each.documents:,}", f"{each.bytes / 1e6:,.1f}", state)

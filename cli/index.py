@@ -94,8 +94,12 @@ def command(
     opened = corpora.open_source(source, skip_bad=skip_bad)
     server = engine.connect(settings, pool_maxsize=workers + 1)
     gate = _gate(server, required, dataset or source, options, out)
-    with out.progress("Reading") as bar:
-        built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage), gate)
+    try:
+        with out.progress("Reading") as bar:
+            built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage), gate)
+    except KeyboardInterrupt:
+        out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
+        raise click.exceptions.Exit(130) from None
     for note in built.notes:
         out.say(note)
     rate = built.sent / built.seconds if built.seconds else 0.0

@@ -50,6 +50,13 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("query")
 @rank_options
 @click.option("-k", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many hits.")
+@click.option(
+    "--candidates",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="How many each signal gives, at least as many as are shown; fused scores depend on it.",
+)
 @click.option("--from", "start", type=click.IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
 @click.option("--fields", default="title,text,metadata", show_default=True, help="Stored fields to bring along.")
 @click.option(
@@ -68,6 +75,7 @@ def command(
     mode: str,
     rerank: str,
     k: int,
+    candidates: int,
     start: int,
     fields: str,
     filters: tuple[str, ...],
@@ -101,12 +109,13 @@ def command(
         return
     began = time.perf_counter()
     asked = tuple(each.strip() for each in fields.split(",") if each.strip())
-    answer = index.answer(text, k=k, mode=mode, rerank=rerank, start=start, fields=asked, where=where, explain=explain)
+    answer = index.answer(
+        text, k=k, candidates=candidates, mode=mode, rerank=rerank, start=start, fields=asked, where=where, explain=explain
+    )
     took = (time.perf_counter() - began) * 1000
     for signal, terms in answer.dropped.items():
         out.warn(
-            f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,}, "
-            f"the lightest: {', '.join(terms[:5])} ..."
+            f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,}: {', '.join(terms[:5])} ..."
         )
     data = {
         "schema": "termweave.search/1",

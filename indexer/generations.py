@@ -51,10 +51,11 @@ def check_name(engine: Engine, name: str) -> None:
     Raises:
         UsageError: The name cannot be an alias here.
     """
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name.endswith((".stats", ".write")):
         raise UsageError(
             f"{name!r} cannot be the name of an index.",
-            "Use lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit.",
+            "Use at most 200 lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit; "
+            "names that end with .stats or .write are termweave's own.",
         )
     if exists(engine, name) and live(engine, name) is None:
         raise UsageError(
@@ -79,10 +80,20 @@ def new_name(name: str, fingerprint: str) -> str:
     return f"{name}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{fingerprint[:8]}"
 
 
+def writer(index: str) -> str:
+    """The alias that documents of a generation are sent to."""
+    return f"{index}.write"
+
+
 def create(engine: Engine, index: str, layout: DocumentLayout, lineage: Lineage, settings: dict[str, Any]) -> None:
-    """Create the empty index, set for loading: no refresh, no replicas."""
+    """Create the empty index, set for loading: no refresh, no replicas.
+
+    Documents are sent to an alias of its own with `require_alias`: should the index be deleted meanwhile, the server must
+    not create one of that name by itself, without mapping and lineage.
+    """
     loading = {**layout.settings(), **settings, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
-    engine.request("PUT", f"/{index}", body={"settings": loading, "mappings": layout.mapping(lineage.as_meta())})
+    body = {"settings": loading, "mappings": layout.mapping(lineage.as_meta()), "aliases": {writer(index): {}}}
+    engine.request("PUT", f"/{index}", body=body)
 
 
 def finish(engine: Engine, index: str, settings: dict[str, Any], replicas: int) -> None:
@@ -110,7 +121,10 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
             f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.",
             "Look at both; run 'termweave index' again to publish yours.",
         )
-    actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": name}}]
+    actions: list[dict[str, Any]] = [
+        {"add": {"index": index, "alias": name}},
+        {"remove": {"index": index, "alias": writer(index), "must_exist": False}},
+    ]
     if now and now != index:
         actions.insert(0, {"remove": {"index": now, "alias": name}})
     engine.request("POST", "/_aliases", body={"actions": actions})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable
+from termweave.indexer.generations import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LATER = frozenset({429, 502, 503, 504})
 _TOO_LARGE = 413
 _CONFLICT = 409
+_NOT_FOUND = 404
 _FIRST_ERROR = 300
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0
 
@@ -69,7 +71,8 @@ class Sender:
         patience: float = 120.0,
     ) -> None:
         self._engine = engine
-        self._path = f"/{index}/_bulk"
+        self._path = f"/{writer(index)}/_bulk"
+        self._index = index
         self._acknowledged = acknowledged
         self._refused = refused
         self._patience = patience
@@ -143,7 +146,9 @@ class Sender:
         attempt = 0
         while batch:
             try:
-                answer = self._engine.request("POST", self._path, body=b"".join(item.lines for item in batch), retry=False)
+                answer = self._engine.request(
+                    "POST", self._path, params={"require_alias": True}, body=b"".join(item.lines for item in batch), retry=False
+                )
             except EngineResponseError as error:
                 if error.status == _TOO_LARGE:
                     self._split(batch)
@@ -173,6 +178,10 @@ class Sender:
             status = result["status"]
             if status < _FIRST_ERROR or status == _CONFLICT:
                 settled.append((item.id, item.digest))
+            elif status == _NOT_FOUND:
+                raise EngineError(
+                    f"{self._index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
+                )
             elif status in _LATER:
                 again.append(item)
                 trouble = EngineError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
 from termweave.indexer.ledger import Entry, Ledger
-from termweave.signals.layout import source_digest
+from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
@@ -54,11 +54,12 @@ def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bo
     """
     counter = StatisticsCounter(encoder.analysis) if encoder.analysis else None
     sample = _Sample(_SAMPLE)
-    repeated = 0
+    seen = _Seen()
     for block in blocks(source.documents()):
         again = _enter(source.name, block, ledger, skip_bad=skip_bad)
-        repeated += len(again)
-        texts = [document.content for document in block if (document.id, document.line) not in again]
+        kept = [document for document in block if (document.id, document.line) not in again]
+        seen.count(kept, repeated=len(again))
+        texts = [document.content for document in kept]
         if counter is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
@@ -67,7 +68,7 @@ def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bo
         progress("Reading", sample.seen, source.total)
     if not sample.seen:
         raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")
-    return Survey(counter.result() if counter else None, sample.texts, _notes(source, repeated))
+    return Survey(counter.result() if counter else None, sample.texts, seen.notes(source))
 
 
 def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
@@ -97,16 +98,40 @@ def _enter(name: str, block: list[Document], ledger: Ledger, *, skip_bad: bool) 
     return {(duplicate.id, duplicate.line) for duplicate in duplicates}
 
 
-def _notes(source: Source, repeated: int) -> list[str]:
-    notes = []
-    if repeated:
-        documents = "1 document" if repeated == 1 else f"{repeated:,} documents"
-        notes.append(f"{documents} repeated an id that was there before; the first of each was kept.")
-    if source.skipped:
-        count = source.skipped.count
-        named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])
-        notes.append(f"{count:,} entries could not be read and were skipped ({named}{'; ...' if count > _NAMED else ''}).")
-    return notes
+@dataclass
+class _Seen:
+    """What a user should know of a corpus, counted on the way."""
+
+    repeated: int = 0
+    textless: int = 0
+    unfilterable: int = 0
+
+    def count(self, documents: list[Document], *, repeated: int) -> None:
+        self.repeated += repeated
+        for document in documents:
+            self.textless += not document.content
+            self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
+
+    def notes(self, source: Source) -> list[str]:
+        notes = []
+        if self.repeated:
+            notes.append(f"{_documents(self.repeated)} repeated an id that was there before; the first of each was kept.")
+        if self.textless:
+            notes.append(f"{_documents(self.textless)} without any text: no search finds them, filters and ids do.")
+        if self.unfilterable:
+            notes.append(
+                f"{_documents(self.unfilterable)} with metadata of more than 30,000 bytes: stored, but not to be filtered on."
+            )
+        if source.skipped:
+            count = source.skipped.count
+            named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])
+            entries = "1 entry" if count == 1 else f"{count:,} entries"
+            notes.append(f"{entries} could not be read and left out ({named}{'; ...' if count > _NAMED else ''}).")
+        return notes
+
+
+def _documents(count: int) -> str:
+    return "1 document" if count == 1 else f"{count:,} documents"
 
 
 class _Sample:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Candidates a signal gives; recall@100 is measured at this depth.
 DEPTH = 100
+#: `index.max_result_window`, and the k that k-NN allows.
+MAX_DEPTH = 10_000
 #: Fields of a hit unless others are asked for.
 FIELDS = ("title", "text", "metadata")
 
@@ -104,6 +106,7 @@ class Index:
         k: int = 10,
         mode: str = "hybrid",
         rerank: str = "none",
+        candidates: int = DEPTH,
         start: int = 0,
         fields: Sequence[str] = FIELDS,
         where: Sequence[Mapping[str, Any]] = (),
@@ -117,6 +120,7 @@ class Index:
             k: How many.
             mode: "lexical", "weights", "dense", "hybrid" or a weighted list, ``weights:0.6,dense:0.4``.
             rerank: "none" or "rnn".
+            candidates: How many each signal gives, at least `start + k`; min-max normalised scores depend on it.
             start: How many to skip.
             fields: Stored fields to bring along.
             where: Filters of the query DSL; all must hold.
@@ -125,12 +129,15 @@ class Index:
         """
         chosen = self.mode(mode)
         options = _reranking(rerank, reranking)
-        (candidates,) = self.candidates(
-            [query], list(chosen.weights), depth=max(DEPTH, start + k), where=where, with_vectors=options is not None
-        )
-        places = order(candidates, chosen, options)[start : start + k]
-        hits = self._hits(places, candidates, first=start + 1, fields=fields, explain=explain)
-        return Answer(hits, {name: clause.dropped for name, clause in candidates.clauses.items() if clause.dropped})
+        depth = max(candidates, start + k)
+        if depth > MAX_DEPTH:
+            raise UsageError(
+                f"Hit {depth:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
+            )
+        (found,) = self.candidates([query], list(chosen.weights), depth=depth, where=where, with_vectors=options is not None)
+        places = order(found, chosen, options)[start : start + k]
+        hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
+        return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
 
     def explain(
         self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None

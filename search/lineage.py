@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 SCHEMA = 1
+_NOT_FOUND = 404
 
 
 @dataclass(frozen=True)
@@ -94,16 +95,16 @@ def resolve(engine: Engine, name: str) -> str:
     Raises:
         UsageError: Nothing has that name; near ones are listed.
     """
+    if set(name) & set("*?,<> "):
+        raise UsageError(f"{name!r} is not the name of one index.", _known(engine))
     try:
-        indices = sorted(
-            engine.request("GET", f"/{quote(name)}/_mapping", params={"filter_path": "*.mappings._meta.termweave.name"}) or {}
-        )
+        indices = _made_by_us(engine, name)
         if not indices:  # an index without our lineage: let `from_meta` say so
             indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
     except EngineResponseError as error:
-        if error.status != 404:
+        if error.status != _NOT_FOUND:
             raise
-        raise UsageError(f"There is no index named {name!r} at {engine.url}.", _known(engine)) from None
+        raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name)) from None
     if len(indices) != 1:
         raise EngineError(f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices)}.", "Name one of them.")
     index: str = indices[0]
@@ -121,7 +122,19 @@ def write(engine: Engine, index: str, lineage: Lineage) -> None:
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})
 
 
+def _made_by_us(engine: Engine, pattern: str) -> list[str]:
+    """Concrete indices with a lineage, behind a name or a pattern."""
+    params = {"filter_path": "*.mappings._meta.termweave.name"}
+    return sorted(engine.request("GET", f"/{quote(pattern)}/_mapping", params=params) or {})
+
+
+def _what_instead(engine: Engine, name: str) -> str:
+    if _made_by_us(engine, f"{name}-*"):
+        return "A build of it is not finished: repeat its 'termweave index' command, which goes on where it stopped."
+    return _known(engine)
+
+
 def _known(engine: Engine) -> str:
     aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
-    names = sorted({row["alias"] for row in aliases if not row["alias"].startswith(".")})
+    names = sorted({row["alias"] for row in aliases if not row["alias"].startswith(".") and not row["alias"].endswith(".write")})
     return f"Known names: {', '.join(names)}." if names else "Build one with 'termweave index SOURCE NAME'."

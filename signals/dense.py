@@ -88,7 +88,9 @@ class Dense(Signal):
         return {"index.knn": True}
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """The vector, twice."""
+        """The vector, twice. A document without any text has none: its vector would mean nothing and be near to everything."""
+        if not document.content:
+            return {}
         vector = encoding.vector
         if vector is None or vector.shape != (self.dimension,):
             found = "none" if vector is None else f"{vector.shape[0]} numbers"
@@ -114,7 +116,7 @@ class Dense(Signal):
     ) -> Clause | None:
         """The `size` nearest, filtered inside the graph search."""
         del capabilities
-        if query.vector is None:
+        if query.vector is None or not query.text.strip():
             return None
         knn: dict[str, Any] = {"vector": query.vector, "k": size}
         if where:

@@ -121,12 +121,16 @@ def stored_document(stored: Mapping[str, Any], fallback_id: str) -> Document:
     return Document(stored.get("id", fallback_id), stored.get("text", ""), stored.get("title", ""), stored_metadata(stored))
 
 
-def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata that can be filtered on, and apart from it what is too long for that."""
+def filterable(key: str, value: Any) -> bool:
+    """Whether an entry of the metadata is short enough to be filtered on."""
     import orjson  # noqa: PLC0415
 
+    return len(orjson.dumps({key: value})) <= _FILTERABLE_BYTES
+
+
+def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that can be filtered on, and apart from it what is too long for that."""
     fields: dict[str, Any] = {}
     for key, value in metadata.items():
-        length = len(orjson.dumps({key: value}))
-        fields.setdefault("metadata" if length <= _FILTERABLE_BYTES else "metadata_long", {})[key] = value
+        fields.setdefault("metadata" if filterable(key, value) else "metadata_long", {})[key] = value
     return fields

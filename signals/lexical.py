@@ -58,7 +58,7 @@ class Lexical(Signal):
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """A `match` on `content`; a query of more words than the server allows clauses loses its last ones.
+        """A `match` on `content`; a query of more words than the server allows clauses loses repetitions, then its last words.
 
         More clauses than allowed are an error of the engine, not a shorter list.
         """
@@ -67,8 +67,11 @@ class Lexical(Signal):
         if not pieces:
             return None
         limit = capabilities.max_clause_count
-        text = query.text if len(pieces) <= limit else query.text[: pieces[limit].start()]
-        dropped = tuple(piece.group() for piece in pieces[limit:])
+        text = query.text
+        dropped: tuple[str, ...] = ()
+        if len(pieces) > limit:  # as many different words as there is room for; repetitions go first
+            words = list(dict.fromkeys(piece.group().lower() for piece in pieces))
+            text, dropped = " ".join(words[:limit]), tuple(words[limit:])
         return Clause(filtered({"match": {"content": {"query": text}}}, where), dropped=dropped)
 
     def explain(

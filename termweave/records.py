@@ -35,8 +35,8 @@ class Document:
 
     @property
     def content(self) -> str:
-        """Title and text as encoders and BM25 see them: ``"title. text"``."""
-        return f"{self.title}. {self.text}" if self.title and self.text else self.title or self.text
+        """Title and text as encoders see them: ``"title. text"``; what is blank counts as not there."""
+        return ". ".join(part for part in (self.title, self.text) if part.strip())
 
 
 @dataclass(frozen=True, slots=True)

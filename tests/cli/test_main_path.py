@@ -101,7 +101,7 @@ def test_every_mode_finds_and_explains_to_the_last_digit(termweave, live, mode, 
 
 def test_search_in_a_terminal_from_standard_input_with_filter_and_paging(termweave, live):
     all_hits = json.loads(termweave("search", live, "python", "--json", "--filter", "kind=entry").stdout)["hits"]
-    assert len(all_hits) == 6
+    assert len(all_hits) == 5  # one document has no text
     second = json.loads(termweave("search", live, "-", "--json", "--from", "1", "-k", "2", stdin="python\n").stdout)["hits"]
     assert [hit["id"] for hit in second] == [hit["id"] for hit in all_hits[1:3]]
     assert [hit["rank"] for hit in second] == [2, 3]
@@ -240,3 +240,16 @@ def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, o
     assert "was not published" in done.stderr
     assert opensearch_engine.request("GET", "/_alias/cli-gate") == before
     opensearch_engine.request("DELETE", "/cli-gate*")
+
+
+def test_a_closed_pipe_is_no_error(termweave, live, opensearch_engine):
+    command = f"{sys.executable} -m termweave search {live} python -k 10 --json --url {opensearch_engine.url}; echo status $? >&2"
+    done = subprocess.run(["bash", "-c", f"({command}) | head -c 1"], capture_output=True, text=True, check=False)
+    assert "status 0" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_names_with_wildcards_and_hits_out_of_reach_are_said(termweave, live):
+    assert "is not the name of one index" in termweave("search", "cli-*", "x", status=2).stderr
+    assert "cannot be reached" in termweave("search", live, "x", "-k", "10000", "--from", "9999", status=2).stderr

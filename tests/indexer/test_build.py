@@ -267,9 +267,37 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     with pytest.raises(KeyboardInterrupt):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     monkeypatch.undo()
+    with pytest.raises(UsageError, match="A build of it is not finished"):
+        Index.open(opensearch_engine, name)
     other = corpus(numbered(12), name="other.jsonl")
     with pytest.raises(UsageError, match="unfinished generation"):
         build(opensearch_engine, other, name, LEXICAL)
     fresh = build(opensearch_engine, other, name, Options(weights="none", dense="none", fresh=True))
     assert fresh.documents == 12
     assert len(opensearch_engine.request("GET", f"/{name}-*/_alias")) == 1  # the unfinished one is gone
+
+
+def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(opensearch_engine, name, corpus, monkeypatch):
+    send = building._send
+
+    def meddle(engine, source, planned, current, progress):
+        engine.request("DELETE", f"/{current.index}")
+        return send(engine, source, planned, current, progress)
+
+    monkeypatch.setattr(building, "_send", meddle)
+    with pytest.raises(EngineError, match="was deleted while it was being built"):
+        build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    assert live(opensearch_engine, name) is None
+    assert not [index for index in opensearch_engine.request("GET", f"/{name}-*/_alias") if not index.endswith(".stats")]
+    monkeypatch.undo()
+    assert build(opensearch_engine, corpus(numbered(10)), name, LEXICAL).documents == 10
+
+
+def test_documents_without_text_are_counted_and_found_by_no_vector(opensearch_engine, name, corpus):
+    documents = [*numbered(3), {"_id": "none", "text": ""}, {"_id": "blank", "title": " ", "text": "\n"}]
+    built = build(opensearch_engine, corpus(documents), name, Options())
+    assert any(note.startswith("2 documents without any text") for note in built.notes)
+    index = Index.open(opensearch_engine, name)
+    assert {hit.id for hit in index.search("title", mode="dense")} == {"d0", "d1", "d2"}
+    assert index.search("  ") == []
+    assert check(opensearch_engine, name).ok

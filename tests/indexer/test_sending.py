@@ -20,8 +20,9 @@ class Script:
         self.requests = []
         self._lock = threading.Lock()
 
-    def request(self, method, path, *, body, retry):
-        assert (method, path, retry) == ("POST", "/target/_bulk", False)
+    def request(self, method, path, *, params, body, retry):
+        assert (method, path, retry) == ("POST", "/target.write/_bulk", False)
+        assert params == {"require_alias": True}
         ids = [line.decode() for line in body.splitlines()[::2]]
         with self._lock:
             self.requests.append(ids)
@@ -123,6 +124,11 @@ def test_an_error_that_is_nobodys_item_stops_the_sender():
     script = Script(*[fail(EngineResponseError(404, "no such index", None))] * 10)
     with pytest.raises(EngineResponseError, match="no such index"):
         send(script, *[items(f"a{number}") for number in range(20)])
+
+
+def test_an_index_deleted_meanwhile_ends_the_sending():
+    with pytest.raises(EngineError, match="target was deleted"):
+        send(Script(reject("a", status=404, reason="no such index")), items("a", "b"))
 
 
 def test_many_batches_by_many_workers_all_arrive():

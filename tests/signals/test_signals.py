@@ -74,11 +74,18 @@ def test_a_query_that_says_nothing_has_no_clause():
     assert Dense(4).clause(nothing, size=10, where=(), capabilities=CORE) is None
 
 
-@pytest.mark.parametrize("text", ["word " * 3000, "字" * 3000, "a.b" * 2000])
-def test_long_lexical_queries_are_cut_and_say_so(text):
-    clause = Lexical().clause(Encoding(text), size=10, where=(), capabilities=CORE)
-    assert len(clause.query["match"]["content"]["query"]) < len(text)
-    assert clause.dropped
+def test_long_lexical_queries_lose_repetitions_first_and_then_say_so():
+    def sent(text):
+        clause = Lexical().clause(Encoding(text), size=10, where=(), capabilities=CORE)
+        return clause.query["match"]["content"]["query"].split(), clause.dropped
+
+    assert sent("word " * 3000 + "captain") == (["word", "captain"], ())
+    assert sent("字" * 3000) == (["字"], ())
+    words, dropped = sent(" ".join(f"w{number}" for number in range(3000)))
+    assert len(words) == 1024
+    assert len(dropped) == 3000 - 1024
+    many = "".join(chr(0x4E00 + number) for number in range(3000))
+    assert len(sent(many)[0]) == 1024
 
 
 def test_half_floats_come_back():
