@@ -97,6 +97,7 @@ def build(
         gate: Called with the verified generation; raises `GateNotMet` when it must not be published.
 
     Raises:
+        TermweaveError: Another build of the name is running on this host.
         GateNotMet: The gate said no; the alias was not moved.
         UsageError: The name, a signal or a model cannot be meant.
         InputError: The source holds what cannot be read, or an id twice.
@@ -105,26 +106,27 @@ def build(
     """
     started = time.monotonic()
     generations.check_name(engine, name)
-    before = generations.live(engine, name)
-    planned = plan(source, engine.capabilities, options)
-    found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
-    current = _begin(engine, source, name, planned, progress) if found is None else _reopen(engine, *found)
-    with current.ledger as ledger:
-        sent = _send(engine, source, planned, current, progress)
-        _settle(engine, current, options)
-        gate(current.index)
-        lineage.write(engine, current.index, replace(current.lineage, complete=True))
-        generations.publish(engine, name, current.index, before)
-        ledger.put("state", "complete")
-        return Built(
-            name=name,
-            index=current.index,
-            documents=ledger.acknowledged,
-            sent=sent,
-            seconds=time.monotonic() - started,
-            signals=planned.signals,
-            notes=(*planned.notes, *current.notes),
-        )
+    with ledgers.lease(engine, name):
+        before = generations.live(engine, name)
+        planned = plan(source, engine.capabilities, options)
+        found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
+        current = _begin(engine, source, name, planned, progress) if found is None else _reopen(engine, *found)
+        with current.ledger as ledger:
+            sent = _send(engine, source, planned, current, progress)
+            _settle(engine, current, options)
+            gate(current.index)
+            lineage.write(engine, current.index, replace(current.lineage, complete=True))
+            generations.publish(engine, name, current.index, before)
+            ledger.put("state", "complete")
+            return Built(
+                name=name,
+                index=current.index,
+                documents=ledger.acknowledged,
+                sent=sent,
+                seconds=time.monotonic() - started,
+                signals=planned.signals,
+                notes=(*planned.notes, *current.notes),
+            )
 
 
 def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> str | None:

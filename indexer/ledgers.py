@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from termweave import places
-from termweave.errors import UsageError
+from termweave.errors import TermweaveError, UsageError
 from termweave.indexer.ledger import Ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from termweave.engine import Engine
@@ -24,6 +29,30 @@ def folder(engine: Engine) -> Path:
 def open_(engine: Engine, index: str) -> Ledger:
     """The ledger of a generation; a new one where there is none."""
     return Ledger(folder(engine) / f"{index}.sqlite")
+
+
+@contextmanager
+def lease(engine: Engine, name: str) -> Iterator[None]:
+    """One build of a name at a time, as far as this host goes; the system gives the lease back when its holder dies.
+
+    Raises:
+        TermweaveError: Another build holds it; the message says which.
+    """
+    path = folder(engine) / f"{name}.lease"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "it has just begun"
+            raise TermweaveError(
+                f"Another build of {name!r} is running here ({holder}).", "Wait until it has ended, or stop it."
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}")
+        file.flush()
+        yield
 
 
 def existing(engine: Engine, index: str) -> Ledger:

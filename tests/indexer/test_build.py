@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.errors import EngineError, InputError, RefusedDocuments, UsageError, VerificationFailed
+from termweave.errors import EngineError, InputError, RefusedDocuments, TermweaveError, UsageError, VerificationFailed
 from termweave.indexer import Options, build, building, ledgers, verify, verify_against_source
 from termweave.indexer.generations import live, publish
 from termweave.search import Index
@@ -301,3 +301,13 @@ def test_documents_without_text_are_counted_and_found_by_no_vector(opensearch_en
     assert {hit.id for hit in index.search("title", mode="dense")} == {"d0", "d1", "d2"}
     assert index.search("  ") == []
     assert check(opensearch_engine, name).ok
+
+
+def test_a_second_build_of_a_name_is_told_of_the_first(opensearch_engine, name, corpus):
+    source = corpus(numbered(3))
+    with (
+        ledgers.lease(opensearch_engine, name),
+        pytest.raises(TermweaveError, match=rf"Another build of '{name}' is running here \(process {os.getpid()}"),
+    ):
+        build(opensearch_engine, source, name, LEXICAL)
+    assert build(opensearch_engine, source, name, LEXICAL).documents == 3
