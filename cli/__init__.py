@@ -147,7 +147,7 @@ def _fault(error: Exception, arguments: list[str]) -> int:
         report.parent.mkdir(parents=True, exist_ok=True)
         with report.open("a", encoding="utf-8") as file:
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            file.write(f"{when} termweave {__version__} {arguments}\n{''.join(traceback.format_exception(error))}\n")
+            file.write(f"{when} termweave {__version__} {arguments[:1]}\n{''.join(traceback.format_exception(error))}\n")
         where = f"The details are in {report}; please report them."
     except OSError:
         where = "Run it again with --verbose for the details."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -98,6 +99,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     from termweave import corpora
     from termweave.errors import UsageError
     from termweave.indexer import Options, build, ledgers, up_to_date, verify
+    from termweave.indexer.resuming import UnfinishedBuild
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
 
@@ -116,7 +118,14 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
                 return
     out.say("Indexing the documentation of the Python standard library ...")
     with out.progress("Reading") as bar:
-        built = build(server, source, NAME, options, lambda stage, done, total: bar(done, total, stage))
+
+        def progress(stage: str, done: int, total: int | None) -> None:
+            bar(done, total, stage)
+
+        try:
+            built = build(server, source, NAME, options, progress)
+        except UnfinishedBuild:  # of another Python or model; the name is the demo's own
+            built = build(server, source, NAME, replace(options, fresh=True), progress)
     for note in built.notes:
         out.say(note)
     out.say(f"{built.documents:,} documents indexed and verified in {built.seconds:.0f} s ({built.sent / built.seconds:.0f}/s)")

@@ -174,9 +174,14 @@ def _filters(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
         where.append({"term": {field if field == "id" else f"metadata.{field}": value}})
     if as_text:
         try:
-            where.append(orjson.loads(as_text))
+            clause = orjson.loads(as_text)
         except orjson.JSONDecodeError as error:
             raise click.UsageError(f"--filter-json is not JSON: {error}.") from None
+        if not isinstance(clause, dict) or len(clause) != 1:
+            raise click.UsageError(
+                '--filter-json takes one query clause, for example \'{"range": {"metadata.year": {"gte": "2020"}}}\'.'
+            )
+        where.append(clause)
     return where
 
 

@@ -272,7 +272,11 @@ def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scaled to length 1 in float64; a vector of zeros becomes the first axis, so that it is valid and the same every time."""
     wide = vector.astype(np.float64)
     length = float(np.sqrt(wide @ wide))
-    if not np.isfinite(length) or length == 0.0:
+    if not np.isfinite(length):
+        raise ModelError(
+            "The model gives vectors that are no numbers (NaN or infinity).", "It diverged in training, or the file is damaged."
+        )
+    if length == 0.0:
         wide = np.zeros_like(wide)
         wide[0] = length = 1.0
     result: NDArray[np.float32] = (wide / length).astype(np.float32)

@@ -9,6 +9,7 @@ from termweave.errors import InputError
 from termweave.evaluation.measures import MEASURES, per_query
 from termweave.evaluation.significance import holm, randomisation_test
 from termweave.records import Run
+from termweave.search import modes
 from termweave.search.ranking import Reranking, order
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class System:
 def default_systems(signals: Sequence[str]) -> list[System]:
     """BM25, each other signal, hybrid, hybrid reranked: as far as the index has them."""
     systems = [System(BASELINE if name == "lexical" else name, name) for name in signals]
-    if len(signals) > 1:
+    if len(modes.hybrid(signals)) > 1:
         systems.append(System("hybrid", "hybrid"))
     if "dense" in signals:
         systems.append(System("hybrid+rNN", "hybrid", Reranking()))
@@ -125,8 +126,8 @@ def evaluate(
 def _runs(
     index: Index, queries: Sequence[tuple[str, str]], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
 ) -> dict[str, Run]:
-    modes = {system.name: index.mode(system.mode) for system in systems}
-    signals = sorted({signal for mode in modes.values() for signal in mode.weights})
+    chosen = {system.name: index.mode(system.mode) for system in systems}
+    signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
     with_vectors = any(system.reranking for system in systems)
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}
     for start in range(0, len(queries), _QUERIES):
@@ -134,7 +135,7 @@ def _runs(
         gathered = index.candidates([text for _, text in part], signals, depth=depth, with_vectors=with_vectors)
         for (identity, _), candidates in zip(part, gathered, strict=True):
             for system in systems:
-                places = order(candidates, modes[system.name], system.reranking)[:depth]
+                places = order(candidates, chosen[system.name], system.reranking)[:depth]
                 scores[system.name][identity] = {place.id: place.score for place in places}
         progress(min(start + _QUERIES, len(queries)), len(queries))
     return {name: Run(name, found) for name, found in scores.items()}

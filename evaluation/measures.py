@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from termweave.evaluation.runs import strictly_decreasing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -23,7 +25,7 @@ def per_query(
     """Every measure of every query.
 
     Args:
-        run: The ranking; a query without results counts as 0.
+        run: The ranking, each query's documents best first; a query without results counts as 0.
         qrels: Judgements.
         queries: Ids, in the order of the result.
         relevant_from: Lowest grade that counts as relevant for MRR and recall; nDCG takes the grades as gains.
@@ -45,7 +47,7 @@ def per_query(
         values = {name: dict.fromkeys(queries, 0.0) for name in measures}
         back = {measure: name for name, measure in parsed.items()}
         for metric in ir_measures.iter_calc(
-            list(parsed.values()), qrels, {query: dict(scores) for query, scores in run.scores.items()}
+            list(parsed.values()), qrels, {query: strictly_decreasing(scores) for query, scores in run.scores.items()}
         ):
             if metric.query_id in values[back[metric.measure]]:
                 values[back[metric.measure]][metric.query_id] = metric.value

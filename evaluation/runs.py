@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from termweave.errors import InputError, UsageError
 from termweave.records import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
 def write(run: Run, path: Path) -> None:
-    """Write a run; white space in ids, which the format cannot hold, becomes "_"."""
+    """Write a run; white space in ids, which separates columns, and "%" are percent-encoded."""
     with path.open("w", encoding="utf-8") as file:
         for query, scores in run.scores.items():
-            for rank, (document, score) in enumerate(scores.items(), 1):
+            for rank, (document, score) in enumerate(strictly_decreasing(scores).items(), 1):
                 file.write(f"{_word(query)} Q0 {_word(document)} {rank} {score:.9g} {_word(run.name)}\n")
+
+
+def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores as trec_eval can tell them apart, in the order they have here.
+
+    It keeps float32 and orders equal scores by id, descending; what is measured should be what is shown.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    lowered: dict[str, float] = {}
+    last = np.float32(np.inf)
+    for document, score in scores.items():
+        last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
+        lowered[document] = float(last)
+    return lowered
 
 
 def read(path: Path) -> Run:
@@ -35,7 +53,7 @@ def read(path: Path) -> Run:
                 if not fields:
                     continue
                 try:
-                    query, _, document, _, score, name = fields
+                    query, _, document, _, score, name = (unquote(field) for field in fields)
                     scores.setdefault(query, {})[document] = float(score)
                 except ValueError:
                     raise InputError(
@@ -49,4 +67,4 @@ def read(path: Path) -> Run:
 
 
 def _word(text: str) -> str:
-    return "_".join(text.split()) or "_"
+    return re.sub(r"[\s%]", lambda found: quote(found.group()), text)

@@ -10,13 +10,16 @@ killed goes on where it stopped.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from termweave import __version__
-from termweave.errors import RefusedDocuments, VerificationFailed
+from termweave.engine import EngineResponseError
+from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
 from termweave.indexer import generations, ledgers, resuming
 from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.sending import Item, Sender
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 4 * 1024 * 1024
 #: Refusals named in a message; all of them are in the file it names.
 _NAMED = 5
+_FORBIDDEN = 403
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,12 @@ def build(
         current = _begin(engine, source, name, planned, progress) if found is None else _reopen(engine, *found)
         with current.ledger as ledger:
             sent = _send(engine, source, planned, current, progress)
-            _settle(engine, current, options)
-            gate(current.index)
+            try:
+                _settle(engine, current, options)
+                gate(current.index)
+            except (RefusedDocuments, VerificationFailed, GateNotMet):
+                ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
+                raise
             lineage.write(engine, current.index, replace(current.lineage, complete=True))
             generations.publish(engine, name, current.index, before)
             ledger.put("state", "complete")
@@ -141,7 +149,7 @@ def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> s
 def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> _Generation:
     """Survey the source and create the empty index."""
     options, encoder = planned.options, planned.encoder
-    index = generations.new_name(name, planned.fingerprint)
+    index = generations.new_name(name)
     ledger = ledgers.open_(engine, index)
     try:
         surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
@@ -151,7 +159,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
         found = lineage.Lineage(
             name=name,
-            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            created=datetime.now(UTC).isoformat(timespec="milliseconds"),
             termweave=__version__,
             source={"name": source.name, "fingerprint": source.fingerprint},
             fingerprint=planned.fingerprint,
@@ -167,6 +175,8 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         ledger.put("lineage", asdict(found))
         ledger.put("state", "building")
     except BaseException:
+        with suppress(EngineError):  # what this call made and nobody could resume
+            generations.remove(engine, index)
         ledgers.discard(ledger)
         raise
     return _Generation(index, found, layout, statistics, ledger, surveyed.notes)
@@ -259,5 +269,9 @@ def _short(identity: str) -> str:
 def _replicas(engine: Engine, options: Options) -> int:
     if options.replicas is not None:
         return options.replicas
-    health = engine.request("GET", "/_cluster/health")
-    return 1 if health["number_of_data_nodes"] > 1 else 0
+    try:
+        return 1 if engine.request("GET", "/_cluster/health")["number_of_data_nodes"] > 1 else 0
+    except EngineResponseError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return 1  # this role may not ask; a copy that finds no second node harms nobody

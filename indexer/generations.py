@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
+from termweave.engine.connection import quote
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import ledgers
-from termweave.search.lineage import Lineage, exists
+from termweave.search.lineage import Lineage, check_one, exists, read
 from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
@@ -57,27 +59,38 @@ def check_name(engine: Engine, name: str) -> None:
             "Use at most 200 lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit; "
             "names that end with .stats or .write are termweave's own.",
         )
-    if exists(engine, name) and live(engine, name) is None:
+    if not exists(engine, name):
+        return
+    behind = behind_alias(engine, name)
+    if not behind:
         raise UsageError(
             f"{name!r} is an index of its own, not an alias; termweave does not touch it.",
             "Choose another name, or delete or rename that index first.",
         )
+    if len(behind) > 1:
+        raise UsageError(f"The alias {name!r} points at {len(behind)} indices.", "Choose another name, or leave it one of them.")
+    read(engine, behind[0])  # refuses an alias over what termweave did not make
 
 
 def live(engine: Engine, name: str) -> str | None:
     """The generation the alias points at now; None when there is no such alias."""
+    behind = behind_alias(engine, name)
+    return behind[0] if behind else None
+
+
+def behind_alias(engine: Engine, name: str) -> list[str]:
+    """The indices an alias points at; none when there is no such alias."""
     try:
-        indices = sorted(engine.request("GET", f"/_alias/{name}"))
+        return sorted(engine.request("GET", f"/_alias/{quote(name)}"))
     except EngineResponseError as error:
         if error.status == _NOT_FOUND:
-            return None
+            return []
         raise
-    return indices[0] if indices else None
 
 
-def new_name(name: str, fingerprint: str) -> str:
-    """A name for a new generation."""
-    return f"{name}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{fingerprint[:8]}"
+def new_name(name: str) -> str:
+    """A name for a new generation that no other has: two may begin in one second."""
+    return f"{name}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def writer(index: str) -> str:
@@ -126,7 +139,7 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
         {"remove": {"index": index, "alias": writer(index), "must_exist": False}},
     ]
     if now and now != index:
-        actions.insert(0, {"remove": {"index": now, "alias": name}})
+        actions.insert(0, {"remove": {"index": now, "alias": name, "must_exist": True}})
     engine.request("POST", "/_aliases", body={"actions": actions})
 
 
@@ -136,6 +149,7 @@ def of(engine: Engine, name: str) -> list[Generation]:
     Raises:
         UsageError: There is none.
     """
+    check_one(name)
     mappings = engine.request("GET", f"/{name}-*/_mapping", params={"filter_path": "*.mappings._meta.termweave"}) or {}
     lineages = {
         index: Lineage.from_meta(found["mappings"]["_meta"], index)

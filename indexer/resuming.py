@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.indexer import generations, ledgers
 from termweave.indexer.ledger import Ledger
-from termweave.search.lineage import Lineage, ModelLineage, exists
+from termweave.search.lineage import Lineage, ModelLineage, exists, read
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
+
+
+class UnfinishedBuild(UsageError):  # what the command line says is wrong usage, `demo` may settle by itself
+    """An unfinished generation of another source, model or setting is in the way."""
 
 
 def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple[str, Lineage, Ledger] | None:
@@ -23,11 +27,13 @@ def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple
         fresh: Throw it away.
 
     Raises:
-        UsageError: There is one, of another source, model or setting.
+        UnfinishedBuild: There is one, of another source, model or setting.
     """
+    live = generations.live(engine, name)
     for path in sorted(ledgers.folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
         ledger = Ledger(path)
-        if ledger.get("name") != name or ledger.get("state") != "building":
+        state = ledger.get("state")
+        if ledger.get("name") != name or state not in {"building", "rejected"}:
             ledger.close()
             continue
         index = path.stem
@@ -35,14 +41,19 @@ def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple
         if not exists(engine, index):
             ledgers.discard(ledger)
             continue
-        if fresh:
+        if index == live or read(engine, index).complete:  # the builder died between publishing and saying so
+            ledger.put("state", "complete")
+            ledger.close()
+            continue
+        other = found.fingerprint != fingerprint
+        if fresh or (other and state == "rejected"):  # a rejected one of another source has served its purpose
             ledger.close()
             generations.remove(engine, index)
             continue
-        if found.fingerprint != fingerprint:
+        if other:
             done, total = ledger.acknowledged, ledger.total
             ledger.close()
-            raise UsageError(
+            raise UnfinishedBuild(
                 f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} documents), "
                 "made from another source, model or setting.",
                 f"Its source was {found.source['name']!r}. Repeat that command to finish it, or add --fresh to throw it away.",

@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 #: Overload and passing trouble: the same item may go through later.
-_LATER = frozenset({429, 502, 503, 504})
+_LATER = frozenset({429, 500, 502, 503, 504})
+#: What is wrong with the document itself.
+_OWN_FAULT = frozenset({400, 413})
 _TOO_LARGE = 413
 _CONFLICT = 409
 _NOT_FOUND = 404
 _FIRST_ERROR = 300
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0
+#: Seconds that batches under way get when the rest is abandoned.
+_GRACE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +123,9 @@ class Sender:
     def abandon(self) -> None:
         """Stop after the batches now under way."""
         self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        until = time.monotonic() + _GRACE
+        for thread in self._threads:  # daemons: a server that does not answer must not hold a Ctrl-C; sending is idempotent
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _raise(self) -> None:
         if self._failure is not None:
@@ -173,6 +178,10 @@ class Sender:
         refused: list[tuple[str, str]] = []
         again: list[Item] = []
         trouble = EngineError("The engine is overloaded.")
+        if not isinstance(answer, dict) or len(answer.get("items", ())) != len(batch):
+            raise EngineError(
+                "The answer to _bulk is not one of an OpenSearch.", "Is there a proxy between that changes answers?"
+            )
         for item, outcome in zip(batch, answer["items"], strict=True):
             (result,) = outcome.values()
             status = result["status"]
@@ -188,8 +197,10 @@ class Sender:
                     f"The engine keeps rejecting documents: {_reason(result)}.",
                     "See 'termweave node logs'; lower --workers, or free disk space.",
                 )
-            else:
+            elif status in _OWN_FAULT:
                 refused.append((item.id, _reason(result)))
+            else:
+                raise EngineError(f"The engine takes no documents: {_reason(result)} (status {status}).", _hint(result))
         if settled:
             self._acknowledged(settled)
         if refused:
@@ -217,6 +228,12 @@ class Sender:
         pause = random.uniform(longest / 2, longest)  # noqa: S311 - jitter, not a secret
         if time.monotonic() + pause > deadline or self._stop.wait(pause):
             raise trouble
+
+
+def _hint(result: dict[str, Any]) -> str:
+    if "read-only" in _reason(result) or "blocked" in _reason(result):
+        return "The index is blocked, usually because a disk is full: free some space and run the command again, it resumes."
+    return "Run the command again when that is mended: it resumes."
 
 
 def _reason(result: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
@@ -75,7 +75,8 @@ def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
     """Documents in blocks that are bounded by number and by size."""
     block: list[Document] = []
     size = 0
-    for document in documents:
+    for number, each in enumerate(documents, 1):
+        document = each if each.line is not None else replace(each, line=number)  # what tells two of one id apart
         block.append(document)
         size += len(document.text) + len(document.title)
         if len(block) >= _BLOCK_DOCUMENTS or size >= _BLOCK_CHARACTERS:

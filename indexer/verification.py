@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _DEEP_PAGE = 200
+#: A part of the shards proves nothing.
+_WHOLE = {"allow_partial_search_results": False}
 
 
 @dataclass
@@ -111,7 +113,7 @@ def _bucket_sums(engine: Engine, index: str) -> tuple[int, dict[int, BucketSum]]
         # A document without a bucket was not written by termweave: bucket -1.
         "aggs": {"buckets": {"terms": {"field": "bucket", "size": BUCKETS + 1, "missing": -1}, "aggs": sums}},
     }
-    answer = engine.request("POST", f"/{index}/_search", body=body)
+    answer = engine.request("POST", f"/{index}/_search", params=_WHOLE, body=body)
     found = {
         int(bucket["key"]): BucketSum(bucket["doc_count"], int(bucket["source"]["value"]), int(bucket["encoding"]["value"]))
         for bucket in answer["aggregations"]["buckets"]["buckets"]
@@ -150,9 +152,11 @@ def _read_back(engine: Engine, index: str, layout: DocumentLayout, found: Differ
 
 def _scan(engine: Engine, index: str, where: Mapping[str, Any], what: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:
     """All documents that match, page by page in the order of their ids."""
-    body: dict[str, Any] = {"size": page, "query": where, "sort": ["id"], "track_total_hits": False, **what}
+    # Documents that are not ours have no id; two with one id lie on two pages only if something tells them apart.
+    order: list[Any] = [{"id": {"order": "asc", "missing": ""}}, "_seq_no"]
+    body: dict[str, Any] = {"size": page, "query": where, "sort": order, "track_total_hits": False, **what}
     while True:
-        hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
+        hits = engine.request("POST", f"/{index}/_search", params=_WHOLE, body=body)["hits"]["hits"]
         yield from hits
         if len(hits) < page:
             return

@@ -119,6 +119,11 @@ def neighbourhood(
 ) -> Neighbourhood:
     """The two parts of `reciprocal` before they are mixed, and the sets they come from. Arguments as there."""
     _check(query, vectors, k, k_exp, tau)
+    if weight_function not in {"linear", "exp"} or normalize not in {None, "max", "mean"}:
+        raise UsageError(
+            f"rNN has no weight function {weight_function!r} or no normalisation {normalize!r}.",
+            "Weight functions: linear, exp; normalisations: None, max, mean.",
+        )
     if len(vectors) == 0:
         nothing = np.zeros(0, np.float32)
         return Neighbourhood(nothing, nothing, np.zeros((1, 1), np.bool_))

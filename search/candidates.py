@@ -71,13 +71,24 @@ def legs(
             clauses[signal.name] = clause
     columns = ["id", VECTOR_FIELD] if with_vectors else ["id"]
     bodies = {
-        name: {"query": clause.query, "size": depth, "_source": False, "docvalue_fields": columns, "track_total_hits": False}
+        name: {
+            "query": clause.query,
+            "size": depth,
+            # Equal scores are common with integer impacts: by id, who is cut off does not hang on the order of sending.
+            "sort": ["_score", {"id": "asc"}],
+            "track_scores": True,
+            "_source": False,
+            "docvalue_fields": columns,
+            "track_total_hits": False,
+        }
         for name, clause in clauses.items()
     }
     return Legs(query, clauses, bodies)
 
 
-def gather(engine: Engine, target: str, prepared: Sequence[Legs], signals: Sequence[Signal]) -> tuple[list[Candidates], set[str]]:
+def gather(
+    engine: Engine, target: str, prepared: Sequence[Legs], signals: Sequence[Signal], window: int | None = None
+) -> tuple[list[Candidates], set[str]]:
     """Send the searches of any number of queries as one `_msearch`.
 
     Args:
@@ -85,6 +96,7 @@ def gather(engine: Engine, target: str, prepared: Sequence[Legs], signals: Seque
         target: Alias or concrete index.
         prepared: One `Legs` a query.
         signals: The signals they were built from.
+        window: How many of each list min-max normalisation looks at; None: all.
 
     Returns:
         One `Candidates` a query, and the concrete indices that answered.
@@ -111,7 +123,7 @@ def gather(engine: Engine, target: str, prepared: Sequence[Legs], signals: Seque
         for name, clause in each.clauses.items():
             hits = _hits(next(remaining), name)
             signal = by_name[name]
-            lists[name] = Ranked.of([(_id(hit), signal.score(hit["_score"], clause)) for hit in hits])
+            lists[name] = Ranked.of([(_id(hit), signal.score(hit["_score"], clause)) for hit in hits], window)
             for hit in hits:
                 seen.add(hit["_index"])
                 half = hit["fields"].get(VECTOR_FIELD)

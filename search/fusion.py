@@ -19,7 +19,7 @@ class Ranked:
 
     Attributes:
         scores: Document id -> the signal's score, best first.
-        low: Lowest score of the list.
+        low: Lowest score of the window that normalisation looks at.
         high: Highest.
     """
 
@@ -28,16 +28,24 @@ class Ranked:
     high: float
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, float]]) -> Ranked:
-        """From (id, score) pairs in any order; ties by id."""
+    def of(cls, pairs: Sequence[tuple[str, float]], window: int | None = None) -> Ranked:
+        """From (id, score) pairs in any order; ties by id.
+
+        Args:
+            pairs: The list.
+            window: How many of the best the normalisation looks at; None: all. What lies below counts 0, as if the signal
+                had not returned it: so a fused score does not depend on how far somebody pages.
+        """
         ordered = dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
-        values = list(ordered.values())
+        values = list(ordered.values())[:window]
         return cls(ordered, values[-1], values[0]) if values else cls({}, 0.0, 0.0)
 
     def normalised(self, score: float) -> float:
         """Min-max into [0, 1]; where all scores are equal each of them is 1."""
         spread = self.high - self.low
-        return (score - self.low) / spread if spread > 0 else 1.0
+        if spread <= 0:
+            return float(score >= self.low)
+        return max(0.0, (score - self.low) / spread)
 
 
 def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -48,7 +56,7 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float]) -> list[tupl
         weights: Signal name -> weight.
 
     Returns:
-        (id, fused score in [0, 1]), best first, ties by id.
+        (id, fused score in [0, 1]), best first; ties by the best rank in any list, then by id.
 
     Example:
         >>> words = Ranked.of([("a", 9.0), ("b", 3.0)])
@@ -57,7 +65,9 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float]) -> list[tupl
         [('a', 0.5), ('b', 0.5), ('c', 0.0)]
     """
     fused: dict[str, float] = {}
+    best: dict[str, int] = {}
     for name, ranked in lists.items():
-        for document, score in ranked.scores.items():
+        for rank, (document, score) in enumerate(ranked.scores.items()):
             fused[document] = fused.get(document, 0.0) + weights[name] * ranked.normalised(score)
-    return sorted(fused.items(), key=lambda pair: (-pair[1], pair[0]))
+            best[document] = min(rank, best.get(document, rank))
+    return sorted(fused.items(), key=lambda pair: (-pair[1], best[pair[0]], pair[0]))

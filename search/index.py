@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.records import Hit
@@ -15,7 +16,7 @@ from termweave.signals import DocumentLayout
 from termweave.signals.layout import engine_id, stored_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from termweave.search.modes import Mode
     from termweave.signals import Signal
     from termweave.statistics import CorpusStatistics
+
+_T = TypeVar("_T")
 
 #: Candidates a signal gives; recall@100 is measured at this depth.
 DEPTH = 100
@@ -42,6 +45,10 @@ class _Opened:
     layout: DocumentLayout
     statistics: CorpusStatistics | None
     encoder: TextEncoder
+
+
+class AliasMoved(EngineError):
+    """While an index was searched, its alias moved to another generation."""
 
 
 @dataclass(frozen=True)
@@ -127,17 +134,23 @@ class Index:
             reranking: Parameters of "rnn".
             explain: Bring along how each score comes about.
         """
-        chosen = self.mode(mode)
         options = _reranking(rerank, reranking)
         depth = max(candidates, start + k)
         if depth > MAX_DEPTH:
             raise UsageError(
                 f"Hit {depth:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
             )
-        (found,) = self.candidates([query], list(chosen.weights), depth=depth, where=where, with_vectors=options is not None)
-        places = order(found, chosen, options)[start : start + k]
-        hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
-        return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
+
+        def once() -> Answer:
+            chosen = self.mode(mode)
+            (found,) = self.candidates(
+                [query], list(chosen.weights), depth=depth, window=candidates, where=where, with_vectors=options is not None
+            )
+            places = order(found, chosen, options)[start : start + k]
+            hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
+            return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
+
+        return self._on_the_live_one(once)
 
     def explain(
         self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None
@@ -147,14 +160,17 @@ class Index:
         Raises:
             UsageError: The index does not hold the document.
         """
-        chosen = self.mode(mode)
         options = _reranking(rerank, reranking)
-        (candidates,) = self.candidates([query], list(chosen.weights), with_vectors=options is not None)
-        places = order(candidates, chosen, options)
-        for rank, place in enumerate(places, 1):
-            if place.id == document:
-                return self._hits([place], candidates, first=rank, fields=FIELDS, explain=True)[0]
-        return self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+
+        def once() -> Hit:
+            chosen = self.mode(mode)
+            (candidates,) = self.candidates([query], list(chosen.weights), with_vectors=options is not None)
+            for rank, place in enumerate(order(candidates, chosen, options), 1):
+                if place.id == document:
+                    return self._hits([place], candidates, first=rank, fields=FIELDS, explain=True)[0]
+            return self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+
+        return self._on_the_live_one(once)
 
     def mode(self, text: str) -> Mode:
         """Read what `--mode` says against the signals there are."""
@@ -171,20 +187,38 @@ class Index:
         signals: Sequence[str],
         *,
         depth: int = DEPTH,
+        window: int | None = None,
         where: Sequence[Mapping[str, Any]] = (),
         with_vectors: bool = False,
     ) -> list[Candidates]:
-        """The candidates of each query from each signal, in one request."""
+        """The candidates of each query from each signal, in one request.
+
+        Raises:
+            AliasMoved: The alias points at another generation by now; that one is open when this is raised.
+        """
+        chosen = self._signals(signals)
+        prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors)
+        try:
+            found, seen = gather(self.engine, self.name, prepared, chosen, window)
+        except EngineError:
+            self._follow()  # the fields of another generation may be other ones
+            raise
+        if seen != {self._now.index}:
+            self._follow()
+        return [replace(each, index=self._now.index) for each in found]
+
+    def _follow(self) -> None:
+        """Open the generation that the alias points at, if it is another one."""
+        if lineage.resolve(self.engine, self.name) != self._now.index:
+            self._now = self._open()
+            raise AliasMoved(f"The alias {self.name!r} has moved to {self._now.index!r}.", "Run it again.")
+
+    def _on_the_live_one(self, call: Callable[[], _T]) -> _T:
+        """Call again, a few times, when the alias moved in between: other models and fields hold then."""
         for _ in range(3):
-            chosen = self._signals(signals)
-            prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors)
-            found, seen = gather(self.engine, self.name, prepared, chosen)
-            if seen <= {self._now.index}:
-                return [replace(each, index=self._now.index) for each in found]
-            self._now = self._open()  # the alias has moved on: these models may not be its models
-        raise EngineError(
-            f"The alias {self.name!r} moves faster than it can be searched.", "Try again when the builds have ended."
-        )
+            with suppress(AliasMoved):
+                return call()
+        return call()
 
     def requests(
         self, query: str, *, k: int = 10, mode: str = "hybrid", rerank: str = "none", where: Sequence[Mapping[str, Any]] = ()
@@ -300,12 +334,16 @@ class Index:
         from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
 
         names = {
-            output: self._models[output] or (found.models[output].name if output in found.models else "none")
+            output: (self._models[output] or found.models[output].name) if output in found.models else "none"
             for output in self._models
         }
         encoder = encoders.load(weights=names["weights"], dense=names["dense"])
         for output, model in found.models.items():
-            here = encoder.models[output]
+            here = encoder.models.get(output)
+            if here is None:
+                raise ModelError(
+                    f"The index {self.name!r} needs its {output} model {model.name!r}.", f"Name its folder with --{output}."
+                )
             if here.hash != model.hash:
                 raise ModelError(
                     f"The index {self.name!r} was made with the {output} model {model.name!r} ({model.hash}); "

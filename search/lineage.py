@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,20 +96,27 @@ def resolve(engine: Engine, name: str) -> str:
     Raises:
         UsageError: Nothing has that name; near ones are listed.
     """
-    if set(name) & set("*?,<> "):
-        raise UsageError(f"{name!r} is not the name of one index.", _known(engine))
+    check_one(name)
     try:
-        indices = _made_by_us(engine, name)
-        if not indices:  # an index without our lineage: let `from_meta` say so
-            indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
+        indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
     except EngineResponseError as error:
         if error.status != _NOT_FOUND:
             raise
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name)) from None
     if len(indices) != 1:
-        raise EngineError(f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices)}.", "Name one of them.")
+        raise EngineError(f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices[:5])}.", "Name one of them.")
     index: str = indices[0]
     return index
+
+
+def check_one(name: str) -> None:
+    """Refuse what cannot be the name of one index.
+
+    Raises:
+        UsageError: It is empty, a pattern, or holds what an address gives a meaning.
+    """
+    if not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
+        raise UsageError(f"{name!r} is not the name of an index.", "Names are those given to 'termweave index SOURCE NAME'.")
 
 
 def read(engine: Engine, index: str) -> Lineage:
@@ -122,19 +130,17 @@ def write(engine: Engine, index: str, lineage: Lineage) -> None:
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})
 
 
-def _made_by_us(engine: Engine, pattern: str) -> list[str]:
-    """Concrete indices with a lineage, behind a name or a pattern."""
-    params = {"filter_path": "*.mappings._meta.termweave.name"}
-    return sorted(engine.request("GET", f"/{quote(pattern)}/_mapping", params=params) or {})
-
-
 def _what_instead(engine: Engine, name: str) -> str:
-    if _made_by_us(engine, f"{name}-*"):
-        return "A build of it is not finished: repeat its 'termweave index' command, which goes on where it stopped."
-    return _known(engine)
-
-
-def _known(engine: Engine) -> str:
-    aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
-    names = sorted({row["alias"] for row in aliases if not row["alias"].startswith(".") and not row["alias"].endswith(".write")})
-    return f"Known names: {', '.join(names)}." if names else "Build one with 'termweave index SOURCE NAME'."
+    """What to do where there is no index of that name; silent where this user may not ask for others."""
+    with suppress(EngineResponseError):
+        params = {"filter_path": "*.mappings._meta.termweave.name"}
+        mappings = engine.request("GET", f"/{quote(name)}-*/_mapping", params=params) or {}
+        if any(found["mappings"]["_meta"]["termweave"]["name"] == name for found in mappings.values()):
+            return "A build of it is not finished: repeat its 'termweave index' command, which goes on where it stopped."
+        aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
+        names = sorted(
+            {row["alias"] for row in aliases if not row["alias"].startswith(".") and not row["alias"].endswith(".write")}
+        )
+        if names:
+            return f"Known names: {', '.join(names[:20])}{' ...' if names[20:] else ''}."
+    return "Build one with 'termweave index SOURCE NAME'."

@@ -94,14 +94,16 @@ def _reranked(
     from termweave.rerank import neighbourhood  # noqa: PLC0415
 
     head, tail = fused[: reranking.candidates], fused[reranking.candidates :]
-    if candidates.query.vector is None or any(document not in candidates.vectors for document, _ in head):
-        raise UsageError(
-            "Reranking by neighbours needs the documents' vectors, and this index has none.",
-            "Use --rerank none, or index with a dense model.",
-        )
     if not head:
         return []
-    vectors = np.stack([candidates.vectors[document] for document, _ in head])
+    if candidates.query.vector is None:
+        raise UsageError(
+            "Reranking by neighbours needs the query's vector, and this index has no dense model.",
+            "Use --rerank none, or index with one.",
+        )
+    # A candidate without a vector (no text, or not ours) is nobody's neighbour: J is 0.
+    nowhere = np.zeros_like(candidates.query.vector)
+    vectors = np.stack([candidates.vectors.get(document, nowhere) for document, _ in head])
     found = neighbourhood(candidates.query.vector, vectors, k=reranking.k, k_exp=reranking.k_exp, tau=reranking.tau, clamp=True)
     lam = reranking.weight
     ids = [document for document, _ in head]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from termweave import places
@@ -65,8 +66,9 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
         raise EngineError(
             f"The statistics of {index!r} are missing or damaged.", "Index again; without them queries cannot be weighted."
         )
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    scratch = cached.with_suffix(f".{os.getpid()}")
-    scratch.write_bytes(data)
-    scratch.replace(cached)
+    with suppress(OSError):  # a host without room for a cache searches all the same
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        scratch = cached.with_suffix(f".{os.getpid()}")
+        scratch.write_bytes(data)
+        scratch.replace(cached)
     return statistics

@@ -96,9 +96,13 @@ class Signal(ABC):
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The fields of one document."""
 
-    @abstractmethod
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The stored fields as bytes that are the same before sending and after reading back: what digests are made of."""
+        """What a model gave, as bytes that are the same before sending and after reading back: digests are made of them.
+
+        Empty for a signal that stores only what the source says; that has a digest of its own.
+        """
+        del stored
+        return b""
 
     @abstractmethod
     def clause(
@@ -121,6 +125,21 @@ class Signal(ABC):
         """Which terms gave how much of the signal's score; they sum to it. Empty for signals without terms."""
         del query, clause, stored, engine_explanation
         return []
+
+
+#: Clauses that wrap a signal's own: the filter's bool, the ids of an explanation.
+_WRAPPING = 16
+
+
+def clause_budget(capabilities: Capabilities, where: Sequence[Mapping[str, Any]]) -> int:
+    """How many clauses a signal may send: the server counts the whole rewritten tree, filters included."""
+    return max(1, capabilities.max_clause_count - _WRAPPING - sum(_leaves(each) for each in where))
+
+
+def _leaves(clause: Any) -> int:
+    if isinstance(clause, dict):
+        return max(1, sum(_leaves(value) for value in clause.values()))
+    return sum(_leaves(each) for each in clause) if isinstance(clause, list | tuple) else 1
 
 
 def filtered(query: dict[str, Any], where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

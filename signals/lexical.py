@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from termweave.signals.base import Clause, Fitting, Signal, TermShare, filtered
+from termweave.signals.base import Clause, Fitting, Signal, TermShare, clause_budget, filtered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities, Document, Encoding
 
 #: The node of an explanation that stands for one term.
-_TERM_OF = re.compile(r"weight\((?:[\w.]+):(?P<term>.*) in \d+\)", re.DOTALL)
+_TERM_OF = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
+_FIELD = re.compile(r"(?:^|(?<=[ (]))content:")
 #: At least as many pieces as an analyzer makes tokens: words, and single characters of scripts without spaces.
 _PIECE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S"
@@ -51,10 +52,6 @@ class Lexical(Signal):
         del encoding
         return {"title": document.title, "text": document.text}
 
-    def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """Title and text, told apart by a byte that UTF-8 does not have."""
-        return f"{stored.get('title', '')}".encode() + b"\xff" + f"{stored.get('text', '')}".encode()
-
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
@@ -66,12 +63,8 @@ class Lexical(Signal):
         pieces = list(_PIECE.finditer(query.text))
         if not pieces:
             return None
-        limit = capabilities.max_clause_count
-        text = query.text
-        dropped: tuple[str, ...] = ()
-        if len(pieces) > limit:  # as many different words as there is room for; repetitions go first
-            words = list(dict.fromkeys(piece.group().lower() for piece in pieces))
-            text, dropped = " ".join(words[:limit]), tuple(words[limit:])
+        limit = clause_budget(capabilities, where)
+        text, dropped = _shortened(query.text, limit) if len(pieces) > limit else (query.text, ())
         return Clause(filtered({"match": {"content": {"query": text}}}, where), dropped=dropped)
 
     def explain(
@@ -85,11 +78,32 @@ class Lexical(Signal):
         return [TermShare(term, value) for term, value in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))]
 
 
+def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
+    """The words of a text, each once and as it is written, up to `limit` pieces; and the words left out.
+
+    A word without spaces that is too long by itself (Chinese, Thai) is cut where the room ends.
+    """
+    kept: list[str] = []
+    dropped: list[str] = []
+    room = limit
+    for word in dict.fromkeys(text.split()):
+        pieces = list(_PIECE.finditer(word))
+        if len(pieces) <= room:
+            kept.append(word)
+            room -= len(pieces)
+        elif room == limit:
+            kept.append(word[: pieces[room].start()])
+            dropped.append(word[pieces[room].start() :])
+            room = 0
+        else:
+            dropped.append(word)
+    return " ".join(kept), tuple(dropped)
+
+
 def _term_scores(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     found = _TERM_OF.match(str(node.get("description", "")))
     if found:
-        term = found["term"]
-        yield (term[len("Synonym(") :].rstrip(")") if term.startswith("Synonym(") else term), float(node["value"])
+        yield _FIELD.sub("", found["terms"].removeprefix("Synonym(").removesuffix(")")), float(node["value"])
         return
     for child in node.get("details", ()):
         yield from _term_scores(child)

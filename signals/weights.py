@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from termweave.signals.base import Clause, Fitting, Output, Signal, TermShare, filtered
+from termweave.signals.base import Clause, Fitting, Output, Signal, TermShare, clause_budget, filtered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -108,7 +108,8 @@ class Weights(Signal):
         if query.weights is None:
             return None
         weighted = sorted(_sendable(query.weights.terms, query.weights.weights.tolist()), key=lambda pair: (-pair[1], pair[0]))
-        kept, beyond = weighted[: capabilities.max_clause_count], weighted[capabilities.max_clause_count :]
+        budget = clause_budget(capabilities, where)
+        kept, beyond = weighted[:budget], weighted[budget:]
         if not kept:
             return None
         dropped = tuple(term for term, _ in beyond)

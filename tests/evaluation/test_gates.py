@@ -39,6 +39,10 @@ def test_the_interval_covers_the_mean_and_narrows_with_queries():
     (low, high), (lower, upper) = gates.interval(few), gates.interval(many)
     assert low < few.mean() < high
     assert upper - lower < (high - low) / 5
+    for count, quantile in ((5, 2.7764), (11, 2.2281), (31, 2.0423)):  # Student's t, 97.5 %, n - 1 degrees of freedom
+        sample = random.normal(size=count)
+        low, high = gates.interval(sample)
+        assert (high - low) / 2 == pytest.approx(quantile * sample.std(ddof=1) / np.sqrt(count), rel=0.01)
     spread = many.std() / np.sqrt(2000)
     assert (lower, upper) == pytest.approx((many.mean() - 1.96 * spread, many.mean() + 1.96 * spread), abs=spread / 3)
 
@@ -46,9 +50,41 @@ def test_the_interval_covers_the_mean_and_narrows_with_queries():
 def test_runs_come_back_from_their_files(tmp_path):
     run = Run("hybrid", {"q1": {"a": 1.25, "b c": 0.5}, "q2": {"d": -3.0}})
     runs.write(run, tmp_path / "x.trec")
-    assert runs.read(tmp_path / "x.trec") == Run("hybrid", {"q1": {"a": 1.25, "b_c": 0.5}, "q2": {"d": -3.0}})
+    assert " b%20c 2 " in (tmp_path / "x.trec").read_text()
+    assert runs.read(tmp_path / "x.trec") == run
     (tmp_path / "x.trec").write_text("q1 Q0 a 1 0.5 x\n\nq1 a\n")
     with pytest.raises(InputError, match="line 3"):
         runs.read(tmp_path / "x.trec")
     with pytest.raises(UsageError, match="cannot be read"):
         runs.read(tmp_path / "nothing.trec")
+
+
+class Judged:
+    """A data set of six queries."""
+
+    relevant_from = 1
+
+    def qrels(self):
+        return {f"q{number}": {"a": 1} for number in range(6)}
+
+
+def experiment(scores):
+    from termweave.evaluation.experiment import Experiment
+
+    run = Run("hybrid", scores)
+    return Experiment("set:test", tuple(scores), "BM25", (), {"hybrid": run})
+
+
+def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp_path):
+    good = {f"q{number}": {"a": 2.0, "b": 1.0} for number in range(6)}
+    worse = {f"q{number}": {"b": 2.0, "a": 1.0} for number in range(6)}
+    path = tmp_path / "saved.trec"
+    gate = gates.parse(f"MRR@10 within .01 of {path}")
+    runs.write(Run("saved", good), path)
+    assert gates.check(gate, experiment(good), Judged()).met
+    assert not gates.check(gate, experiment(worse), Judged()).met
+    few = {query: good[query] for query in ("q0", "q1")}
+    assert "too few" in gates.check(gate, experiment(few), Judged()).reason
+    runs.write(Run("saved", {"other": {"a": 1.0}}), path)
+    with pytest.raises(UsageError, match="has nothing for 6 of 6 queries"):
+        gates.check(gate, experiment(good), Judged())

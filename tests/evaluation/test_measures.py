@@ -65,3 +65,10 @@ def test_holm_never_lowers_and_keeps_the_order(values):
         assert before <= after <= 1
     order = sorted(range(len(values)), key=lambda place: values[place])
     assert [corrected[place] for place in order] == sorted(corrected)
+
+
+def test_what_is_measured_is_the_order_that_is_shown():
+    near = 0.5 + 1e-12  # trec_eval's float32 cannot tell these apart, and would take the higher id first
+    for scores in ({"a": 0.5, "b": 0.5}, {"a": near, "b": 0.5}):
+        found = per_query(Run("tied", {"q": scores}), {"q": {"a": 1}}, ["q"], measures=["nDCG@1", "MRR@10", "recall@1"])
+        assert [float(values[0]) for values in found.values()] == [1.0, 1.0, 1.0]

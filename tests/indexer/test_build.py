@@ -95,7 +95,7 @@ def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engi
     with pytest.raises(InputError, match="line 7"):
         build(opensearch_engine, corpus(documents), name, LEXICAL)
     assert live(opensearch_engine, name) is None
-    assert not list(ledgers.folder(opensearch_engine).glob(f"{name}*"))
+    assert not list(ledgers.folder(opensearch_engine).glob(f"{name}*.sqlite*"))
     built = build(
         opensearch_engine,
         corpus([*numbered(6), b'{"_id": "broken'], skip_bad=True),
@@ -311,3 +311,43 @@ def test_a_second_build_of_a_name_is_told_of_the_first(opensearch_engine, name, 
     ):
         build(opensearch_engine, source, name, LEXICAL)
     assert build(opensearch_engine, source, name, LEXICAL).documents == 3
+
+
+def test_a_generation_published_but_not_marked_so_is_never_thrown_away(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus(numbered(4)), name, LEXICAL)
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        ledger.put("state", "building")  # killed between the swap and the note of it
+    other = build(
+        opensearch_engine, corpus(numbered(5), name="other.jsonl"), name, Options(weights="none", dense="none", fresh=True)
+    )
+    assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == 4
+    assert live(opensearch_engine, name) == other.index
+
+
+def test_two_builds_in_one_second_are_two_generations(opensearch_engine, name, corpus):
+    source = corpus(numbered(2))
+    made = {build(opensearch_engine, source, name, LEXICAL).index for _ in range(3)}
+    assert len(made) == 3
+    assert all((ledgers.folder(opensearch_engine) / f"{index}.sqlite").exists() for index in made)
+
+
+def test_a_mended_source_begins_anew_after_a_refusal(opensearch_engine, name, corpus):
+    with pytest.raises(RefusedDocuments):
+        build(opensearch_engine, corpus([*numbered(2), {"_id": "y" * 40_000, "text": "x"}]), name, LEXICAL)
+    assert build(opensearch_engine, corpus(numbered(3)), name, LEXICAL).documents == 3
+    assert len([index for index in opensearch_engine.request("GET", f"/{name}-*/_alias") if not index.endswith(".stats")]) == 1
+
+
+def test_an_alias_of_somebody_else_is_not_taken_over(opensearch_engine, name, corpus):
+    opensearch_engine.request("PUT", f"/{name}-theirs", body={"aliases": {name: {}}})
+    with pytest.raises(UsageError, match="was not made by termweave"):
+        build(opensearch_engine, corpus(numbered(1)), name, LEXICAL)
+
+
+def test_verification_reads_documents_that_are_not_ours(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus(numbered(3)), name, LEXICAL)
+    lines = b"".join(b'{"index":{"_id":"foreign-%d"}}\n{"text":"not ours"}\n' % number for number in range(1500))
+    opensearch_engine.request("POST", f"/{built.index}/_bulk", params={"refresh": True}, body=lines)
+    found = check(opensearch_engine, name)
+    assert len(found.extra) == 1500
+    assert found.missing == found.altered == []

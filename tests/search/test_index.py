@@ -75,3 +75,49 @@ def test_a_model_of_another_hash_is_refused(index, opensearch_engine, name):
     opensearch_engine.request("PUT", f"/{generation}/_mapping", body={"_meta": meta})
     with pytest.raises(ModelError, match="0123456789abcdef"):
         tw.connect(opensearch_engine.url).index(name)
+
+
+def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, name, tmp_path, index):
+    assert index.search("json", mode="weights")
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"_id": "only", "text": "json text"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"))
+    with pytest.raises(UsageError, match="no signal 'weights'"):
+        index.search("json", mode="weights")
+    assert [hit.id for hit in index.search("json", mode="lexical")] == ["only"]
+
+
+def test_pages_hold_every_hit_once_with_the_score_of_a_long_list(index):
+    whole = index.search("json thread functions", k=40, candidates=10)
+    pages = [hit for start in range(0, 40, 7) for hit in index.search("json thread functions", k=7, start=start, candidates=10)]
+    assert [hit.id for hit in pages] == [hit.id for hit in whole]
+    for hit, same in zip(pages, whole, strict=True):
+        assert hit.score == pytest.approx(same.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["lexical", "weights"])
+def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
+    words = "json functions " + " ".join(f"word{number}" for number in range(1500))
+    answer = index.answer(words, mode=mode, where=[{"terms": {"metadata.kind": ["a", "b"]}}], explain=True)
+    assert answer.hits == []
+    answer = index.answer(words, mode=mode, explain=True)
+    assert answer.dropped
+    for hit in answer.hits:
+        (part,) = hit.explanation["parts"]
+        assert sum(term["share"] for term in part["terms"]) == pytest.approx(hit.score, rel=1e-5)
+
+
+def test_equal_scores_are_cut_off_by_id(opensearch_engine, name, tmp_path):
+    path = tmp_path / "equal.jsonl"
+    path.write_bytes(
+        b"\n".join(orjson.dumps({"_id": f"t{number:04}", "text": "the same words"}) for number in reversed(range(400)))
+    )
+    build(opensearch_engine, corpora.open_source(path), name, Options(dense="none"))
+    index = tw.connect(opensearch_engine.url).index(name)
+    for mode in ("lexical", "weights"):
+        assert [hit.id for hit in index.search("words", mode=mode, k=100)] == [f"t{number:04}" for number in range(100)]
+
+
+def test_models_switched_off_by_hand_are_a_sentence(opensearch_engine, name, index):
+    with pytest.raises(ModelError, match="needs its weights model"):
+        tw.connect(opensearch_engine.url).index(name, weights="none")

@@ -11,6 +11,7 @@ import pytest
 from termweave.records import Document, Encoding, TermWeights
 from termweave.search.candidates import gather, legs
 from termweave.signals import DocumentLayout
+from termweave.signals.base import clause_budget
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 
@@ -108,7 +109,7 @@ def test_a_query_beyond_the_clause_limit_is_pruned_and_exact_for_what_was_sent(o
     query = {term: float(number + 1) for number, term in enumerate(terms)}
     for capabilities in forms(opensearch_engine).values():
         found, clause = scores(opensearch_engine, name, query, signal, capabilities)
-        limit = capabilities.max_clause_count
+        limit = clause_budget(capabilities, ())
         assert len(clause.dropped) == 1500 - limit
         assert found == {"all": pytest.approx(255.0 * sum(range(1500 - limit + 1, 1501)), rel=1e-5)}
 
