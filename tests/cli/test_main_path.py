@@ -205,12 +205,12 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     first = json.loads(termweave("index", str(small), "cli-gens", *options, "--json").stdout)["generation"]
     time.sleep(1.05)
     second = json.loads(termweave("index", str(folder), "cli-gens", *options, "--json").stdout)["generation"]
-    listed = json.loads(termweave("generations", "cli-gens", "--json").stdout)["generations"]
+    listed = valid(termweave("generations", "cli-gens", "--json").stdout, "generations")["generations"]
     assert [(each["index"], each["live"]) for each in listed] == [(second, True), (first, False)]
     assert f"{first} is live; before it was {second}" in termweave("rollback", "cli-gens").stdout
-    termweave("promote", "cli-gens", second)
+    valid(termweave("promote", "cli-gens", second, "--json").stdout, "promote")
     assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=130).stderr
-    assert json.loads(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout)["deleted"] == [first]
+    assert valid(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout, "prune")["deleted"] == [first]
     termweave("delete", "cli-gens", status=130, stdin="")
     assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
     termweave("generations", "cli-gens", status=2)
@@ -251,3 +251,8 @@ def test_a_closed_pipe_is_no_error(termweave, live, opensearch_engine):
 def test_names_with_wildcards_and_hits_out_of_reach_are_said(termweave, live):
     assert "is not the name of an index" in termweave("search", "cli-*", "x", status=2).stderr
     assert "cannot be reached" in termweave("search", live, "x", "-k", "10000", "--from", "9999", status=2).stderr
+
+
+@pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])
+def test_what_the_others_print_is_as_their_schemas_say(termweave, arguments):
+    valid(termweave(*arguments, "--json").stdout, arguments[0])
