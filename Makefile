@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := .stamps
+# setuptools warns of the folder that has the package's name; it is the package.
+PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
 .PHONY: demo test check bench docs model clean help
 
@@ -23,7 +25,7 @@ test: $(STAMPS)/test
 check: $(STAMPS)/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@rm -rf build/check && $(BIN)/pip install -q --no-deps --target build/check .
+	@rm -rf build/check && $(PIP) --no-deps --target build/check .
 	cd build/check && $(CURDIR)/$(BIN)/mypy -p termweave --config-file $(CURDIR)/pyproject.toml
 	cd build/check && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml
 
@@ -43,15 +45,15 @@ clean:
 $(STAMPS)/base: pyproject.toml
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "termweave needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
-	$(BIN)/pip install -q --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/pip install -q -e .
+	$(PIP) 'pip>=25.1'
+	$(PIP) -e .
 	@mkdir -p $(STAMPS) && touch $@
 
 # All tests train and export, too: torch comes here, and only here.
 $(STAMPS)/test: $(STAMPS)/base
-	$(BIN)/pip install -q -e '.[train]' --group test
+	$(PIP) -e '.[train]' --group test
 	@touch $@
 
 $(STAMPS)/check: $(STAMPS)/test
-	$(BIN)/pip install -q --group check
+	$(PIP) --group check
 	@touch $@
