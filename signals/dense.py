@@ -68,7 +68,7 @@ class Dense(Signal):
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
         """Vectors need the k-NN plugin."""
-        return None if capabilities.knn else "the server has no k-NN plugin"
+        return None if capabilities.knn else "the server has no k-NN plugin, or does not let this role ask"
 
     def properties(self) -> dict[str, Any]:
         """The k-NN field and its half-float twin."""

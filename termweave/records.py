@@ -162,6 +162,10 @@ class Hit:
     explanation: Mapping[str, Any] | None = None
     explainer: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
 
+    def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
+        """Pickled without what could explain it later: that holds a connection."""
+        return Hit, (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
+
     def explain(self) -> Mapping[str, Any]:
         """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import orjson
 import pytest
 
@@ -42,6 +44,12 @@ def test_each_hit_explains_itself_afterwards_as_it_would_have_at_once(index, mod
         assert [part["name"] for part in hit.explain()["parts"]] == [part["name"] for part in same.explain()["parts"]]
         assert hit.explain()["score"] == pytest.approx(same.score, abs=1e-5)
         assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_hits_travel_between_processes(index):
+    (hit, *_) = index.search("json functions", explain=True)
+    assert pickle.loads(pickle.dumps(hit)) == hit
+    assert pickle.loads(pickle.dumps(hit)).explain() == hit.explanation
 
 
 def test_reranking_parameters_are_taken(index):
