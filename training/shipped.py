@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from termweave import places
 from termweave.encoders import load
 from termweave.encoders.analysis import ANALYSIS, Analysis
@@ -114,6 +116,7 @@ def build(data: Path, out: Path, keep: Path, base: Path, options: Options, say: 
     tokenizer = PieceTokenizer(base / TOKENIZER)
     analysis = Analysis(tokenizer.tokenizer)
     collections = {part.set: Collection(data / part.set) for part in PARTS}
+    torch.manual_seed(options.seed)  # before the heads exist: their first layers are drawn
     model = JointModel(store.load_backbone(base))
     materials = [_material(part, collections[part.set], model, base, tokenizer, analysis, options, say) for part in PARTS]
     train(model.heads, materials, options, say)
