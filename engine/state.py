@@ -135,12 +135,14 @@ def locked(home: Path, *, purpose: str, patience: float, say: Callable[[str], No
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                holder = path.read_text(encoding="ascii").strip() or "another process"
+                holder = path.read_text(encoding="ascii").strip()
                 if time.monotonic() >= until:
                     raise TermweaveError(
-                        f"The embedded node is busy: {holder} is still under way.", "Wait for it, or stop that process."
+                        f"The embedded node is busy: {holder or 'another process'} is still under way.",
+                        "Wait for it, or stop that process.",
                     ) from None
-                if not told:
+                # The holder writes its note just after it got the lock: an empty one is about to be filled.
+                if holder and not told:
                     say(f"Waiting for another command: {holder}.")
                     told = True
                 time.sleep(0.2)

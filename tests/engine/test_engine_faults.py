@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -166,6 +168,21 @@ def test_a_second_start_waits_is_told_who_and_goes_on_when_the_first_is_killed(t
         holder.kill()
         holder.wait()
         holder.stdout.close()
+
+
+def test_a_holder_that_has_not_yet_written_its_name_is_named_all_the_same(tmp_path):
+    def name_yourself():
+        time.sleep(0.5)
+        (tmp_path / "lock").write_text("start (process 4711)")
+
+    with (tmp_path / "lock").open("a+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        said = []
+        threading.Thread(target=name_yourself).start()
+        impatient = states.locked(tmp_path, purpose="stop", patience=1.5, say=said.append)
+        with pytest.raises(TermweaveError, match="busy"), impatient:
+            pass
+    assert said == ["Waiting for another command: start (process 4711)."]
 
 
 def test_two_threads_exclude_each_other_too(tmp_path):
