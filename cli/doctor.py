@@ -130,8 +130,23 @@ def _runtime() -> Finding:
     providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
     gpu = _gpu()
     text = f"{onnxruntime.__version__} ({', '.join(providers)}); GPU: {gpu or 'none, models run on the processor'}"
-    advice = "This ONNX Runtime cannot use the GPU: pip install onnxruntime-gpu." if gpu and "CUDA" not in providers else ""
+    advice = ""
+    if gpu and "CUDA" not in providers:
+        advice = "This ONNX Runtime cannot use the GPU: pip install onnxruntime-gpu."
+    elif gpu and not _runs_on_gpu():
+        advice = "CUDA's libraries are missing, so models run on the processor: pip install 'termweave[gpu]'."
     return _finding("ONNX Runtime", text, advice, version=onnxruntime.__version__, providers=providers, gpu=gpu)
+
+
+def _runs_on_gpu() -> bool:
+    from termweave.encoders.folder import DEFAULT
+    from termweave.encoders.runtime import OnnxModel
+    from termweave.errors import TermweaveError
+
+    try:
+        return OnnxModel.load(DEFAULT).on_gpu
+    except TermweaveError:  # the model's own finding says so
+        return False
 
 
 def _gpu() -> str | None:

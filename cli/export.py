@@ -21,7 +21,7 @@ SCHEMA = "termweave.export/1"
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @output_options
 def command(*, folder: Path, out: Output) -> None:
-    """Write model.onnx and model.int8.onnx into the trained model folder DIR.
+    """Write the ONNX graphs (fp32, int8, and int8's weights in fp32 for GPUs) into the trained model folder DIR.
 
     The fp32 graph must say what torch says (largest difference 1e-4), else nothing is written. How close the int8 graph
     comes is printed and kept in termweave.json. Needs the extra: pip install 'termweave[train]'.

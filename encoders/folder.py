@@ -25,7 +25,7 @@ MANIFEST = "termweave.json"
 TOKENIZER = "tokenizer.json"
 STATISTICS = "statistics.bin"
 #: Which file holds the graph in which precision.
-GRAPHS = {"int8": "model.int8.onnx", "fp32": "model.onnx"}
+GRAPHS = {"int8": "model.int8.onnx", "fp32": "model.onnx", "dequantised": "model.dequantised.onnx"}
 #: What ``weights=None, dense=None`` loads.
 DEFAULT = "shipped"
 #: What an output's name means on the command line when it is switched off.

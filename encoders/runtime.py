@@ -25,10 +25,15 @@ from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-Precision = Literal["int8", "fp32"]
+Precision = Literal["int8", "fp32", "dequantised"]
+#: What a GPU runs, best first: dynamic int8 has no kernels there, its operators would bounce between the GPU and the CPU.
+ON_GPU: tuple[Precision, ...] = ("fp32", "dequantised")
+#: What a CPU runs, fastest first.
+ON_CPU: tuple[Precision, ...] = ("int8", "fp32")
 INPUTS = ("input_ids", "attention_mask", "features")
 #: Word-pieces in one batch on a GPU, padding included.
 TOKEN_BUDGET = 16_384
@@ -45,7 +50,7 @@ class OnnxModel:
         Args:
             folder: A checked model folder.
             threads: Texts at a time on a CPU; None: one for each core this process may use.
-            precision: Which graph; None: fp32 where there are a GPU and such a graph, else int8, else fp32.
+            precision: Which graph; None: where there is a GPU fp32, or int8's weights computed in fp32; else int8, else fp32.
 
         Raises:
             ModelError: The folder has no graph, or one that ONNX Runtime cannot run.
@@ -53,21 +58,28 @@ class OnnxModel:
         self.folder = folder
         self.threads = threads or available_cores()
         self.on_gpu = False
-        full = folder.graph("fp32") if precision != "int8" else None  # int8 operators would bounce between the GPU and the CPU
-        if full is not None and cuda_usable():
-            self._session = _session(full, ["CUDAExecutionProvider", "CPUExecutionProvider"], self.threads)
+        gpu = self._first(ON_GPU, precision) if cuda_usable() else None
+        if gpu is not None:
+            self._graph = gpu
+            self._session = _session(gpu, ["CUDAExecutionProvider", "CPUExecutionProvider"], self.threads)
             self.on_gpu = "CUDAExecutionProvider" in self._session.get_providers()
         if not self.on_gpu:
-            graph = full if precision == "fp32" else folder.graph("int8") or full
+            graph = self._first(ON_CPU if precision is None else (precision,), precision)
             if graph is None:
                 raise ModelError(
                     f"{folder.path} holds no {precision or 'ONNX'} graph.",
                     f"Run `termweave export {folder.path}` on the trained model.",
                 )
+            self._graph = graph
             self._session = _session(graph, ["CPUExecutionProvider"], 1)
         self.outputs = tuple(each.name for each in self._session.get_outputs())
         self._inputs = tuple(each.name for each in self._session.get_inputs())
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="termweave-encode")
+
+    def _first(self, suitable: Sequence[Precision], asked: Precision | None) -> Path | None:
+        """The first graph the folder has of those that suit; only the one asked for, if one was."""
+        wanted = [each for each in suitable if asked in {None, each}]
+        return next((graph for each in wanted if (graph := self.folder.graph(each))), None)
 
     @classmethod
     def load(cls, name: str, *, threads: int | None = None) -> OnnxModel:
@@ -169,11 +181,12 @@ def cuda_usable() -> bool:
 def _session(graph: Any, providers: list[str], threads: int) -> Any:
     import onnxruntime  # noqa: PLC0415 - 100 ms, and only where a model runs
 
+    onnxruntime.set_default_logger_severity(4)  # what goes wrong is raised; the rest is chatter on stderr
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.enable_mem_pattern = False  # shapes change from text to text
-    options.log_severity_level = 4  # what goes wrong is raised; the rest is chatter on stderr
+    options.log_severity_level = 4
     if "CUDAExecutionProvider" in providers and hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # CUDA libraries that came as wheels
     try:

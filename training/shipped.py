@@ -138,7 +138,7 @@ def ship(keep: Path, out: Path) -> None:
     """Copy what is shipped: the int8 graph and what reading it takes; no torch weights, no fp32 graph."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    for name in (TOKENIZER, "config.json", STATISTICS, GRAPHS["int8"], "README.md"):
+    for name in (TOKENIZER, "config.json", STATISTICS, GRAPHS["int8"], GRAPHS["dequantised"], "README.md"):
         shutil.copy(keep / name, out / name)
     manifest = ModelFolder.read(keep, check=False).manifest
     write_manifest(out, Manifest(**{**manifest.__dict__, "files": digests(out)}))

@@ -124,6 +124,6 @@ def test_what_is_shipped_is_small_and_whole():
     files = {file.name: file.stat().st_size for file in SHIPPED.iterdir()}
     assert sum(files.values()) <= 30e6
     assert "model.onnx" not in files
-    assert {"model.int8.onnx", "tokenizer.json", "statistics.bin", "README.md", MANIFEST} <= set(files)
+    assert {"model.int8.onnx", "model.dequantised.onnx", "tokenizer.json", "statistics.bin", "README.md", MANIFEST} <= set(files)
     manifest = ModelFolder.read(SHIPPED).manifest
     assert manifest.quantisation["parity"]["fp32_difference"] <= 1e-4

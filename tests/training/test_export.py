@@ -32,9 +32,10 @@ def test_parity(folder):
     assert parity.fp32_difference <= exporting.TOLERANCE
     assert parity.int8_rank_correlation > 0.9
     assert parity.int8_cosine_min > 0.95
+    assert parity.dequantised_cosine_min > 0.99
     read = ModelFolder.read(folder)  # digests hold
     assert read.manifest.quantisation["parity"] == parity.as_dict()
-    assert {"model.onnx", "model.int8.onnx", "tokenizer.json"} <= set(read.manifest.files)
+    assert {"model.onnx", "model.int8.onnx", "model.dequantised.onnx", "tokenizer.json"} <= set(read.manifest.files)
 
 
 def test_a_graph_that_differs_is_not_written(folder, monkeypatch):
@@ -57,7 +58,7 @@ def test_an_untrained_model_is_bm25(model, trained_folder):
     """The whole way: torch, ONNX, int8, words, weights."""
     folder = trained_folder(model)
     exporting.export(folder)
-    for precision in ("int8", "fp32"):
+    for precision in ("int8", "fp32", "dequantised"):
         encoder = load(str(folder), str(folder), precision=precision)
         counter = StatisticsCounter(encoder.analysis)
         for terms in encoder.analyse(TEXTS):
