@@ -96,7 +96,7 @@ def gather(
         target: Alias or concrete index.
         prepared: One `Legs` a query.
         signals: The signals they were built from.
-        window: How many of each list min-max normalisation looks at; None: all.
+        window: How many of each list count in the fusion; None: all.
 
     Returns:
         One `Candidates` a query, and the concrete indices that answered.
@@ -123,7 +123,7 @@ def gather(
         for name, clause in each.clauses.items():
             hits = _hits(next(remaining), name)
             signal = by_name[name]
-            lists[name] = Ranked.of([(_id(hit), signal.score(hit["_score"], clause)) for hit in hits], window)
+            lists[name] = Ranked.of([(_id(hit), signal.score(hit["_score"], clause)) for hit in hits], window, signal)
             for hit in hits:
                 seen.add(hit["_index"])
                 half = hit["fields"].get(VECTOR_FIELD)

@@ -1,16 +1,32 @@
-"""One ranking out of several: weighted sums of min-max normalised scores.
+"""One ranking out of several.
 
-A document that a signal did not return gets that signal's lowest normalised score, 0. Equal sums are ordered by id, so the
-same lists always give the same ranking.
+Every signal's scores become numbers from 0 to 1, and the fused score is their weighted mean: 1 for a document that is best
+in every signal, 0 for one that no signal returned. A document that one signal did not return gets what it would have
+scored there at most: that signal's lowest score, or its floor where the list is short.
+
+The methods differ in how much each signal counts for a query. Min-max gives the best of a signal 1 however little it
+stands out, so a signal whose candidates are all alike shouts as loud as one that has found the answer. ``adaptive``, the
+default, weighs each signal by how far its candidates lie apart in that signal's own unit (`Signal.spread`): for words the
+part of the best score that the lowest lacks; for vectors, three standard deviations of the similarity of two documents of
+the corpus drawn at random, measured when the index is built. Neither needs a judgement.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from termweave.errors import UsageError
+from termweave.records import SignalScore
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from termweave.signals import Signal
+
+#: Cormack, Clarke and Büttcher's constant.
+_RRF = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,55 +35,166 @@ class Ranked:
 
     Attributes:
         scores: Document id -> the signal's score, best first.
-        low: Lowest score of the window that normalisation looks at.
-        high: Highest.
+        low: What a document that is not in the window scores at most.
+        high: The best score.
+        within: How many of the best are in the window.
+        spread: How much the window tells apart, in a unit that signals share.
     """
 
     scores: Mapping[str, float]
     low: float
     high: float
+    within: int
+    spread: float
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, float]], window: int | None = None) -> Ranked:
+    def of(cls, pairs: Sequence[tuple[str, float]], window: int | None = None, signal: Signal | None = None) -> Ranked:
         """From (id, score) pairs in any order; ties by id.
 
         Args:
             pairs: The list.
-            window: How many of the best the normalisation looks at; None: all. What lies below counts 0, as if the signal
-                had not returned it: so a fused score does not depend on how far somebody pages.
+            window: How many of the best count; None: all. What lies below counts 0, as if the signal had not returned it:
+                so a fused score does not depend on how far somebody pages.
+            signal: Whose scores they are: it knows what a document scores that it did not return, and the unit. None: the
+                lowest score listed, and every list tells the same.
         """
         ordered = dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
         values = list(ordered.values())[:window]
-        return cls(ordered, values[-1], values[0]) if values else cls({}, 0.0, 0.0)
+        if not values:
+            return cls({}, 0.0, 0.0, 0, 0.0)
+        low, high = values[-1], values[0]
+        if signal is None:
+            return cls(ordered, low, high, len(values), 1.0)
+        if signal.floor is not None and len(values) < (window or 0):
+            low = min(low, signal.floor)
+        return cls(ordered, low, high, len(values), signal.spread(low, high))
 
     def normalised(self, score: float) -> float:
         """Min-max into [0, 1]; where all scores are equal each of them is 1."""
-        spread = self.high - self.low
-        if spread <= 0:
+        extent = self.high - self.low
+        if extent <= 0:
             return float(score >= self.low)
-        return max(0.0, (score - self.low) / spread)
+        return max(0.0, (score - self.low) / extent)
 
 
-def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float]) -> list[tuple[str, float]]:
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to fuse.
+
+    Attributes:
+        name: As `--fusion` takes it.
+        says: One sentence.
+        source: Where it comes from.
+        extent: How much a signal's list counts for this query, before the mode's weights.
+        value: What a document is worth in a list: from the list, its rank (from 1) and its score, to [0, 1].
+    """
+
+    name: str
+    says: str
+    source: str
+    extent: Callable[[Ranked], float]
+    value: Callable[[Ranked, int, float], float] = lambda ranked, _, score: ranked.normalised(score)
+
+
+def _deviations(ranked: Ranked) -> float:
+    """The window's extent in its standard deviations."""
+    values = list(ranked.scores.values())[: ranked.within]
+    mean = sum(values) / max(1, len(values))
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / max(1, len(values)))
+    return (ranked.high - ranked.low) / deviation if deviation > 0 else 0.0
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method(
+            "adaptive",
+            "Min-max; each signal counts by how far its candidates lie apart in its own unit.",
+            "termweave.search.fusion; the figures are in docs/fusion.md",
+            lambda ranked: ranked.spread,
+        ),
+        Method(
+            "min-max",
+            "The lowest candidate of a signal is 0, its best 1; signals count the same.",
+            "Fox and Shaw, TREC-2, 1994 (CombSUM); Lee, SIGIR 1997 (normalisation)",
+            lambda ranked: float(ranked.within > 0),
+        ),
+        Method(
+            "z-score",
+            "Scores in standard deviations of the list.",
+            "Montague and Aslam, CIKM 2001",
+            _deviations,
+        ),
+        Method(
+            "rrf",
+            f"Reciprocal rank fusion, 1 / ({_RRF} + rank): scores do not matter, only places.",
+            "Cormack, Clarke and Büttcher, SIGIR 2009",
+            lambda ranked: float(ranked.within > 0),
+            lambda ranked, rank, _: (_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0,
+        ),
+        Method(
+            "sum",
+            "The weighted sum of the scores as they are, for signals on one scale.",
+            "Fox and Shaw, TREC-2, 1994",
+            lambda ranked: ranked.high - ranked.low,
+        ),
+    )
+}
+DEFAULT = "adaptive"
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A document in the fused ranking.
+
+    Attributes:
+        id: Source id.
+        score: In [0, 1]; the shares sum to it.
+        signals: Signal name -> what it said; a signal that did not return the document contributes 0 and is left out.
+    """
+
+    id: str
+    score: float
+    signals: Mapping[str, SignalScore]
+
+
+def method(name: str) -> Method:
+    """The fusion method of a name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name not in METHODS:
+        raise UsageError(f"There is no fusion method {name!r}.", f"Known: {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DEFAULT) -> list[Fused]:
     """Fuse the lists of several signals.
 
     Args:
         lists: Signal name -> its candidates.
         weights: Signal name -> weight.
+        by: Name of the method.
 
     Returns:
-        (id, fused score in [0, 1]), best first; ties by the best rank in any list, then by id.
+        Best first; ties by the best rank in any list, then by id.
 
     Example:
         >>> words = Ranked.of([("a", 9.0), ("b", 3.0)])
         >>> vectors = Ranked.of([("b", 0.8), ("c", 0.5)])
-        >>> fuse({"weights": words, "dense": vectors}, {"weights": 0.5, "dense": 0.5})
+        >>> [(each.id, each.score) for each in fuse({"weights": words, "dense": vectors}, {"weights": 0.5, "dense": 0.5})]
         [('a', 0.5), ('b', 0.5), ('c', 0.0)]
     """
-    fused: dict[str, float] = {}
-    best: dict[str, int] = {}
+    chosen = method(by)
+    counts = {name: weights[name] * chosen.extent(ranked) for name, ranked in lists.items()}
+    if not sum(counts.values()) > 0:  # no list tells anything apart
+        counts = {name: weights[name] if ranked.within else 0.0 for name, ranked in lists.items()}
+    total = sum(counts.values()) or 1.0
+    said: dict[str, dict[str, SignalScore]] = {}
     for name, ranked in lists.items():
-        for rank, (document, score) in enumerate(ranked.scores.items()):
-            fused[document] = fused.get(document, 0.0) + weights[name] * ranked.normalised(score)
-            best[document] = min(rank, best.get(document, rank))
-    return sorted(fused.items(), key=lambda pair: (-pair[1], best[pair[0]], pair[0]))
+        for rank, (document, score) in enumerate(ranked.scores.items(), 1):
+            share = counts[name] / total * chosen.value(ranked, rank, score)
+            said.setdefault(document, {})[name] = SignalScore(score, rank, share)
+    fused = [Fused(document, sum(each.share for each in signals.values()), signals) for document, signals in said.items()]
+    return sorted(fused, key=lambda each: (-each.score, min(one.rank for one in each.signals.values()), each.id))

@@ -199,7 +199,7 @@ class Index:
         chosen = self._signals(signals)
         prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors)
         try:
-            found, seen = gather(self.engine, self.name, prepared, chosen, window)
+            found, seen = gather(self.engine, self.name, prepared, chosen, depth if window is None else window)
         except EngineError:
             self._follow()  # the fields of another generation may be other ones
             raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
+from termweave.search import fusion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,10 +20,12 @@ class Mode:
     Attributes:
         name: As it was asked for.
         weights: Signal name -> weight; they sum to 1.
+        fusion: Name of the method that joins them.
     """
 
     name: str
     weights: Mapping[str, float]
+    fusion: str = fusion.DEFAULT
 
     @property
     def single(self) -> bool:
@@ -30,15 +33,16 @@ class Mode:
         return len(self.weights) == 1
 
 
-def parse(text: str, available: Sequence[str]) -> Mode:
+def parse(text: str, available: Sequence[str], by: str = fusion.DEFAULT) -> Mode:
     """Read a mode.
 
     Args:
         text: "hybrid", the name of a signal, or a weighted list: ``weights:0.6,dense:0.4``.
         available: Signals of the index.
+        by: Name of the fusion method.
 
     Raises:
-        UsageError: It names what the index does not have, or weights that are none.
+        UsageError: It names what the index does not have, weights that are none, or an unknown method.
 
     Example:
         >>> parse("weights:3,dense:1", ["lexical", "weights", "dense"]).weights
@@ -56,7 +60,7 @@ def parse(text: str, available: Sequence[str]) -> Mode:
     total = sum(parts.values())
     if total <= 0:
         raise UsageError(f"The weights of the mode {text!r} sum to 0.", "Give at least one signal a weight above 0.")
-    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0})
+    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, fusion.method(by).name)
 
 
 def hybrid(available: Sequence[str]) -> list[str]:

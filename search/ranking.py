@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.errors import UsageError
 from termweave.records import SignalScore
-from termweave.search.fusion import fuse
+from termweave.search.fusion import Fused, fuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,26 +69,13 @@ def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None
             Place(document, score, {name: SignalScore(score, place, score)})
             for place, (document, score) in enumerate(ranked.scores.items(), 1)
         ]
-    fused = fuse(lists, mode.weights)
-    said = _said(lists, mode)
+    fused = fuse(lists, mode.weights, mode.fusion)
     if reranking is None:
-        return [Place(document, score, said[document]) for document, score in fused]
-    return _reranked(candidates, fused, said, reranking)
+        return [Place(each.id, each.score, each.signals) for each in fused]
+    return _reranked(candidates, fused, reranking)
 
 
-def _said(lists: Mapping[str, Any], mode: Mode) -> dict[str, dict[str, SignalScore]]:
-    """What each signal said of each document, with its share of the fused score."""
-    said: dict[str, dict[str, SignalScore]] = {}
-    for name, ranked in lists.items():
-        for place, (document, score) in enumerate(ranked.scores.items(), 1):
-            share = mode.weights[name] * ranked.normalised(score)
-            said.setdefault(document, {})[name] = SignalScore(score, place, share)
-    return said
-
-
-def _reranked(
-    candidates: Candidates, fused: list[tuple[str, float]], said: Mapping[str, Mapping[str, SignalScore]], reranking: Reranking
-) -> list[Place]:
+def _reranked(candidates: Candidates, fused: list[Fused], reranking: Reranking) -> list[Place]:
     import numpy as np  # noqa: PLC0415 - `--help` does not rank
 
     from termweave.rerank import neighbourhood  # noqa: PLC0415
@@ -103,12 +90,12 @@ def _reranked(
         )
     # A candidate without a vector (no text, or not ours) is nobody's neighbour: J is 0.
     nowhere = np.zeros_like(candidates.query.vector)
-    vectors = np.stack([candidates.vectors.get(document, nowhere) for document, _ in head])
+    vectors = np.stack([candidates.vectors.get(each.id, nowhere) for each in head])
     found = neighbourhood(candidates.query.vector, vectors, k=reranking.k, k_exp=reranking.k_exp, tau=reranking.tau, clamp=True)
     lam = reranking.weight
-    ids = [document for document, _ in head]
+    ids = [each.id for each in head]
     places = []
-    for row, (document, score) in enumerate(head):
+    for row, each in enumerate(head):
         jaccard = float(found.jaccard[row])
         rerank: dict[str, Any] = {"jaccard": jaccard, "weight": lam, "share": (1 - lam) * jaccard}
         shared = np.flatnonzero(found.members[0] & found.members[row + 1])
@@ -116,21 +103,21 @@ def _reranked(
         if reranking.similarity == "dense":
             rerank["similarity"] = float(found.similarity[row])
             rerank["share"] += lam * rerank["similarity"]
-            signals = _scaled(said[document], 0.0)
+            signals = _scaled(each.signals, 0.0)
         else:
-            rerank["similarity"] = score
-            signals = _scaled(said[document], lam)
-        total = rerank["share"] + sum(each.share for each in signals.values())
-        places.append(Place(document, total, signals, rerank))
+            rerank["similarity"] = each.score
+            signals = _scaled(each.signals, lam)
+        total = rerank["share"] + sum(said.share for said in signals.values())
+        places.append(Place(each.id, total, signals, rerank))
     places.sort(key=lambda place: (-place.score, place.id))
     # With the inner product as s the two scales differ: nothing outside N may pass what was reranked.
     lowest = places[-1].score if reranking.similarity == "dense" else lam
     below = []
-    for document, score in tail:
-        signals = _scaled(said[document], lam)
+    for each in tail:
+        signals = _scaled(each.signals, lam)
         drop = lowest - lam if lowest < lam else 0.0
-        rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": score, "neighbours": []}
-        below.append(Place(document, lam * score + drop, signals, rerank))
+        rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": each.score, "neighbours": []}
+        below.append(Place(each.id, lam * each.score + drop, signals, rerank))
     return places + below
 
 

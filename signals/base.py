@@ -114,6 +114,16 @@ class Signal(ABC):
         """The signal's own score from the engine's."""
         return engine_score / clause.scale
 
+    #: The score of a document that the query says nothing to; None where every document has one that is not known.
+    floor: ClassVar[float | None] = 0.0
+
+    def spread(self, low: float, high: float) -> float:
+        """How much the scores from `low` to `high` tell apart, in a unit that signals share: fusion trusts by it.
+
+        For a signal of words: the part of the best score that the lowest lacks.
+        """
+        return (high - low) / high if high > 0 else 0.0
+
     #: Stored fields that `explain` reads.
     explains_from: ClassVar[tuple[str, ...]] = ()
     #: Whether the engine's explanation of its clause says more than the score.

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities, Document, Encoding
 
 VECTOR_FIELD = "vector_fp16"
+#: `Dense.background` of an index that did not measure it, or is too small to: all-MiniLM-L6-v2 has .08 to .15 on eight corpora.
+_BACKGROUND = 0.12
+#: Documents that measure it.
+_ENOUGH = 30
+#: So many background deviations tell as much as the whole score of a signal of words (search.fusion).
+_UNIT = 3.0
 
 
 def to_half(vector: NDArray[np.float32]) -> str:
@@ -45,25 +51,29 @@ class Dense(Signal):
         dimension: d.
         m: Links a node of the HNSW graph keeps.
         ef_construction: Candidates looked at when a node is linked.
+        background: Standard deviation of the similarity between two documents of the corpus drawn at random.
     """
 
     name: ClassVar[str] = "dense"
     needs: ClassVar[Output | None] = "dense"
     engine_explains: ClassVar[bool] = False  # a stub (k-NN #1976)
+    floor: ClassVar[float | None] = None
 
     dimension: int
     m: int = 16
     ef_construction: int = 100
+    background: float = _BACKGROUND
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take the encoder's dimension."""
+        """Take the encoder's dimension, and measure how similar the sample's documents are to each other by chance."""
         if fitting.dimension is None:
             raise ModelError(
                 "The signal 'dense' needs a model that gives vectors.",
                 "Name one with --dense, or leave the signal out with --signals.",
             )
-        return cls(dimension=fitting.dimension)
+        vectors = [encoding.vector for encoding in fitting.sample if encoding.vector is not None and encoding.text.strip()]
+        return cls(dimension=fitting.dimension, background=_deviation(vectors))
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
@@ -127,3 +137,18 @@ class Dense(Signal):
         """The inner product: the engine gives 1 + ip for ip >= 0 and 1 / (1 - ip) below."""
         del clause
         return engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score
+
+    def spread(self, low: float, high: float) -> float:
+        """Similarities mean something only against those between any two documents, so that is the unit."""
+        return (high - low) / (_UNIT * self.background)
+
+
+def _deviation(vectors: Sequence[NDArray[np.float32]]) -> float:
+    """Standard deviation of the inner products of all pairs."""
+    import numpy as np  # noqa: PLC0415
+
+    if len(vectors) < _ENOUGH:
+        return _BACKGROUND
+    matrix = np.stack(vectors)
+    pairs = (matrix @ matrix.T)[np.triu_indices(len(matrix), 1)]
+    return max(0.01, float(pairs.std()))  # texts that are all alike would make every difference infinite

@@ -11,26 +11,89 @@ from termweave.errors import UsageError
 from termweave.records import Encoding
 from termweave.search import modes
 from termweave.search.candidates import Candidates
-from termweave.search.fusion import Ranked, fuse
+from termweave.search.fusion import METHODS, Ranked, fuse
 from termweave.search.modes import Mode
 from termweave.search.ranking import Reranking, order
+from termweave.signals.dense import Dense
+from termweave.signals.weights import Weights
 
 LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
 
 
-@given(LISTS, LISTS, st.floats(0, 1))
-def test_fusion_is_the_weighted_sum_of_min_max(first, second, share):
-    def slow(scores, document):
-        if document not in scores:
-            return 0.0
-        low, high = min(scores.values()), max(scores.values())
-        return (scores[document] - low) / (high - low) if high > low else 1.0
+def extents(name, ranked, spread):
+    """How much a list counts, written down once more."""
+    values = list(ranked.scores.values())
+    if not values:
+        return 0.0
+    apart = max(values) - min(values)
+    deviation = np.std(values)
+    return {
+        "adaptive": spread,
+        "min-max": 1.0,
+        "rrf": 1.0,
+        "z-score": apart / deviation if deviation > 0 else 0.0,
+        "sum": apart,
+    }[name]
 
-    fused = fuse({"x": Ranked.of(list(first.items())), "y": Ranked.of(list(second.items()))}, {"x": share, "y": 1 - share})
-    assert {document for document, _ in fused} == first.keys() | second.keys()
-    for document, score in fused:
-        assert score == pytest.approx(share * slow(first, document) + (1 - share) * slow(second, document))
-    assert [score for _, score in fused] == sorted((score for _, score in fused), reverse=True)
+
+def value(name, ranked, document):
+    if document not in ranked.scores:
+        return 0.0
+    if name == "rrf":
+        return 61 / (61 + list(ranked.scores).index(document))
+    low, high = min(ranked.scores.values()), max(ranked.scores.values())
+    return (ranked.scores[document] - low) / (high - low) if high > low else 1.0
+
+
+@given(LISTS, LISTS, st.floats(0.01, 0.99), st.sampled_from(sorted(METHODS)))
+def test_a_fused_score_is_a_weighted_mean(first, second, share, name):
+    lists = {"x": Ranked.of(list(first.items())), "y": Ranked.of(list(second.items()))}
+    weights = {"x": share, "y": 1 - share}
+    fused = fuse(lists, weights, name)
+    assert {each.id for each in fused} == first.keys() | second.keys()
+    counts = {key: weights[key] * extents(name, ranked, float(bool(ranked.scores))) for key, ranked in lists.items()}
+    if sum(counts.values()) == 0:
+        counts = {key: weights[key] * bool(ranked.scores) for key, ranked in lists.items()}
+    for each in fused:
+        expected = sum(counts[key] * value(name, lists[key], each.id) for key in lists) / sum(counts.values())
+        assert each.score == pytest.approx(expected, abs=1e-9)
+        assert sum(said.share for said in each.signals.values()) == pytest.approx(each.score)
+        assert -1e-9 <= each.score <= 1 + 1e-9
+    assert [each.score for each in fused] == sorted((each.score for each in fused), reverse=True)
+
+
+def test_what_the_missing_side_would_have_scored():
+    """A full list says of the others: at most my lowest. A short list of words says: 0, for they hold none."""
+    words = Weights()
+    full = Ranked.of([("a", 9.0), ("b", 6.0)], 2, words)
+    assert (full.low, full.normalised(6.0)) == (6.0, 0.0)
+    short = Ranked.of([("a", 9.0), ("b", 6.0)], 3, words)
+    assert (short.low, short.normalised(6.0)) == (0.0, pytest.approx(2 / 3))
+    vectors = Ranked.of([("a", 0.9), ("b", 0.6)], 3, Dense(dimension=4))
+    assert vectors.low == 0.6  # nobody knows what the others' is
+
+
+def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
+    dense = Dense(dimension=4, background=0.1)
+    words = Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights())
+    certain = Ranked.of([("b", 0.9), ("a", 0.3)], 2, dense)
+    unsure = Ranked.of([("b", 0.32), ("a", 0.31)], 2, dense)
+    weights = {"weights": 0.5, "dense": 0.5}
+    assert fuse({"weights": words, "dense": certain}, weights)[0].id == "b"
+    assert fuse({"weights": words, "dense": unsure}, weights)[0].id == "a"
+    # 2 units of vectors against .1 of words
+    assert fuse({"weights": words, "dense": certain}, weights)[0].score == pytest.approx(2 / 2.1)
+
+
+def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():
+    same = Ranked.of([("b", 1.0), ("a", 1.0)], 2, Weights())
+    fused = fuse({"weights": same, "dense": Ranked.of([], 2, Dense(dimension=4))}, {"weights": 0.5, "dense": 0.5})
+    assert [(each.id, each.score) for each in fused] == [("a", 1.0), ("b", 1.0)]
+
+
+def test_an_unknown_method_is_named():
+    with pytest.raises(UsageError, match="'best'"):
+        modes.parse("hybrid", ["lexical", "dense"], "best")
 
 
 def test_modes():
