@@ -6,9 +6,9 @@ scored there at most: that signal's lowest score, or its floor where the list is
 
 The methods differ in how much each signal counts for a query. Min-max gives the best of a signal 1 however little it
 stands out, so a signal whose candidates are all alike shouts as loud as one that has found the answer. ``adaptive``, the
-default, weighs each signal by how far its candidates lie apart in that signal's own unit (`Signal.spread`): for words the
-part of the best score that the lowest lacks; for vectors, three standard deviations of the similarity of two documents of
-the corpus drawn at random, measured when the index is built. Neither needs a judgement.
+default, weighs each signal by how far its candidates lie apart in that signal's own unit, squared (`Signal.spread`): for
+words the part of the best score that the lowest lacks; for vectors, standard deviations of the similarity of two documents
+drawn at random, measured when the index is built. Neither needs a judgement; docs/fusion.md has the figures.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ METHODS = {
     for method in (
         Method(
             "adaptive",
-            "Min-max; each signal counts by how far its candidates lie apart in its own unit.",
-            "termweave.search.fusion; the figures are in docs/fusion.md",
-            lambda ranked: ranked.spread,
+            "Min-max; each signal counts by how far its candidates lie apart in its own unit, squared.",
+            "termweave.search.fusion",
+            lambda ranked: ranked.spread**2,
         ),
         Method(
             "min-max",

@@ -46,6 +46,8 @@ class Lineage:
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
         documents: How many documents the source held.
         complete: False while it is being built.
+        profiles: Name of a tuned profile -> what `search.profiles.Profile` makes of it.
+        profile: The one that `search` uses unless told otherwise; "" for none.
         schema: Of this record.
     """
 
@@ -59,6 +61,8 @@ class Lineage:
     statistics: Mapping[str, Any] = field(default_factory=dict)
     documents: int = 0
     complete: bool = False
+    profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    profile: str = ""
     schema: int = SCHEMA
 
     def as_meta(self) -> dict[str, Any]:

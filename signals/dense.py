@@ -27,8 +27,8 @@ VECTOR_FIELD = "vector_fp16"
 _BACKGROUND = 0.12
 #: Documents that measure it.
 _ENOUGH = 30
-#: So many background deviations tell as much as the whole score of a signal of words (search.fusion).
-_UNIT = 3.0
+#: So many background deviations tell as much as the whole score of a signal of words (docs/fusion.md).
+_UNIT = 3.5
 
 
 def to_half(vector: NDArray[np.float32]) -> str:
@@ -139,8 +139,12 @@ class Dense(Signal):
         return engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score
 
     def spread(self, low: float, high: float) -> float:
-        """Similarities mean something only against those between any two documents, so that is the unit."""
-        return (high - low) / (_UNIT * self.background)
+        """In deviations of the similarity between any two documents: one inner product says little by itself.
+
+        Half-way (geometric mean) between the deviation of this corpus and the usual one: a corpus on one subject has a large
+        one, but not all of that is chance.
+        """
+        return (high - low) / (_UNIT * (self.background * _BACKGROUND) ** 0.5)
 
 
 def _deviation(vectors: Sequence[NDArray[np.float32]]) -> float:

@@ -81,8 +81,8 @@ def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
     weights = {"weights": 0.5, "dense": 0.5}
     assert fuse({"weights": words, "dense": certain}, weights)[0].id == "b"
     assert fuse({"weights": words, "dense": unsure}, weights)[0].id == "a"
-    # 2 units of vectors against .1 of words
-    assert fuse({"weights": words, "dense": certain}, weights)[0].score == pytest.approx(2 / 2.1)
+    vectors, apart = (0.6 / (3.5 * (0.1 * 0.12) ** 0.5)) ** 2, 0.1**2
+    assert fuse({"weights": words, "dense": certain}, weights)[0].score == pytest.approx(vectors / (vectors + apart))
 
 
 def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():

@@ -1,0 +1,279 @@
+"""Tuning: fusion and reranking fitted on one half of the queries, proved on the other.
+
+What is tried is data (`SPACE`). The search is deterministic: from the default, one parameter at a time takes its best value,
+round after round until none changes. With optuna (extra ``tune``) a seeded sampler goes on from there.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import InputError, UsageError
+from termweave.evaluation.gates import interval
+from termweave.evaluation.significance import randomisation_test
+from termweave.evaluation.trials import Bench
+from termweave.search import fusion, modes
+from termweave.search.modes import Mode
+from termweave.search.profiles import Profile
+from termweave.search.ranking import Reranking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.corpora import Dataset
+    from termweave.search import Index
+    from termweave.search.candidates import Candidates
+
+#: Queries a request.
+_QUERIES = 16
+#: Below this many queries a half, any difference is noise.
+FEWEST = 10
+#: Rounds of the coordinate search at most; three were enough on every set tried.
+_ROUNDS = 5
+#: A value takes the place of another when it gains at least this many standard errors of the paired difference:
+#: what is less is noise of the fitted half, and would be lost on the other.
+_WORTH = 1.0
+
+Choice = tuple[Mode, Reranking | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One thing that is tuned.
+
+    Attributes:
+        name: As it stands in a profile.
+        says: One sentence.
+        values: What is tried.
+    """
+
+    name: str
+    says: str
+    values: tuple[Any, ...]
+
+
+SPACE = (
+    Parameter("fusion", "How scores of several signals are joined.", tuple(fusion.METHODS)),
+    Parameter("dense", "Share of the dense signal in the fusion.", tuple(round(step / 20, 2) for step in range(21))),
+    Parameter("lexical", "Share of BM25 beside the learned weights.", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)),
+    Parameter("rerank", "Whether neighbours rerank.", (False, True)),
+    Parameter("candidates", "N: how many are reranked.", (20, 30, 40, 60, 80, 100)),
+    Parameter("k", "Neighbours besides the element itself.", (4, 6, 8, 10, 12, 15, 20, 25)),
+    Parameter("k_exp", "Entries averaged in the expansion.", (1, 2, 3, 4, 5, 7)),
+    Parameter("tau", "Expansion of the neighbour sets.", (0.0, 0.25, 0.5, 0.67)),
+    Parameter("weight", "lambda: share of the first stage.", (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)),
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What tuning found.
+
+    Attributes:
+        dataset: Name and split.
+        measure: What it went by.
+        fitted: Queries of the fitted half.
+        held_out: Queries of the other half; every figure below is theirs.
+        trials: Rankings of all fitted queries that were looked at.
+        profile: The best found.
+        figures: System -> mean: every signal alone, "default" and "tuned".
+        gain: Mean difference tuned - default.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        p: Of the paired randomisation test.
+    """
+
+    dataset: str
+    measure: str
+    fitted: int
+    held_out: int
+    trials: int
+    profile: Profile
+    figures: Mapping[str, float]
+    gain: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def better(self) -> bool:
+        """Whether the profile beats the default on the held-out half."""
+        return self.gain > 0
+
+
+def tune(
+    index: Index,
+    dataset: Dataset,
+    *,
+    name: str = "tuned",
+    measure: str = "nDCG@10",
+    seed: int = 0,
+    trials: int = 0,
+    depth: int = 100,
+    progress: Callable[[str, int, int | None], None] = lambda *_: None,
+) -> Report:
+    """Fit a profile on one half of the queries and measure it on the other.
+
+    Args:
+        index: To be tuned.
+        dataset: Queries and judgements on its documents.
+        name: Of the profile.
+        measure: "nDCG@10" or "MRR@10".
+        seed: Which half is which, and optuna's.
+        trials: Further trials by optuna; 0: the deterministic search alone.
+        depth: Candidates a signal.
+        progress: Called with (stage, done, all).
+
+    Raises:
+        InputError: Too few judged queries.
+        UsageError: An index of one signal, or optuna asked for and not installed.
+    """
+    if len(modes.hybrid(index.signals)) < 2:
+        raise UsageError(
+            f"The index {index.name!r} has one signal only: there is nothing to fuse.", "Index with a dense model to tune it."
+        )
+    judged = dataset.qrels()
+    queries = [query for query in dataset.queries() if any(grade > 0 for grade in judged.get(query.id, {}).values())]
+    if len(queries) < 2 * FEWEST:
+        raise InputError(
+            f"{dataset.name} has {len(queries)} queries with a relevant document in the split {dataset.split!r}; "
+            f"{2 * FEWEST} are the least to tune on.",
+            f"Judge more of them, or name another split: {', '.join(dataset.splits())}.",
+        )
+    random.Random(seed).shuffle(queries)  # noqa: S311 - which half is which
+    found: list[Candidates] = []
+    for start in range(0, len(queries), _QUERIES):
+        texts = [query.text for query in queries[start : start + _QUERIES]]
+        found += index.candidates(texts, index.signals, depth=depth, with_vectors="dense" in index.signals)
+        progress("searching", len(found), len(queries))
+    half = len(queries) // 2
+    judgements = [judged[query.id] for query in queries]
+    fit, proof = (
+        Bench(found[part], judgements[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
+    )
+    search = _Search(fit, index.signals, progress)
+    best = search.descend()
+    if trials:
+        best = search.sample(best, trials, seed)
+    mode, reranking = search.choice(best)
+    default = search.choice(search.default)
+    tuned = proof.values(mode, reranking)
+    plain = proof.values(*default)
+    singles = {signal: proof.values(Mode(signal, {signal: 1.0}), None) for signal in index.signals}
+    difference = tuned - plain
+    low, high = interval(difference)
+    figures = {each: float(values.mean()) for each, values in singles.items()}
+    figures |= {"default": float(plain.mean()), "tuned": float(tuned.mean())}
+    fitted = {"dataset": f"{dataset.name}:{dataset.split}", "measure": measure, "queries": half, "held_out": figures}
+    return Report(
+        dataset=fitted["dataset"],
+        measure=measure,
+        fitted=half,
+        held_out=len(queries) - half,
+        trials=search.looked,
+        profile=Profile(name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted),
+        figures=figures,
+        gain=float(difference.mean()),
+        low=low,
+        high=high,
+        p=randomisation_test(tuned, plain),
+    )
+
+
+class _Search:
+    """Trials on the fitted half, each looked at once."""
+
+    def __init__(self, bench: Bench, signals: Sequence[str], progress: Callable[[str, int, int | None], None]) -> None:
+        self._bench = bench
+        self._progress = progress
+        self._seen: dict[tuple[Any, ...], NDArray[np.float64]] = {}
+        self._wordy, self._dense = modes.hybrid(signals)
+        plain = Reranking()
+        self.default: dict[str, Any] = {"fusion": fusion.DEFAULT, "dense": 0.5, "lexical": 0.0, "rerank": True}
+        self.default |= {each.name: getattr(plain, each.name) for each in SPACE[4:]}
+        absent = set() if self._wordy != "lexical" and "lexical" in signals else {"lexical"}
+        self._space = [each for each in SPACE if each.name not in absent]
+
+    @property
+    def looked(self) -> int:
+        """Trials so far."""
+        return len(self._seen)
+
+    def choice(self, point: Mapping[str, Any]) -> Choice:
+        """What a point of the space means for a search."""
+        words = 1.0 - point["dense"]
+        shares = {self._dense: point["dense"]}
+        if point["lexical"] and self._wordy != "lexical":
+            shares["lexical"] = words * point["lexical"]
+            words *= 1.0 - point["lexical"]
+        shares[self._wordy] = words
+        weights = {name: share for name, share in sorted(shares.items()) if share > 0}
+        reranking = Reranking(**{each.name: point[each.name] for each in SPACE[4:]}) if point["rerank"] else None
+        return Mode("tuned", weights, point["fusion"]), reranking
+
+    def values(self, point: Mapping[str, Any]) -> NDArray[np.float64]:
+        """The measure of every fitted query."""
+        mode, reranking = self.choice(point)
+        key = (tuple(mode.weights.items()), mode.fusion, reranking)
+        if key not in self._seen:
+            self._seen[key] = self._bench.values(mode, reranking)
+            self._progress("trying", self.looked, None)
+        return self._seen[key]
+
+    def descend(self) -> dict[str, Any]:
+        """Coordinate search from the default."""
+        best = dict(self.default)
+        for _ in range(_ROUNDS):
+            before = dict(best)
+            for parameter in self._space:
+                here = best
+                for value in parameter.values:
+                    point = {**here, parameter.name: value}
+                    if self._gains(point, best):
+                        best = point
+            if best == before:
+                break
+        return best
+
+    def sample(self, start: dict[str, Any], trials: int, seed: int) -> dict[str, Any]:
+        """Go on with optuna's sampler."""
+        try:
+            import optuna  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise UsageError(
+                "--trials needs optuna, which is not installed.",
+                "Install it: pip install 'termweave[tune]'; or leave --trials out.",
+            ) from None
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+        study.enqueue_trial({each.name: start[each.name] for each in self._space})
+
+        def objective(trial: Any) -> float:
+            point = {**self.default, **{each.name: trial.suggest_categorical(each.name, each.values) for each in self._space}}
+            return float(self.values(point).mean())
+
+        study.optimize(objective, n_trials=trials)
+        found = {**self.default, **study.best_params}
+        return found if self._gains(found, start) else start
+
+    def _gains(self, point: Mapping[str, Any], over: Mapping[str, Any]) -> bool:
+        difference = self.values(point) - self.values(over)
+        error = float(difference.std()) / len(difference) ** 0.5
+        return float(difference.mean()) > _WORTH * error
+
+
+def adopt(report: Report, index: Index, *, force: bool = False) -> bool:
+    """Store the profile with the index, as what `search` uses from now on, if it beats the default on the held-out half.
+
+    Returns:
+        Whether it was stored.
+    """
+    if not report.better and not force:
+        return False
+    index.adopt(replace(report.profile))
+    return True
