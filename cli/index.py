@@ -35,6 +35,20 @@ if TYPE_CHECKING:
 )
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Primary shards.")
 @click.option("--replicas", type=click.IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
+@click.option(
+    "--passage-size",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="WORDS",
+    help="Cut longer texts into passages of whole sentences, of so many words at most; 0: never. 160 suits the shipped model.",
+)
+@click.option(
+    "--passage-stride",
+    type=click.IntRange(1),
+    metavar="WORDS",
+    help="Words from the start of one passage to the next.  [default: three quarters of the size]",
+)
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Connections that send at once.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
@@ -56,6 +70,8 @@ def command(
     analyzer: str,
     shards: int,
     replicas: int | None,
+    passage_size: int,
+    passage_stride: int | None,
     workers: int,
     skip_bad: bool,
     fresh: bool,
@@ -75,10 +91,12 @@ def command(
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
+      termweave index ./reports reports --passage-size 160
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
     from termweave import corpora, engine
     from termweave.indexer import Options, build
+    from termweave.indexer.passages import Window
 
     options = Options(
         weights=weights or settings.weights,
@@ -90,6 +108,7 @@ def command(
         workers=workers,
         fresh=fresh,
         skip_bad=skip_bad,
+        passages=Window(passage_size, passage_stride or max(1, passage_size * 3 // 4)) if passage_size else None,
     )
     opened = corpora.open_source(source, skip_bad=skip_bad)
     server = engine.connect(settings, pool_maxsize=workers + 1)
@@ -108,14 +127,16 @@ def command(
         "name": built.name,
         "generation": built.index,
         "documents": built.documents,
+        "passages": built.passages,
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
         "notes": list(built.notes),
     }
+    passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
     out.emit(
         data,
-        f"{built.name}: {built.documents:,} document{'s' if built.documents != 1 else ''} in {built.index}, verified and live "
+        f"{built.name}: {built.documents:,} document{'s' if built.documents != 1 else ''}{passages} in {built.index}, verified and live "
         f"({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)",
     )
 

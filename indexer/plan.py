@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
+    from termweave.indexer.passages import Window
     from termweave.records import Capabilities
 
 #: Plain text first, then what stands on models: the order in which tables show signals.
@@ -39,6 +40,7 @@ class Options:
         workers: Connections that send at once.
         fresh: Throw an unfinished generation away instead of resuming it.
         skip_bad: Leave out what cannot be read, and the second of two documents with one id.
+        passages: How long texts are cut; None: not at all.
     """
 
     weights: str | None = None
@@ -51,6 +53,7 @@ class Options:
     workers: int = 2
     fresh: bool = False
     skip_bad: bool = False
+    passages: Window | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], o
         "shards": options.shards,
         "settings": dict(options.settings),
         "skip_bad": options.skip_bad,
+        "passages": options.passages.parameters() if options.passages else {},
         "schema": lineage.SCHEMA,
     }
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()

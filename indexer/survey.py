@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
 from termweave.indexer.ledger import Entry, Ledger
+from termweave.indexer.passages import Passages
 from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
@@ -46,21 +47,28 @@ class Survey:
     notes: list[str]
 
 
-def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
+def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
     """Read a source once.
+
+    Args:
+        source: The documents, or their passages.
+        encoder: Counts the statistics; None where there are some to keep.
+        ledger: Where every document is entered.
+        skip_bad: Keep the first of two documents with one id.
+        progress: Told (stage, done, total or None).
 
     Raises:
         InputError: An entry cannot be read, two documents have one id and different content, or there is none at all.
     """
-    counter = StatisticsCounter(encoder.analysis) if encoder.analysis else None
+    counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
     sample = _Sample(_SAMPLE)
     seen = _Seen()
     for block in blocks(source.documents()):
-        again = _enter(source.name, block, ledger, skip_bad=skip_bad)
-        kept = [document for document in block if (document.id, document.line) not in again]
+        again = _enter(source, block, ledger, skip_bad=skip_bad)
+        kept = [document for document in block if (document.source_id, document.line) not in again]
         seen.count(kept, repeated=len(again))
         texts = [document.content for document in kept]
-        if counter is not None:
+        if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
         for text in texts:
@@ -72,31 +80,41 @@ def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bo
 
 
 def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Documents in blocks that are bounded by number and by size."""
+    """Documents in blocks that are bounded by number and by size; the passages of one document are never parted."""
     block: list[Document] = []
     size = 0
     for number, each in enumerate(documents, 1):
         document = each if each.line is not None else replace(each, line=number)  # what tells two of one id apart
-        block.append(document)
-        size += len(document.text) + len(document.title)
-        if len(block) >= _BLOCK_DOCUMENTS or size >= _BLOCK_CHARACTERS:
+        full = len(block) >= _BLOCK_DOCUMENTS or size >= _BLOCK_CHARACTERS
+        if full and (document.passage is None or document.passage.number == 1):
             yield block
             block, size = [], 0
+        block.append(document)
+        size += len(document.text) + len(document.title)
     if block:
         yield block
 
 
-def _enter(name: str, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> set[tuple[str, int | None]]:
-    """Enter a block; returns (id, line) of documents whose id was there before."""
-    duplicates = ledger.enter([Entry(document.id, document.line, source_digest(document)) for document in block])
-    different = [duplicate for duplicate in duplicates if not duplicate.same]
+def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> set[tuple[str, int | None]]:
+    """Enter a block; returns (id, line) of documents whose id was there before, none of whose passages is kept."""
+    entries = [
+        Entry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
+        for document in block
+    ]
+    duplicates = ledger.enter(entries)
+    if not isinstance(source, Passages):
+        again = {(each.id, each.line): each for each in duplicates}
+    else:
+        again = ledger.documents_again(entries, duplicates)
+        ledger.withdraw(again)
+    different = [each for each in again.values() if not each.same]
     if different and not skip_bad:
         first = different[0]
         raise InputError(
-            f"{name}: the id {first.id!r} stands on line {first.first_line} and, with other content, on line {first.line}.",
+            f"{source.name}: the id {first.id!r} stands on line {first.first_line} and, with other content, on line {first.line}.",
             "Give every document an id of its own, or keep the first of each with --skip-bad.",
         )
-    return {(duplicate.id, duplicate.line) for duplicate in duplicates}
+    return set(again)
 
 
 @dataclass
@@ -110,6 +128,8 @@ class _Seen:
     def count(self, documents: list[Document], *, repeated: int) -> None:
         self.repeated += repeated
         for document in documents:
+            if document.passage is not None and document.passage.number > 1:
+                continue  # its document is counted
             self.textless += not document.content
             self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
 

@@ -6,7 +6,7 @@ same lists always give the same ranking.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,24 +21,29 @@ class Ranked:
         scores: Document id -> the signal's score, best first.
         low: Lowest score of the window that normalisation looks at.
         high: Highest.
+        passages: Document id -> number of the passage whose score this is, for documents indexed in passages.
     """
 
     scores: Mapping[str, float]
     low: float
     high: float
+    passages: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, float]], window: int | None = None) -> Ranked:
+    def of(
+        cls, pairs: Sequence[tuple[str, float]], window: int | None = None, passages: Mapping[str, int] | None = None
+    ) -> Ranked:
         """From (id, score) pairs in any order; ties by id.
 
         Args:
             pairs: The list.
             window: How many of the best the normalisation looks at; None: all. What lies below counts 0, as if the signal
                 had not returned it: so a fused score does not depend on how far somebody pages.
+            passages: Document id -> the passage found.
         """
         ordered = dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
         values = list(ordered.values())[:window]
-        return cls(ordered, values[-1], values[0]) if values else cls({}, 0.0, 0.0)
+        return cls(ordered, values[-1], values[0], passages or {}) if values else cls({}, 0.0, 0.0)
 
     def normalised(self, score: float) -> float:
         """Min-max into [0, 1]; where all scores are equal each of them is 1."""

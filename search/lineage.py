@@ -44,8 +44,10 @@ class Lineage:
         signals: Signal name -> parameters.
         models: "weights" and "dense" -> model.
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
-        documents: How many documents the source held.
+        documents: How many documents of the source it holds.
         complete: False while it is being built.
+        passages: "size" and "stride" in words, "count" of what is stored, "most" of one document; empty where texts are not cut.
+        updated: When it was last updated, UTC, ISO 8601; "" when never.
         schema: Of this record.
     """
 
@@ -59,6 +61,8 @@ class Lineage:
     statistics: Mapping[str, Any] = field(default_factory=dict)
     documents: int = 0
     complete: bool = False
+    passages: Mapping[str, int] = field(default_factory=dict)
+    updated: str = ""
     schema: int = SCHEMA
 
     def as_meta(self) -> dict[str, Any]:
