@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer import Options
     from termweave.settings import Settings
+
+#: Options that say how a generation is made; an update takes them from the generation.
+_OF_A_BUILD = ("signals", "analyzer", "shards", "replicas", "passage_size", "passage_stride", "fresh")
 
 
 @click.command("index", context_settings=CONTEXT, short_help="Build, verify and publish an index.")
@@ -54,6 +60,11 @@ if TYPE_CHECKING:
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
 @click.option("--fresh", is_flag=True, help="Throw an unfinished generation away instead of resuming it.")
+@click.option("--update", is_flag=True, help="Encode and send only what is new or changed, within the live generation.")
+@click.option("--delete-missing", is_flag=True, help="With --update: delete documents that SOURCE does not have.")
+@click.option(
+    "--new", is_flag=True, help="With --update: into a copy that takes the live generation's place when it is verified."
+)
 @click.option(
     "--require", "required", multiple=True, metavar="GATE", help="Publish only if it holds: 'nDCG@10>=0.4'; repeatable."
 )
@@ -75,6 +86,9 @@ def command(
     workers: int,
     skip_bad: bool,
     fresh: bool,
+    update: bool,
+    delete_missing: bool,
+    new: bool,
     required: tuple[str, ...],
     dataset: str | None,
     settings: Settings,
@@ -92,10 +106,11 @@ def command(
       cat articles.jsonl | termweave index - articles
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./reports reports --passage-size 160
+      termweave index ./nfcorpus docs --update --delete-missing
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
-    from termweave import corpora, engine
-    from termweave.indexer import Options, build
+    from termweave import corpora, engine, indexer
+    from termweave.indexer import Built, Options, Updated, build, generations
     from termweave.indexer.passages import Window
 
     options = Options(
@@ -110,12 +125,21 @@ def command(
         skip_bad=skip_bad,
         passages=Window(passage_size, passage_stride or max(1, passage_size * 3 // 4)) if passage_size else None,
     )
+    if not update and (delete_missing or new):
+        raise click.UsageError("--delete-missing and --new belong to --update.")
     opened = corpora.open_source(source, skip_bad=skip_bad)
     server = engine.connect(settings, pool_maxsize=workers + 1)
     gate = _gate(server, required, dataset or source, options, out)
+    if update and generations.live(server, name) is None:
+        out.say(f"{name!r} is not there yet: it is built anew.")
+        update = False
+    run: Callable[..., Built | Updated] = partial(build, gate=gate)
+    if update:
+        _nothing_else()
+        run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required else None)
     try:
         with out.progress("Reading") as bar:
-            built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage), gate)
+            built = run(server, opened, name, options, progress=lambda stage, done, total: bar(done, total, stage))
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
         raise click.exceptions.Exit(130) from None
@@ -134,11 +158,28 @@ def command(
         "notes": list(built.notes),
     }
     passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
-    out.emit(
-        data,
-        f"{built.name}: {built.documents:,} document{'s' if built.documents != 1 else ''}{passages} in {built.index}, verified and live "
-        f"({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)",
-    )
+    documents = f"{built.documents:,} document{'s' if built.documents != 1 else ''}{passages}"
+    text = f"{built.name}: {documents} in {built.index}, verified and live ({', '.join(built.signals)}; "
+    text += f"{built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)"
+    if isinstance(built, Updated):
+        data["update"] = {**asdict(built.counts), "deleted": built.deleted}
+        text += f"\n{built.counts}{f'; {built.deleted:,} deleted' if built.deleted else ''}"
+        if built.counts.gone and not delete_missing:
+            text += " (kept; --delete-missing deletes them)"
+    out.emit(data, text)
+
+
+def _nothing_else() -> None:
+    """Refuse what an update cannot change.
+
+    Raises:
+        UsageError: An option says how a generation is made.
+    """
+    context = click.get_current_context()
+    for option in _OF_A_BUILD:
+        if context.get_parameter_source(option) == ParameterSource.COMMANDLINE:
+            flag = f"--{option.replace('_', '-')}"
+            raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
 
 
 def _gate(server: Engine, required: tuple[str, ...], dataset: str, options: Options, out: Output) -> Callable[[str], None]:

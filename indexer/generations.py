@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _NOT_FOUND = 404
+#: Settings that an index has of its own and that no other can be given.
+_PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "history", "resize", "blocks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,27 @@ def create(engine: Engine, index: str, layout: DocumentLayout, lineage: Lineage,
     loading = {**layout.settings(), **settings, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
     body = {"settings": loading, "mappings": layout.mapping(lineage.as_meta()), "aliases": {writer(index): {}}}
     engine.request("PUT", f"/{index}", body=body)
+
+
+def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
+    """Create an empty index with another generation's mapping and settings, set for loading; returns the settings to restore."""
+    found = engine.request("GET", f"/{model}")[model]
+    settings = {key: value for key, value in found["settings"]["index"].items() if key not in _PRIVATE}
+    loading = {**settings, "refresh_interval": "-1", "number_of_replicas": 0}
+    mapping = {**found["mappings"], "_meta": {"termweave": lineage.as_meta()}}
+    engine.request("PUT", f"/{index}", body={"settings": {"index": loading}, "mappings": mapping, "aliases": {writer(index): {}}})
+    return {key: settings.get(key) for key in ("refresh_interval", "number_of_replicas")}
+
+
+def open_writer(engine: Engine, index: str) -> None:
+    """Let documents be sent to a generation that is live."""
+    engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, "alias": writer(index)}}]})
+
+
+def close_writer(engine: Engine, index: str) -> None:
+    """The inverse of `open_writer`."""
+    action = {"remove": {"index": index, "alias": writer(index), "must_exist": False}}
+    engine.request("POST", "/_aliases", body={"actions": [action]})
 
 
 def finish(engine: Engine, index: str, settings: dict[str, Any], replicas: int) -> None:

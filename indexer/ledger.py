@@ -100,6 +100,13 @@ class Ledger:
         """Close the file."""
         self._db.close()
 
+    def take_over(self, other: Path) -> None:
+        """Enter the documents of another ledger, with what is known of them."""
+        with self._lock:
+            self._db.execute("ATTACH ? AS other", (str(other),))
+            self._db.execute("INSERT OR IGNORE INTO documents SELECT * FROM other.documents")
+            self._db.execute("DETACH other")
+
     def put(self, key: str, value: Any) -> None:
         """Keep a JSON value."""
         self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, json.dumps(value))])
@@ -141,6 +148,10 @@ class Ledger:
                 if row is not None and row[0] == line:
                     waiting.add((identity, line))
         return waiting
+
+    def remove(self, identities: Iterable[str]) -> None:
+        """These documents are to be in the index no longer."""
+        self._write("DELETE FROM documents WHERE id = ?", [(identity,) for identity in identities])
 
     def withdraw(self, places: Iterable[tuple[str, int | None]]) -> None:
         """Take documents out again, with all their passages: (id of the document, line)."""

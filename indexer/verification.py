@@ -84,6 +84,40 @@ def verify_against_source(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the index says of one document or passage."""
+
+    id: str
+    parent: str | None
+    bucket: int
+    source: int
+    encoding: int
+
+
+def otherwise_stored(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[Stored]]:
+    """Where index and ledger differ: the buckets, and what the index holds in them. Documents that are not ours are left out."""
+    engine.request("POST", f"/{index}/_refresh")
+    _, _, stored = _bucket_sums(engine, index)
+    should = ledger.buckets()
+    buckets = [bucket for bucket in {*stored, *should} if bucket >= 0 and stored.get(bucket) != should.get(bucket)]
+    return buckets, _stored(engine, index, buckets) if buckets else iter(())
+
+
+def _stored(engine: Engine, index: str, buckets: list[int]) -> Iterator[Stored]:
+    fields = ["id", "passage", "bucket", "source_digest", "encoding_digest"]
+    for hit in _scan(engine, index, {"terms": {"bucket": buckets}}, {"_source": False, "docvalue_fields": fields}, _PAGE):
+        values = {name: found[0] for name, found in hit["fields"].items()}
+        number = values.get("passage")
+        yield Stored(
+            id=Passage.key(values["id"], number),
+            parent=None if number is None else values["id"],
+            bucket=values["bucket"],
+            source=values["source_digest"],
+            encoding=values["encoding_digest"],
+        )
+
+
 def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
     engine.request("POST", f"/{index}/_refresh")
     counted, documents, stored = _bucket_sums(engine, index)

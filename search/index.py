@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from termweave.errors import EngineError, ModelError, UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search import explanation, lineage, modes, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
+from termweave.search.models import encoder_of
 from termweave.search.ranking import Place, Reranking, order
 from termweave.signals import DocumentLayout
 from termweave.signals.layout import engine_id, stored_metadata, stored_passage
@@ -337,33 +338,11 @@ class Index:
     def _open(self) -> _Opened:
         index = lineage.resolve(self.engine, self.name)
         found = lineage.read(self.engine, index)
-        encoder = self._encoder(found)
+        encoder = encoder_of(found, self.name, self._models)
         statistics = None
         if found.statistics:
             statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
         return _Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
-
-    def _encoder(self, found: Lineage) -> TextEncoder:
-        from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
-
-        names = {
-            output: (self._models[output] or found.models[output].name) if output in found.models else "none"
-            for output in self._models
-        }
-        encoder = encoders.load(weights=names["weights"], dense=names["dense"])
-        for output, model in found.models.items():
-            here = encoder.models.get(output)
-            if here is None:
-                raise ModelError(
-                    f"The index {self.name!r} needs its {output} model {model.name!r}.", f"Name its folder with --{output}."
-                )
-            if here.hash != model.hash:
-                raise ModelError(
-                    f"The index {self.name!r} was made with the {output} model {model.name!r} ({model.hash}); "
-                    f"the one found here is {here.name!r} ({here.hash}).",
-                    f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
-                )
-        return encoder
 
 
 def _reranking(name: str, parameters: Reranking | None) -> Reranking | None:
