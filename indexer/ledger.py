@@ -153,6 +153,10 @@ class Ledger:
         """These documents are to be in the index no longer."""
         self._write("DELETE FROM documents WHERE id = ?", [(identity,) for identity in identities])
 
+    def forget(self, documents: Iterable[str]) -> None:
+        """These documents, whole or in passages, are to be in the index no longer."""
+        self._write("DELETE FROM documents WHERE id = ? OR parent = ?", [(identity, identity) for identity in documents])
+
     def withdraw(self, places: Iterable[tuple[str, int | None]]) -> None:
         """Take documents out again, with all their passages: (id of the document, line)."""
         rows = [(identity, identity, line) for identity, line in places]

@@ -101,12 +101,13 @@ def otherwise_stored(engine: Engine, index: str, ledger: Ledger) -> tuple[list[i
     _, _, stored = _bucket_sums(engine, index)
     should = ledger.buckets()
     buckets = [bucket for bucket in {*stored, *should} if bucket >= 0 and stored.get(bucket) != should.get(bucket)]
-    return buckets, _stored(engine, index, buckets) if buckets else iter(())
+    return buckets, stored_where(engine, index, {"terms": {"bucket": buckets}}) if buckets else iter(())
 
 
-def _stored(engine: Engine, index: str, buckets: list[int]) -> Iterator[Stored]:
+def stored_where(engine: Engine, index: str, where: Mapping[str, Any]) -> Iterator[Stored]:
+    """What the index holds of the documents and passages that match, in the order of their ids."""
     fields = ["id", "passage", "bucket", "source_digest", "encoding_digest"]
-    for hit in _scan(engine, index, {"terms": {"bucket": buckets}}, {"_source": False, "docvalue_fields": fields}, _PAGE):
+    for hit in _scan(engine, index, where, {"_source": False, "docvalue_fields": fields}, _PAGE):
         values = {name: found[0] for name, found in hit["fields"].items()}
         number = values.get("passage")
         yield Stored(

@@ -256,3 +256,25 @@ def test_names_with_wildcards_and_hits_out_of_reach_are_said(termweave, live):
 @pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])
 def test_what_the_others_print_is_as_their_schemas_say(termweave, arguments):
     valid(termweave(*arguments, "--json").stdout, arguments[0])
+
+
+def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine, tmp_path):
+    termweave("index", str(folder), "cli-few", "--weights", "none", "--dense", "none", "--passage-size", "8")
+    asked = termweave("delete", "cli-few", "--id", "timer", "--id", "nobody", stdin="n\n", status=130).stderr
+    assert "Not in 'cli-few': 'nobody' (1)." in asked
+    assert "Delete 1 document (2 passages) from 'cli-few'?" in asked
+    ids = tmp_path / "ids.txt"
+    ids.write_text("timer\njson\n\nnobody\n")
+    data = valid(termweave("delete", "cli-few", "--ids", str(ids), "--yes", "--json").stdout, "delete")
+    assert (data["documents"], data["absent"]) == (["timer", "json"], ["nobody"])
+    assert valid(termweave("verify", "cli-few", "--json").stdout, "verify")["documents"] == 4
+    found = json.loads(termweave("search", "cli-few", "function seconds JSON document", "--json").stdout)["hits"]
+    assert not {"timer", "json"} & {hit["id"] for hit in found}
+    again = termweave("index", str(folder), "cli-few", "--update", "--weights", "none", "--dense", "none", "--json")
+    assert valid(again.stdout, "index")["update"] == {"new": 2, "changed": 0, "unchanged": 4, "gone": 0, "deleted": 0}
+    assert "all there, nothing twice" in termweave("verify", "cli-few", str(folder)).stdout
+    assert (
+        "leave out --analyzer" in termweave("index", str(folder), "cli-few", "--update", "--analyzer", "german", status=2).stderr
+    )
+    assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
+    opensearch_engine.request("DELETE", "/cli-few*")
