@@ -68,6 +68,13 @@ _OF_A_BUILD = ("signals", "analyzer", "shards", "replicas", "passage_size", "pas
 @click.option(
     "--require", "required", multiple=True, metavar="GATE", help="Publish only if it holds: 'nDCG@10>=0.4'; repeatable."
 )
+@click.option(
+    "--within",
+    type=click.FloatRange(0),
+    metavar="MARGIN",
+    help="With --of-live: publish only if nDCG@10 is surely not lower by more (95 % interval of the paired difference).",
+)
+@click.option("--of-live", is_flag=True, help="Compare with the live generation, on the same queries.")
 @click.option("--on", "dataset", metavar="DATASET", help="The judged queries --require is measured on.  [default: SOURCE]")
 @output_options
 @connection_options
@@ -90,6 +97,8 @@ def command(
     delete_missing: bool,
     new: bool,
     required: tuple[str, ...],
+    within: float | None,
+    of_live: bool,
     dataset: str | None,
     settings: Settings,
     out: Output,
@@ -107,6 +116,7 @@ def command(
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./reports reports --passage-size 160
       termweave index ./nfcorpus docs --update --delete-missing
+      termweave index ./nfcorpus docs --dense ./my-model --within .01 --of-live --on ./nfcorpus:dev
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
     from termweave import corpora, engine, indexer
@@ -127,16 +137,18 @@ def command(
     )
     if not update and (delete_missing or new):
         raise click.UsageError("--delete-missing and --new belong to --update.")
+    if of_live != (within is not None):
+        raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
     opened = corpora.open_source(source, skip_bad=skip_bad)
     server = engine.connect(settings, pool_maxsize=workers + 1)
-    gate = _gate(server, required, dataset or source, options, out)
+    gate = _gate(server, name, required, within, dataset or source, options, out)
     if update and generations.live(server, name) is None:
         out.say(f"{name!r} is not there yet: it is built anew.")
         update = False
     run: Callable[..., Built | Updated] = partial(build, gate=gate)
     if update:
         _nothing_else()
-        run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required else None)
+        run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
     try:
         with out.progress("Reading") as bar:
             built = run(server, opened, name, options, progress=lambda stage, done, total: bar(done, total, stage))
@@ -182,21 +194,30 @@ def _nothing_else() -> None:
             raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
 
 
-def _gate(server: Engine, required: tuple[str, ...], dataset: str, options: Options, out: Output) -> Callable[[str], None]:
+def _gate(
+    server: Engine, name: str, required: tuple[str, ...], within: float | None, dataset: str, options: Options, out: Output
+) -> Callable[[str], None]:
     """What a generation has to pass before it is published; the data set is opened before the build begins."""
     from termweave import corpora
     from termweave.errors import GateNotMet
     from termweave.evaluation import evaluate, gates
+    from termweave.indexer import generations
     from termweave.search import Index
 
     parsed = [gates.parse(each) for each in required]
-    judged = corpora.open_dataset(dataset) if parsed else None
+    judged = corpora.open_dataset(dataset) if parsed or within is not None else None
 
     def check(generation: str) -> None:
         if judged is None:
             return
         found = evaluate(Index.open(server, generation, weights=options.weights, dense=options.dense), judged)
         verdicts = [gates.check(each, found, judged) for each in parsed]
+        live = generations.live(server, name)
+        if within is not None and live is None:
+            out.say(f"{name!r} has no live generation to compare with.")
+        elif within is not None and live is not None:
+            before = evaluate(Index.open(server, live), judged)
+            verdicts.append(gates.compare(found, before, judged, within, live))
         for verdict in verdicts:
             out.say(f"{'Met' if verdict.met else 'NOT met'}: {verdict.reason}.")
         missed = [verdict.reason for verdict in verdicts if not verdict.met]

@@ -278,3 +278,31 @@ def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine
     )
     assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-few*")
+
+
+def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, folder, opensearch_engine, tmp_path):
+    judged = tmp_path / "judged"
+    (judged / "qrels").mkdir(parents=True)
+    good = {f"d{number}": f"subject{number} with words of its own" for number in range(8)}
+
+    def write(documents):
+        lines = [json.dumps({"_id": key, "text": text}) for key, text in documents.items()]
+        (judged / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+
+    (judged / "queries.jsonl").write_text("".join(json.dumps({"_id": f"q{n}", "text": f"subject{n}"}) + "\n" for n in range(8)))
+    rows = "".join(f"q{number}\td{number}\t1\n" for number in range(8))
+    (judged / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    write(good)
+    build = ("index", str(judged), "cli-live", "--weights", "none", "--dense", "none", "--within", ".05", "--of-live")
+    assert "no live generation to compare with" in termweave(*build).stderr
+    before = opensearch_engine.request("GET", "/_alias/cli-live")
+    write({**good, "d1": "nothing", "d2": "nothing", "d3": "nothing"})
+    missed = termweave(*build, status=3).stderr
+    assert "not surely within 0.05 (8 queries)" in missed
+    assert opensearch_engine.request("GET", "/_alias/cli-live") == before
+    assert "needs a new generation" in termweave(*build, "--update", status=2).stderr
+    write({**good, "d9": "one more"})
+    assert "within 0.05 (8 queries)" in termweave(*build, "--update", "--new").stderr
+    assert opensearch_engine.request("GET", "/_alias/cli-live") != before
+    assert "belong together" in termweave(*build[:-1], status=2).stderr
+    opensearch_engine.request("DELETE", "/cli-live*")
