@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 #: Options that say how a generation is made; an update takes them from the generation.
-_OF_A_BUILD = ("signals", "analyzer", "shards", "replicas", "passage_size", "passage_stride", "fresh")
+_OF_A_BUILD = (
+    "signals",
+    "analyzer",
+    "shards",
+    "replicas",
+    "settings_file",
+    "mapping_file",
+    "passage_size",
+    "passage_stride",
+    "fresh",
+)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("index", context_settings=CONTEXT, short_help="Build, verify and publish an index.")
@@ -41,6 +53,14 @@ _OF_A_BUILD = ("signals", "analyzer", "shards", "replicas", "passage_size", "pas
 )
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Primary shards.")
 @click.option("--replicas", type=click.IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
+@click.option("--settings", "settings_file", type=_FILE, metavar="FILE", help="Further index settings (JSON): analyzers, merges.")
+@click.option(
+    "--mapping",
+    "mapping_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Further mapping (JSON): properties of your own are filled from the metadata of that name.",
+)
 @click.option(
     "--passage-size",
     type=click.IntRange(0),
@@ -88,6 +108,8 @@ def command(
     analyzer: str,
     shards: int,
     replicas: int | None,
+    settings_file: Path | None,
+    mapping_file: Path | None,
     passage_size: int,
     passage_stride: int | None,
     workers: int,
@@ -120,7 +142,7 @@ def command(
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
     from termweave import corpora, engine, indexer
-    from termweave.indexer import Built, Options, Updated, build, generations
+    from termweave.indexer import Built, Options, Updated, build, custom, generations
     from termweave.indexer.passages import Window
 
     options = Options(
@@ -130,6 +152,8 @@ def command(
         analyzer=analyzer,
         shards=shards,
         replicas=replicas,
+        settings=custom.read_settings(settings_file) if settings_file else {},
+        mapping=custom.read_mapping(mapping_file) if mapping_file else {},
         workers=workers,
         fresh=fresh,
         skip_bad=skip_bad,
@@ -190,7 +214,7 @@ def _nothing_else() -> None:
     context = click.get_current_context()
     for option in _OF_A_BUILD:
         if context.get_parameter_source(option) == ParameterSource.COMMANDLINE:
-            flag = f"--{option.replace('_', '-')}"
+            flag = f"--{option.removesuffix('_file').replace('_', '-')}"
             raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
 
 

@@ -20,7 +20,7 @@ import orjson
 from termweave import __version__
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import generations, ledgers, resuming
+from termweave.indexer import custom, generations, ledgers, resuming
 from termweave.indexer.passages import in_passages
 from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.sending import Item, Sender
@@ -163,6 +163,8 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         sample = encoder.encode(surveyed.sample, kind="document", statistics=statistics)
         fitting = Fitting(engine.capabilities, sample, encoder.dimension, options.analyzer)
         layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
+        mapping = custom.merged(layout.mapping({}), options.mapping)
+        layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))
         found = lineage.Lineage(
             name=name,
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -174,8 +176,10 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
             statistics={} if statistics is None else _described(statistics),
             documents=ledger.documents,
             passages=_cut(options.passages, ledger),
+            fields=layout.extra,
         )
-        generations.create(engine, index, layout, found, {"index.number_of_shards": options.shards, **options.settings})
+        settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
+        generations.create(engine, index, mapping, found, settings)
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
         ledger.put("name", name)
@@ -192,7 +196,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
 def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> _Generation:
     statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
     note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} documents were there already."
-    return _Generation(index, found, DocumentLayout.from_meta(found.signals), statistics, ledger, [note])
+    return _Generation(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note])
 
 
 def _cut(window: Window | None, ledger: Ledger) -> dict[str, int]:

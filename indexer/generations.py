@@ -17,7 +17,6 @@ from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
-    from termweave.signals import DocumentLayout
 
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
@@ -100,14 +99,18 @@ def writer(index: str) -> str:
     return f"{index}.write"
 
 
-def create(engine: Engine, index: str, layout: DocumentLayout, lineage: Lineage, settings: dict[str, Any]) -> None:
+def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage, settings: dict[str, Any]) -> None:
     """Create the empty index, set for loading: no refresh, no replicas.
 
     Documents are sent to an alias of its own with `require_alias`: should the index be deleted meanwhile, the server must
     not create one of that name by itself, without mapping and lineage.
     """
-    loading = {**layout.settings(), **settings, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
-    body = {"settings": loading, "mappings": layout.mapping(lineage.as_meta()), "aliases": {writer(index): {}}}
+    loading = {**settings, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
+    body = {
+        "settings": loading,
+        "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},
+        "aliases": {writer(index): {}},
+    }
     engine.request("PUT", f"/{index}", body=body)
 
 

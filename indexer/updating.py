@@ -117,7 +117,7 @@ def update(
             if not new:
                 ledger.put("name", name)
                 ledger.put("state", "updating")
-            layout = DocumentLayout.from_meta(found.signals)
+            layout = DocumentLayout.from_meta(found.signals, found.fields)
             current = _Generation(index, found, layout, statistics, ledger, [])
             counts, sent, deleted = _apply(engine, source, options, encoder, current, progress, delete_missing=delete_missing)
             after = _described(found, source, current, counts, moment, deleted=deleted)

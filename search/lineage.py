@@ -10,7 +10,7 @@ from termweave.engine.connection import EngineResponseError, quote
 from termweave.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from termweave.engine import Engine
 
@@ -47,6 +47,7 @@ class Lineage:
         documents: How many documents of the source it holds.
         complete: False while it is being built.
         passages: "size" and "stride" in words, "count" of what is stored, "most" of one document; empty where texts are not cut.
+        fields: Entries of the metadata that are fields of their own, by the user's mapping.
         updated: When it was last updated, UTC, ISO 8601; "" when never.
         schema: Of this record.
     """
@@ -62,6 +63,7 @@ class Lineage:
     documents: int = 0
     complete: bool = False
     passages: Mapping[str, int] = field(default_factory=dict)
+    fields: Sequence[str] = ()
     updated: str = ""
     schema: int = SCHEMA
 

@@ -66,14 +66,20 @@ def source_digest(document: Document) -> int:
 
 @dataclass(frozen=True)
 class DocumentLayout:
-    """How documents of one index look."""
+    """How documents of one index look.
+
+    Attributes:
+        signals: Its signals.
+        extra: Entries of the metadata that users have declared as fields of their own.
+    """
 
     signals: Sequence[Signal]
+    extra: Sequence[str] = ()
 
     @classmethod
-    def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]]) -> DocumentLayout:
-        """The layout that `_meta` describes: signal name -> parameters."""
-        return cls([signal_class(name)(**values) for name, values in parameters.items()])
+    def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = ()) -> DocumentLayout:
+        """The layout that `_meta` describes: signal name -> parameters, and users' own fields."""
+        return cls([signal_class(name)(**values) for name, values in parameters.items()], extra)
 
     def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The strict mapping, with the lineage in `_meta`."""
@@ -107,6 +113,7 @@ class DocumentLayout:
         if (part := document.passage) is not None:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
         body |= _metadata_fields(document.metadata)
+        body |= {name: document.metadata[name] for name in self.extra if name in document.metadata}
         for signal in self.signals:
             body |= signal.fields(document, encoding)
         body["bucket"] = bucket_of(document.id)

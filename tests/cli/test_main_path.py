@@ -306,3 +306,34 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
     assert opensearch_engine.request("GET", "/_alias/cli-live") != before
     assert "belong together" in termweave(*build[:-1], status=2).stderr
     opensearch_engine.request("DELETE", "/cli-live*")
+
+
+def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folder, opensearch_engine, tmp_path):
+    settings, mapping = tmp_path / "settings.json", tmp_path / "mapping.json"
+    analysis = {"analysis": {"analyzer": {"mine": {"type": "custom", "tokenizer": "whitespace", "filter": ["reverse"]}}}}
+    settings.write_text(json.dumps({"settings": {"index": {"max_ngram_diff": 3}, **analysis}}))
+    properties = {"kind": {"type": "keyword"}, "title": {"fields": {"raw": {"type": "keyword"}}}}
+    mapping.write_text(json.dumps({"properties": properties}))
+    build = ("index", str(folder), "cli-own", "--weights", "none", "--dense", "none")
+    termweave(*build, "--analyzer", "mine", "--settings", str(settings), "--mapping", str(mapping))
+    (found,) = opensearch_engine.request("GET", "/cli-own").values()
+    assert found["settings"]["index"]["max_ngram_diff"] == "3"
+    assert found["mappings"]["properties"]["content"]["analyzer"] == "mine"
+    own = json.loads(
+        termweave("search", "cli-own", "os.path.join", "--json", "--filter-json", '{"term": {"kind": "entry"}}').stdout
+    )
+    assert [hit["id"] for hit in own["hits"]] == ["path"]
+    raw = {"query": {"term": {"title.raw": "Timer threads"}}}
+    assert opensearch_engine.request("POST", "/cli-own/_search", body=raw)["hits"]["hits"][0]["_id"] == "timer"
+    termweave("index", str(folder), "cli-own", "--update", "--new")
+    assert "all there" in termweave("verify", "cli-own", str(folder), "--deep").stdout
+    mapping.write_text(json.dumps({"properties": {"id": {"type": "text"}}}))
+    refused = termweave(*build, "--mapping", str(mapping), status=2).stderr
+    assert "properties.id.type cannot be 'text': termweave needs 'keyword' there." in refused
+    settings.write_text('{"number_of_shards": 3}')
+    assert "Use --shards" in termweave(*build, "--settings", str(settings), status=2).stderr
+    settings.write_text("[1]")
+    assert "holds no JSON object" in termweave(*build, "--settings", str(settings), status=2).stderr
+    mapping.write_text('{"dynamic": true}')
+    assert "termweave's own" in termweave(*build, "--mapping", str(mapping), status=2).stderr
+    opensearch_engine.request("DELETE", "/cli-own*")
