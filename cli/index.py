@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.cli._options import Output
+    from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer import Options
     from termweave.settings import Settings
@@ -80,6 +81,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
 @click.option("--fresh", is_flag=True, help="Throw an unfinished generation away instead of resuming it.")
+@click.option("--plan", "only_plan", is_flag=True, help="Write nothing; say what the build would make and need.")
 @click.option("--update", is_flag=True, help="Encode and send only what is new or changed, within the live generation.")
 @click.option("--delete-missing", is_flag=True, help="With --update: delete documents that SOURCE does not have.")
 @click.option(
@@ -115,6 +117,7 @@ def command(
     workers: int,
     skip_bad: bool,
     fresh: bool,
+    only_plan: bool,
     update: bool,
     delete_missing: bool,
     new: bool,
@@ -137,6 +140,7 @@ def command(
       cat articles.jsonl | termweave index - articles
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./reports reports --passage-size 160
+      termweave index ./reports reports --plan
       termweave index ./nfcorpus docs --update --delete-missing
       termweave index ./nfcorpus docs --dense ./my-model --within .01 --of-live --on ./nfcorpus:dev
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
@@ -163,8 +167,11 @@ def command(
         raise click.UsageError("--delete-missing and --new belong to --update.")
     if of_live != (within is not None):
         raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
-    opened = corpora.open_source(source, skip_bad=skip_bad)
+    opened = corpora.open_source(source, skip_bad=skip_bad or only_plan)
     server = engine.connect(settings, pool_maxsize=workers + 1)
+    if only_plan:
+        _plan(server, opened, name, dataset or source, options, out)
+        return
     gate = _gate(server, name, required, within, dataset or source, options, out)
     if update and generations.live(server, name) is None:
         out.say(f"{name!r} is not there yet: it is built anew.")
@@ -203,6 +210,29 @@ def command(
         if built.counts.gone and not delete_missing:
             text += " (kept; --delete-missing deletes them)"
     out.emit(data, text)
+
+
+def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
+    """Say what a build would make and need."""
+    from contextlib import suppress
+
+    from termweave import corpora
+    from termweave.cli._plan import table
+    from termweave.errors import TermweaveError
+    from termweave.indexer import generations
+    from termweave.indexer.forecast import forecast
+
+    generations.check_name(server, name)
+    queries: list[str] = []
+    with suppress(TermweaveError):  # most sources are no data sets
+        queries = [query.text for query in corpora.open_dataset(dataset).queries()]
+    with out.progress("Reading") as bar:
+        found = forecast(source, server.capabilities, options, queries, lambda stage, done, total: bar(done, total, stage))
+    for note in found.notes:
+        out.say(note)
+    out.emit({"schema": "termweave.plan/1", "name": name, **asdict(found)}, lambda: table(found))
+    for warning in found.warnings:
+        out.warn(warning)
 
 
 def _nothing_else() -> None:

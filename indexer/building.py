@@ -160,7 +160,8 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
     try:
         surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
         statistics = surveyed.statistics
-        sample = encoder.encode(surveyed.sample, kind="document", statistics=statistics)
+        texts = [document.content for document in surveyed.sample]
+        sample = encoder.encode(texts, kind="document", statistics=statistics)
         fitting = Fitting(engine.capabilities, sample, encoder.dimension, options.analyzer)
         layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
         mapping = custom.merged(layout.mapping({}), options.mapping)

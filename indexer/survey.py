@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
-from termweave.indexer.ledger import Entry, Ledger
+from termweave.indexer.ledger import Duplicate, Entry, Ledger
 from termweave.indexer.passages import Passages
 from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -38,13 +38,15 @@ class Survey:
 
     Attributes:
         statistics: Of the whole source; None without a weights model.
-        sample: Contents of up to 512 documents, drawn evenly.
+        sample: Up to 512 documents, drawn evenly, of each the first 20,000 characters.
         notes: What was skipped or repeated.
+        clashes: Documents left out because another one with other content had their id.
     """
 
     statistics: CorpusStatistics | None
-    sample: list[str]
+    sample: list[Document]
     notes: list[str]
+    clashes: int = 0
 
 
 def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
@@ -66,17 +68,17 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
     for block in blocks(source.documents()):
         again = _enter(source, block, ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.source_id, document.line) not in again]
-        seen.count(kept, repeated=len(again))
+        seen.count(kept, again.values())
         texts = [document.content for document in kept]
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
-        for text in texts:
-            sample.add(text[:_SAMPLE_CHARACTERS])
+        for document in kept:
+            sample.add(document)
         progress("Reading", sample.seen, source.total)
     if not sample.seen:
         raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")
-    return Survey(counter.result() if counter else None, sample.texts, seen.notes(source))
+    return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.clashes)
 
 
 def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
@@ -95,8 +97,8 @@ def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
         yield block
 
 
-def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> set[tuple[str, int | None]]:
-    """Enter a block; returns (id, line) of documents whose id was there before, none of whose passages is kept."""
+def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> dict[tuple[str, int | None], Duplicate]:
+    """Enter a block; returns (id, line) -> what is known of documents whose id was there before; nothing of them is kept."""
     entries = [
         Entry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
         for document in block
@@ -114,7 +116,7 @@ def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: b
             f"{source.name}: the id {first.id!r} stands on line {first.first_line} and, with other content, on line {first.line}.",
             "Give every document an id of its own, or keep the first of each with --skip-bad.",
         )
-    return set(again)
+    return again
 
 
 @dataclass
@@ -122,11 +124,13 @@ class _Seen:
     """What a user should know of a corpus, counted on the way."""
 
     repeated: int = 0
+    clashes: int = 0
     textless: int = 0
     unfilterable: int = 0
 
-    def count(self, documents: list[Document], *, repeated: int) -> None:
-        self.repeated += repeated
+    def count(self, documents: list[Document], again: Collection[Duplicate]) -> None:
+        self.repeated += len(again)
+        self.clashes += sum(not each.same for each in again)
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
                 continue  # its document is counted
@@ -156,17 +160,22 @@ def _documents(count: int) -> str:
 
 
 class _Sample:
-    """A reservoir: every text has the same chance to be in it, however many come."""
+    """A reservoir: every document has the same chance to be in it, however many come."""
 
     def __init__(self, size: int) -> None:
-        self.texts: list[str] = []
+        self.documents: list[Document] = []
         self.seen = 0
         self._size = size
         self._chance = random.Random(0)  # noqa: S311 - a sample, not a secret
 
-    def add(self, text: str) -> None:
+    def add(self, document: Document) -> None:
         self.seen += 1
-        if len(self.texts) < self._size:
-            self.texts.append(text)
+        if len(self.documents) < self._size:
+            self.documents.append(_beginning(document))
         elif (place := self._chance.randrange(self.seen)) < self._size:
-            self.texts[place] = text
+            self.documents[place] = _beginning(document)
+
+
+def _beginning(document: Document) -> Document:
+    title, text = document.title[:_SAMPLE_CHARACTERS], document.text[:_SAMPLE_CHARACTERS]
+    return replace(document, title=title, text=text)

@@ -337,3 +337,12 @@ def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folde
     mapping.write_text('{"dynamic": true}')
     assert "termweave's own" in termweave(*build, "--mapping", str(mapping), status=2).stderr
     opensearch_engine.request("DELETE", "/cli-own*")
+
+
+def test_a_plan_is_printed_and_nothing_is_built(termweave, folder):
+    data = valid(termweave("index", str(folder), "cli-plan", "--plan", "--json").stdout, "plan")
+    assert (data["documents"], data["clauses"]["of"]) == (6, "queries")
+    shown = termweave("index", str(folder), "cli-plan", "--plan")
+    assert "passages   6" in shown.stdout
+    assert "1 document without any text" in shown.stderr
+    termweave("generations", "cli-plan", status=2)
