@@ -45,9 +45,11 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
     index = lineage.resolve(server, name)
     made = lineage.read(server, index)
     layout = DocumentLayout.from_meta(made.signals)
+    mend = "Index again to mend it, or with --update."
     if source is None:
         with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, layout, deep=deep)
+            mend = "Repeat the update that was stopped." if ledger.get("state") == "updating" else mend
     else:
         opened = in_passages(corpora.open_source(source, skip_bad=skip_bad), Window.of(made.passages))
         found = verify_against_source(server, index, opened, layout, deep=deep)
@@ -80,8 +82,6 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
 
     out.emit(data, text)
     if not found.ok:
-        out.say(
-            f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. Index again to mend it."
-        )
+        out.say(f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. {mend}")
         return VerificationFailed.exit_status
     return 0

@@ -77,19 +77,19 @@ def adopt(engine: Engine, index: str, ledger: Ledger) -> int:
     buckets, stored = otherwise_stored(engine, index, ledger)
     if not buckets:
         return 0
+    where = f"bucket IN ({','.join(map(str, buckets))})"  # 1,024 are more than older versions take as parameters
     with closing(sqlite3.connect(ledger.path)) as db, db:
-        marks = ",".join("?" * len(buckets))
-        before = set(db.execute(f"SELECT id, source, encoding FROM documents WHERE bucket IN ({marks})", buckets))  # noqa: S608
-        db.execute(f"DELETE FROM documents WHERE bucket IN ({marks})", buckets)  # noqa: S608
-        after = set()
-        for each in stored:
-            source = each.source if each.bucket == bucket_of(each.id) else _UNKNOWN
-            db.execute(
-                "INSERT OR REPLACE INTO documents (id, bucket, source, encoding, parent) VALUES (?, ?, ?, ?, ?)",
-                (each.id, each.bucket, source, each.encoding, each.parent),
-            )
-            after.add((each.id, each.source, each.encoding))
-    return len({row[0] for row in before ^ after})
+        db.execute(f"CREATE TEMP TABLE before AS SELECT id, source, encoding FROM documents WHERE {where}")  # noqa: S608
+        db.execute(f"DELETE FROM documents WHERE {where}")  # noqa: S608
+        rows = (
+            (each.id, each.bucket, each.source if each.bucket == bucket_of(each.id) else _UNKNOWN, each.encoding, each.parent)
+            for each in stored
+        )
+        db.executemany("INSERT OR REPLACE INTO documents (id, bucket, source, encoding, parent) VALUES (?, ?, ?, ?, ?)", rows)
+        after = f"SELECT id, source, encoding FROM documents WHERE {where}"  # noqa: S608
+        before = "SELECT id, source, encoding FROM before"
+        question = f"SELECT count(DISTINCT id) FROM (SELECT * FROM ({before} EXCEPT {after}) UNION ALL SELECT * FROM ({after} EXCEPT {before}))"  # noqa: S608
+        return int(db.execute(question).fetchone()[0])
 
 
 class Changes:

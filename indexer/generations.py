@@ -33,7 +33,7 @@ class Generation:
         index: The concrete index.
         created: UTC, ISO 8601.
         source: Name of the corpus.
-        documents: Documents in it.
+        documents: Documents in it; of one in passages, those of the source.
         bytes: On disk.
         complete: Built, verified and published once; others are unfinished or were refused.
         live: The alias points at it.
@@ -191,7 +191,7 @@ def of(engine: Engine, name: str) -> list[Generation]:
             index=index,
             created=lineage.created,
             source=lineage.source["name"],
-            documents=stats[index]["primaries"]["docs"]["count"],
+            documents=lineage.documents if lineage.passages else stats[index]["primaries"]["docs"]["count"],
             bytes=stats[index]["total"]["store"]["size_in_bytes"],
             complete=lineage.complete,
             live=index == now,

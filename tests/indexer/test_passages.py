@@ -151,7 +151,7 @@ def test_pages_of_a_search_in_passages_hold_every_document_once(opensearch_engin
         {"_id": f"d{number}", "text": f"The queue module {number}: details" + " more" * (number // 2)} for number in range(30)
     ]
     (folder / "corpus.jsonl").write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
-    build(opensearch_engine, corpora.open_source(folder), name, Options(passages=SMALL))
+    build(opensearch_engine, corpora.open_source(folder), name, Options(passages=SMALL, shards=2))
     index = Index.open(opensearch_engine, name)
     whole = index.search("queue details", mode=mode, k=31, candidates=8)
     assert len(whole) == 31

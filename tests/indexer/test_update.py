@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.errors import GateNotMet, ModelError, RefusedDocuments, UsageError
+from termweave.cli import run
+from termweave.errors import GateNotMet, ModelError, RefusedDocuments, UsageError, VerificationFailed
 from termweave.indexer import Options, build, ledgers, update, updating, verify, verify_against_source
 from termweave.indexer.changes import Counts
 from termweave.indexer.generations import live, of, writer
@@ -87,7 +88,7 @@ def test_passages_come_and_go_with_their_documents(opensearch_engine, name, corp
     def long(parts):
         return " ".join(f"This is sentence number{part} of a text that grows." for part in range(parts))
 
-    cut = Options(weights="none", dense="none", passages=WINDOW)
+    cut = Options(weights="none", dense="none", passages=WINDOW, shards=2)
     build(opensearch_engine, corpus({"grows": long(2), "shrinks": long(12), "stays": long(8), "gone": long(8)}), name, cut)
     source = corpus({"grows": long(9), "shrinks": "Short now.", "stays": long(8)})
     kept = update(opensearch_engine, source, name, LEXICAL)
@@ -140,7 +141,7 @@ update(server, source, {name!r}, Options(weights="none", dense="none"), delete_m
 
 @pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
 @pytest.mark.parametrize("stage", ["Reading", "Indexing"])
-def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus, own_places, tmp_path, stage, new):
+def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus, own_places, tmp_path, capsys, stage, new):
     documents = numbered(400)
     built = build(opensearch_engine, corpus(documents), name, LEXICAL)
     for number in range(200, 400):
@@ -161,6 +162,9 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
     child.communicate()
     assert child.returncode == -signal.SIGKILL
     assert live(opensearch_engine, name) == built.index
+    if stage == "Indexing" and not new:
+        assert run(["verify", name, "--url", opensearch_engine.url]) == VerificationFailed.exit_status
+        assert "Repeat the update that was stopped." in capsys.readouterr().err
     updated = update(opensearch_engine, source, name, LEXICAL, delete_missing=True, new=new)
     assert updated.documents == 300
     assert updated.sent <= 200
