@@ -1,8 +1,8 @@
-"""`termweave delete`: an index with all its generations."""
+"""`termweave delete`: an index with all its generations, or single documents."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -10,26 +10,52 @@ from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
+    from termweave.engine import Engine
     from termweave.settings import Settings
 
+#: Ids named in a line.
+_NAMED = 5
 
-@click.command("delete", context_settings=CONTEXT, short_help="Delete an index with all its generations.")
+
+@click.command("delete", context_settings=CONTEXT, short_help="Delete an index, or documents of it.")
 @click.argument("name")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="Delete this document only; repeatable.")
+@click.option(
+    "--ids",
+    "file",
+    type=click.File("r", encoding="utf-8"),
+    metavar="FILE",
+    help="Delete the documents whose ids FILE names, one a line; '-' for standard input.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 @connection_options
-def command(*, name: str, yes: bool, settings: Settings, out: Output) -> None:
+def command(*, name: str, ids: tuple[str, ...], file: TextIO | None, yes: bool, settings: Settings, out: Output) -> None:
     """Delete NAME: the alias, every generation, their statistics and ledgers. There is no way back.
+
+    With --id or --ids only these documents are deleted, with all their passages, and only from the live generation: an older one
+    that is promoted brings them back.
 
     \b
     Examples:
       termweave delete docs
       termweave delete docs --yes
+      termweave delete docs --id doc-17 --id doc-18
+      termweave delete docs --ids gone.txt --yes
     """
     from termweave import engine
-    from termweave.indexer import generations
 
     server = engine.connect(settings)
+    if ids or file is not None:
+        named = [*ids, *(line.rstrip("\r\n") for line in file or ())]
+        _documents(server, name, [each for each in named if each], out, yes=yes)
+    else:
+        _everything(server, name, out, yes=yes)
+
+
+def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
+    from termweave.indexer import generations
+
     found = generations.of(server, name)
     if not yes:
         documents = sum(each.documents for each in found)
@@ -40,3 +66,26 @@ def command(*, name: str, yes: bool, settings: Settings, out: Output) -> None:
         generations.remove(server, each.index)
     data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}
     out.emit(data, f"{name}: deleted, {len(found)} generation{'s' if len(found) != 1 else ''}.")
+
+
+def _documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: bool) -> None:
+    from termweave.indexer import removing
+
+    found = removing.find(server, name, ids)
+    if found.absent:
+        named = ", ".join(repr(each) for each in found.absent[:_NAMED])
+        out.say(f"Not in {name!r}: {named}{' ...' if found.absent[_NAMED:] else ''} ({len(found.absent):,}).")
+    many = f"{len(found.documents):,} document{'s' if len(found.documents) != 1 else ''}"
+    if found.documents and not yes:
+        cut = f" ({len(found.passages):,} passages)" if len(found.passages) != len(found.documents) else ""
+        click.confirm(f"Delete {many}{cut} from {name!r}?", abort=True, err=True)
+    removing.remove_documents(server, name, found)
+    data = {
+        "schema": "termweave.delete/1",
+        "name": name,
+        "deleted": [],
+        "generation": found.index,
+        "documents": found.documents,
+        "absent": found.absent,
+    }
+    out.emit(data, f"{name}: {many} deleted from {found.index}.")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
@@ -12,9 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.cli._options import Output
+    from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer import Options
     from termweave.settings import Settings
+
+#: Options that say how a generation is made; an update takes them from the generation.
+_OF_A_BUILD = (
+    "signals",
+    "analyzer",
+    "shards",
+    "replicas",
+    "settings_file",
+    "mapping_file",
+    "passage_size",
+    "passage_stride",
+    "fresh",
+)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("index", context_settings=CONTEXT, short_help="Build, verify and publish an index.")
@@ -35,14 +54,49 @@ if TYPE_CHECKING:
 )
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Primary shards.")
 @click.option("--replicas", type=click.IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
+@click.option("--settings", "settings_file", type=_FILE, metavar="FILE", help="Further index settings (JSON): analyzers, merges.")
+@click.option(
+    "--mapping",
+    "mapping_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Further mapping (JSON): properties of your own are filled from the metadata of that name.",
+)
+@click.option(
+    "--passage-size",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="WORDS",
+    help="Cut longer texts into passages of whole sentences, of so many words at most; 0: never. 160 suits the shipped model.",
+)
+@click.option(
+    "--passage-stride",
+    type=click.IntRange(1),
+    metavar="WORDS",
+    help="Words from the start of one passage to the next.  [default: three quarters of the size]",
+)
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Connections that send at once.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
 @click.option("--fresh", is_flag=True, help="Throw an unfinished generation away instead of resuming it.")
+@click.option("--plan", "only_plan", is_flag=True, help="Write nothing; say what the build would make and need.")
+@click.option("--update", is_flag=True, help="Encode and send only what is new or changed, within the live generation.")
+@click.option("--delete-missing", is_flag=True, help="With --update: delete documents that SOURCE does not have.")
+@click.option(
+    "--new", is_flag=True, help="With --update: into a copy that takes the live generation's place when it is verified."
+)
 @click.option(
     "--require", "required", multiple=True, metavar="GATE", help="Publish only if it holds: 'nDCG@10>=0.4'; repeatable."
 )
+@click.option(
+    "--within",
+    type=click.FloatRange(0),
+    metavar="MARGIN",
+    help="With --of-live: publish only if nDCG@10 is surely not lower by more (95 % interval of the paired difference).",
+)
+@click.option("--of-live", is_flag=True, help="Compare with the live generation, on the same queries.")
 @click.option("--on", "dataset", metavar="DATASET", help="The judged queries --require is measured on.  [default: SOURCE]")
 @output_options
 @connection_options
@@ -56,10 +110,20 @@ def command(
     analyzer: str,
     shards: int,
     replicas: int | None,
+    settings_file: Path | None,
+    mapping_file: Path | None,
+    passage_size: int,
+    passage_stride: int | None,
     workers: int,
     skip_bad: bool,
     fresh: bool,
+    only_plan: bool,
+    update: bool,
+    delete_missing: bool,
+    new: bool,
     required: tuple[str, ...],
+    within: float | None,
+    of_live: bool,
     dataset: str | None,
     settings: Settings,
     out: Output,
@@ -75,10 +139,15 @@ def command(
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
+      termweave index ./reports reports --passage-size 160
+      termweave index ./reports reports --plan
+      termweave index ./nfcorpus docs --update --delete-missing
+      termweave index ./nfcorpus docs --dense ./my-model --within .01 --of-live --on ./nfcorpus:dev
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
-    from termweave import corpora, engine
-    from termweave.indexer import Options, build
+    from termweave import corpora, engine, indexer
+    from termweave.indexer import Built, Options, Updated, build, custom, generations
+    from termweave.indexer.passages import Window
 
     options = Options(
         weights=weights or settings.weights,
@@ -87,16 +156,33 @@ def command(
         analyzer=analyzer,
         shards=shards,
         replicas=replicas,
+        settings=custom.read_settings(settings_file) if settings_file else {},
+        mapping=custom.read_mapping(mapping_file) if mapping_file else {},
         workers=workers,
         fresh=fresh,
         skip_bad=skip_bad,
+        passages=Window(passage_size, passage_stride or max(1, passage_size * 3 // 4)) if passage_size else None,
     )
-    opened = corpora.open_source(source, skip_bad=skip_bad)
+    if not update and (delete_missing or new):
+        raise click.UsageError("--delete-missing and --new belong to --update.")
+    if of_live != (within is not None):
+        raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
+    opened = corpora.open_source(source, skip_bad=skip_bad or only_plan)
     server = engine.connect(settings, pool_maxsize=workers + 1)
-    gate = _gate(server, required, dataset or source, options, out)
+    if only_plan:
+        _plan(server, opened, name, dataset or source, options, out)
+        return
+    gate = _gate(server, name, required, within, dataset or source, options, out)
+    if update and generations.live(server, name) is None:
+        out.say(f"{name!r} is not there yet: it is built anew.")
+        update = False
+    run: Callable[..., Built | Updated] = partial(build, gate=gate)
+    if update:
+        _nothing_else()
+        run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
     try:
         with out.progress("Reading") as bar:
-            built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage), gate)
+            built = run(server, opened, name, options, progress=lambda stage, done, total: bar(done, total, stage))
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
         raise click.exceptions.Exit(130) from None
@@ -108,33 +194,84 @@ def command(
         "name": built.name,
         "generation": built.index,
         "documents": built.documents,
+        "passages": built.passages,
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
         "notes": list(built.notes),
     }
-    out.emit(
-        data,
-        f"{built.name}: {built.documents:,} document{'s' if built.documents != 1 else ''} in {built.index}, verified and live "
-        f"({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)",
-    )
+    passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
+    documents = f"{built.documents:,} document{'s' if built.documents != 1 else ''}{passages}"
+    text = f"{built.name}: {documents} in {built.index}, verified and live ({', '.join(built.signals)}; "
+    text += f"{built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)"
+    if isinstance(built, Updated):
+        data["update"] = {**asdict(built.counts), "deleted": built.deleted}
+        text += f"\n{built.counts}{f'; {built.deleted:,} deleted' if built.deleted else ''}"
+        if built.counts.gone and not delete_missing:
+            text += " (kept; --delete-missing deletes them)"
+    out.emit(data, text)
 
 
-def _gate(server: Engine, required: tuple[str, ...], dataset: str, options: Options, out: Output) -> Callable[[str], None]:
+def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
+    """Say what a build would make and need."""
+    from contextlib import suppress
+
+    from termweave import corpora
+    from termweave.cli._plan import table
+    from termweave.errors import TermweaveError
+    from termweave.indexer import generations
+    from termweave.indexer.forecast import forecast
+
+    generations.check_name(server, name)
+    queries: list[str] = []
+    with suppress(TermweaveError):  # most sources are no data sets
+        queries = [query.text for query in corpora.open_dataset(dataset).queries()]
+    with out.progress("Reading") as bar:
+        found = forecast(source, server.capabilities, options, queries, lambda stage, done, total: bar(done, total, stage))
+    for note in found.notes:
+        out.say(note)
+    out.emit({"schema": "termweave.plan/1", "name": name, **asdict(found)}, lambda: table(found))
+    for warning in found.warnings:
+        out.warn(warning)
+
+
+def _nothing_else() -> None:
+    """Refuse what an update cannot change.
+
+    Raises:
+        UsageError: An option says how a generation is made.
+    """
+    context = click.get_current_context()
+    for option in _OF_A_BUILD:
+        if context.get_parameter_source(option) == ParameterSource.COMMANDLINE:
+            flag = f"--{option.removesuffix('_file').replace('_', '-')}"
+            raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
+
+
+def _gate(
+    server: Engine, name: str, required: tuple[str, ...], within: float | None, dataset: str, options: Options, out: Output
+) -> Callable[[str], None]:
     """What a generation has to pass before it is published; the data set is opened before the build begins."""
     from termweave import corpora
     from termweave.errors import GateNotMet
     from termweave.evaluation import evaluate, gates
+    from termweave.indexer import generations
     from termweave.search import Index
 
     parsed = [gates.parse(each) for each in required]
-    judged = corpora.open_dataset(dataset) if parsed else None
+    judged = corpora.open_dataset(dataset) if parsed or within is not None else None
 
     def check(generation: str) -> None:
         if judged is None:
             return
         found = evaluate(Index.open(server, generation, weights=options.weights, dense=options.dense), judged)
         verdicts = [gates.check(each, found, judged) for each in parsed]
+        live = generations.live(server, name)
+        if within is not None and live is None:
+            out.say(f"{name!r} has no live generation to compare with.")
+        elif within is not None and live is not None:
+            before = evaluate(Index.open(server, live), judged)
+            verdicts.append(gates.compare(found, before, judged, within, live))
         for verdict in verdicts:
             out.say(f"{'Met' if verdict.met else 'NOT met'}: {verdict.reason}.")
         missed = [verdict.reason for verdict in verdicts if not verdict.met]

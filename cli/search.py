@@ -129,7 +129,7 @@ def command(
 def as_json(hit: Hit) -> dict[str, Any]:
     """A hit as the JSON schema has it."""
     signals = {name: {"score": each.score, "rank": each.rank, "share": each.share} for name, each in hit.signals.items()}
-    return {
+    found: dict[str, Any] = {
         "id": hit.id,
         "score": hit.score,
         "rank": hit.rank,
@@ -137,6 +137,9 @@ def as_json(hit: Hit) -> dict[str, Any]:
         "signals": signals,
         "explanation": hit.explanation,
     }
+    if (part := hit.passage) is not None:
+        found["passage"] = {"number": part.number, "start": part.start, "end": part.end}
+    return found
 
 
 def show(hits: Sequence[Hit], out: Output) -> None:
@@ -154,6 +157,7 @@ def show(hits: Sequence[Hit], out: Output) -> None:
                 (f"{hit.score:.4f}  ", "cyan"),
                 (title, "bold"),
                 ("" if title == hit.id else f"  [{hit.id}]", "dim"),
+                (f"  passage {hit.passage.number}" if hit.passage else "", "dim"),
             )
         )
         snippet = " ".join(str(hit.fields.get("text", "")).split())

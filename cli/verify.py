@@ -37,17 +37,21 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
     from termweave import corpora, engine
     from termweave.errors import VerificationFailed
     from termweave.indexer import ledgers, verify, verify_against_source
+    from termweave.indexer.passages import Window, in_passages
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
 
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
-    layout = DocumentLayout.from_meta(lineage.read(server, index).signals)
+    made = lineage.read(server, index)
+    layout = DocumentLayout.from_meta(made.signals)
+    mend = "Index again to mend it, or with --update."
     if source is None:
         with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, layout, deep=deep)
+            mend = "Repeat the update that was stopped." if ledger.get("state") == "updating" else mend
     else:
-        opened = corpora.open_source(source, skip_bad=skip_bad)
+        opened = in_passages(corpora.open_source(source, skip_bad=skip_bad), Window.of(made.passages))
         found = verify_against_source(server, index, opened, layout, deep=deep)
     data = {
         "schema": "termweave.verify/1",
@@ -56,6 +60,7 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
         "deep": deep,
         "expected": found.expected,
         "counted": found.counted,
+        "documents": found.documents,
         "missing": found.missing,
         "extra": found.extra,
         "altered": found.altered,
@@ -65,8 +70,10 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
         against = source or "its ledger"
         if found.ok:
             read = " (content read back)" if deep else ""
-            return f"{name}: {found.counted:,} documents, all there, nothing twice, as in {against}{read}."
-        lines = [f"{name}: {found.counted:,} documents; {against} has {found.expected:,}."]
+            passages = f" in {found.counted:,} passages" if found.counted != found.documents else ""
+            return f"{name}: {found.documents:,} documents{passages}, all there, nothing twice, as in {against}{read}."
+        what = "documents and passages" if found.counted != found.documents else "documents"
+        lines = [f"{name}: {found.counted:,} {what}; {against} has {found.expected:,}."]
         for kind in ("missing", "extra", "altered"):
             ids: list[str] = getattr(found, kind)
             lines += [f"  {kind}: {identity}" for identity in ids[:_SHOWN]]
@@ -75,8 +82,6 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
 
     out.emit(data, text)
     if not found.ok:
-        out.say(
-            f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. Index again to mend it."
-        )
+        out.say(f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. {mend}")
         return VerificationFailed.exit_status
     return 0

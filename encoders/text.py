@@ -140,6 +140,14 @@ class TextEncoder:
         """
         return self._analysis().terms(texts)
 
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Word-pieces of each text, [CLS] and [SEP] included, however many the model sees; 0 without a model."""
+        model = self._dense or self._weights
+        if model is None:
+            return [0] * len(texts)
+        cleans = [cleaned(text)[0] for text in texts]
+        return [len(pieces.ids) for pieces in model.tokenizer.encode(cleans, max(map(len, cleans), default=0) + 2)]
+
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.
 

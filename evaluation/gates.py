@@ -119,13 +119,37 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
             "Compare with a run of the same data set and split.",
         )
     difference = mine - values(saved)
+    return _within(system, gate.measure, difference, gate.margin, str(gate.run))
+
+
+def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin: float, name: str) -> Verdict:
+    """Hold the default search against that of another index, by nDCG@10.
+
+    Args:
+        experiment: What is to pass.
+        before: What the other index gave, on the same queries.
+        dataset: Their judgements.
+        margin: How much worse it may be.
+        name: Of the other index.
+    """
+    measure = "nDCG@10"
+
+    def values(found: Experiment) -> NDArray[np.float64]:
+        run = found.runs[_default(found)]
+        queries = experiment.queries
+        return per_query(run, dataset.qrels(), queries, relevant_from=dataset.relevant_from, measures=[measure])[measure]
+
+    return _within(_default(experiment), measure, values(experiment) - values(before), margin, name)
+
+
+def _within(system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
     if len(difference) < _FEWEST:
-        return Verdict(met=False, reason=f"{system}: {gate.measure}: {len(difference)} queries are too few to say anything")
+        return Verdict(met=False, reason=f"{system}: {measure}: {len(difference)} queries are too few to say anything")
     low, high = interval(difference)
-    met = low > -gate.margin
+    met = low > -margin
     told = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
     within = "within" if met else "not surely within"
-    return Verdict(met, f"{system}: {gate.measure} against {gate.run}: {told}: {within} {gate.margin:g} ({len(mine)} queries)")
+    return Verdict(met, f"{system}: {measure} against {against}: {told}: {within} {margin:g} ({len(difference)} queries)")
 
 
 def interval(difference: NDArray[np.float64]) -> tuple[float, float]:

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from termweave.indexer.building import Built, build, up_to_date
 from termweave.indexer.plan import Options, Plan, plan
+from termweave.indexer.updating import Updated, update
 from termweave.indexer.verification import Difference, verify, verify_against_source
 
-__all__ = ["Built", "Difference", "Options", "Plan", "build", "plan", "up_to_date", "verify", "verify_against_source"]
+__all__ = [
+    "Built",
+    "Difference",
+    "Options",
+    "Plan",
+    "Updated",
+    "build",
+    "plan",
+    "up_to_date",
+    "update",
+    "verify",
+    "verify_against_source",
+]

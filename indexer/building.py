@@ -20,7 +20,8 @@ import orjson
 from termweave import __version__
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import generations, ledgers, resuming
+from termweave.indexer import custom, generations, ledgers, resuming
+from termweave.indexer.passages import in_passages
 from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.sending import Item, Sender
 from termweave.indexer.survey import blocks, survey
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.ledger import Ledger
+    from termweave.indexer.passages import Window
     from termweave.indexer.survey import Progress
     from termweave.records import Document, Encoding
     from termweave.search.lineage import Lineage
@@ -55,7 +57,8 @@ class Built:
         name: The alias.
         index: The generation it points at now.
         documents: Documents in it.
-        sent: Documents sent by this run (fewer than `documents` after a resume).
+        passages: How many they are stored as; the same number where none was cut.
+        sent: Documents or passages sent by this run (fewer after a resume).
         seconds: Wall-clock time.
         signals: Names of its signals.
         notes: What a user should know: left-out signals, skipped documents, a resume.
@@ -64,6 +67,7 @@ class Built:
     name: str
     index: str
     documents: int
+    passages: int
     sent: int
     seconds: float
     signals: tuple[str, ...]
@@ -113,6 +117,7 @@ def build(
     with ledgers.lease(engine, name):
         before = generations.live(engine, name)
         planned = plan(source, engine.capabilities, options)
+        source = in_passages(source, options.passages)
         found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
         current = _begin(engine, source, name, planned, progress) if found is None else _reopen(engine, *found)
         with current.ledger as ledger:
@@ -129,7 +134,8 @@ def build(
             return Built(
                 name=name,
                 index=current.index,
-                documents=ledger.acknowledged,
+                documents=ledger.documents,
+                passages=ledger.acknowledged,
                 sent=sent,
                 seconds=time.monotonic() - started,
                 signals=planned.signals,
@@ -154,9 +160,12 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
     try:
         surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
         statistics = surveyed.statistics
-        sample = encoder.encode(surveyed.sample, kind="document", statistics=statistics)
+        texts = [document.content for document in surveyed.sample]
+        sample = encoder.encode(texts, kind="document", statistics=statistics)
         fitting = Fitting(engine.capabilities, sample, encoder.dimension, options.analyzer)
         layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
+        mapping = custom.merged(layout.mapping({}), options.mapping)
+        layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))
         found = lineage.Lineage(
             name=name,
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -166,9 +175,12 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: lineage.ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
             statistics={} if statistics is None else _described(statistics),
-            documents=ledger.total,
+            documents=ledger.documents,
+            passages=_cut(options.passages, ledger),
+            fields=layout.extra,
         )
-        generations.create(engine, index, layout, found, {"index.number_of_shards": options.shards, **options.settings})
+        settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
+        generations.create(engine, index, mapping, found, settings)
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
         ledger.put("name", name)
@@ -185,7 +197,14 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
 def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> _Generation:
     statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
     note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} documents were there already."
-    return _Generation(index, found, DocumentLayout.from_meta(found.signals), statistics, ledger, [note])
+    return _Generation(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note])
+
+
+def _cut(window: Window | None, ledger: Ledger) -> dict[str, int]:
+    """What a lineage says of passages."""
+    if window is None:
+        return {}
+    return {**window.parameters(), "count": ledger.total, "most": ledger.most_passages}
 
 
 def _described(statistics: CorpusStatistics) -> dict[str, Any]:

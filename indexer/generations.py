@@ -17,11 +17,12 @@ from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
-    from termweave.signals import DocumentLayout
 
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _NOT_FOUND = 404
+#: Settings that an index has of its own and that no other can be given.
+_PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "history", "resize", "blocks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Generation:
         index: The concrete index.
         created: UTC, ISO 8601.
         source: Name of the corpus.
-        documents: Documents in it.
+        documents: Documents in it; of one in passages, those of the source.
         bytes: On disk.
         complete: Built, verified and published once; others are unfinished or were refused.
         live: The alias points at it.
@@ -98,15 +99,40 @@ def writer(index: str) -> str:
     return f"{index}.write"
 
 
-def create(engine: Engine, index: str, layout: DocumentLayout, lineage: Lineage, settings: dict[str, Any]) -> None:
+def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage, settings: dict[str, Any]) -> None:
     """Create the empty index, set for loading: no refresh, no replicas.
 
     Documents are sent to an alias of its own with `require_alias`: should the index be deleted meanwhile, the server must
     not create one of that name by itself, without mapping and lineage.
     """
-    loading = {**layout.settings(), **settings, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
-    body = {"settings": loading, "mappings": layout.mapping(lineage.as_meta()), "aliases": {writer(index): {}}}
+    loading = {**settings, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
+    body = {
+        "settings": loading,
+        "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},
+        "aliases": {writer(index): {}},
+    }
     engine.request("PUT", f"/{index}", body=body)
+
+
+def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
+    """Create an empty index with another generation's mapping and settings, set for loading; returns the settings to restore."""
+    found = engine.request("GET", f"/{model}")[model]
+    settings = {key: value for key, value in found["settings"]["index"].items() if key not in _PRIVATE}
+    loading = {**settings, "refresh_interval": "-1", "number_of_replicas": 0}
+    mapping = {**found["mappings"], "_meta": {"termweave": lineage.as_meta()}}
+    engine.request("PUT", f"/{index}", body={"settings": {"index": loading}, "mappings": mapping, "aliases": {writer(index): {}}})
+    return {key: settings.get(key) for key in ("refresh_interval", "number_of_replicas")}
+
+
+def open_writer(engine: Engine, index: str) -> None:
+    """Let documents be sent to a generation that is live."""
+    engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, "alias": writer(index)}}]})
+
+
+def close_writer(engine: Engine, index: str) -> None:
+    """The inverse of `open_writer`."""
+    action = {"remove": {"index": index, "alias": writer(index), "must_exist": False}}
+    engine.request("POST", "/_aliases", body={"actions": [action]})
 
 
 def finish(engine: Engine, index: str, settings: dict[str, Any], replicas: int) -> None:
@@ -165,7 +191,7 @@ def of(engine: Engine, name: str) -> list[Generation]:
             index=index,
             created=lineage.created,
             source=lineage.source["name"],
-            documents=stats[index]["primaries"]["docs"]["count"],
+            documents=lineage.documents if lineage.passages else stats[index]["primaries"]["docs"]["count"],
             bytes=stats[index]["total"]["store"]["size_in_bytes"],
             complete=lineage.complete,
             live=index == now,

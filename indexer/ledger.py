@@ -28,8 +28,10 @@ CREATE TABLE IF NOT EXISTS documents (
     bucket INTEGER NOT NULL,
     source INTEGER NOT NULL,
     encoding INTEGER,
-    refused TEXT
+    refused TEXT,
+    parent TEXT
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS passages ON documents (parent) WHERE parent IS NOT NULL;
 """
 #: Documents that an index should hold: all but those refused and not taken since.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
@@ -37,17 +39,19 @@ _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document as the survey enters it.
+    """A document or passage as the survey enters it.
 
     Attributes:
-        id: Source id.
+        id: Its id.
         line: Where it stands in the source.
         source: Digest of what the source says of it.
+        parent: Of a passage, the id of its document.
     """
 
     id: str
     line: int | None
     source: int
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,13 @@ class Ledger:
         """Close the file."""
         self._db.close()
 
+    def take_over(self, other: Path) -> None:
+        """Enter the documents of another ledger, with what is known of them."""
+        with self._lock:
+            self._db.execute("ATTACH ? AS other", (str(other),))
+            self._db.execute("INSERT OR IGNORE INTO documents SELECT * FROM other.documents")
+            self._db.execute("DETACH other")
+
     def put(self, key: str, value: Any) -> None:
         """Keep a JSON value."""
         self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, json.dumps(value))])
@@ -107,9 +118,9 @@ class Ledger:
 
     def enter(self, entries: Sequence[Entry]) -> list[Duplicate]:
         """Enter documents of the source; the first of two with one id stays, the second is returned."""
-        rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source) for entry in entries]
+        rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source, entry.parent) for entry in entries]
         before = self._db.total_changes
-        self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source) VALUES (?, ?, ?, ?)", rows)
+        self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source, parent) VALUES (?, ?, ?, ?, ?)", rows)
         if self._db.total_changes - before == len(rows):
             return []
         found = []
@@ -138,10 +149,58 @@ class Ledger:
                     waiting.add((identity, line))
         return waiting
 
+    def remove(self, identities: Iterable[str]) -> None:
+        """These documents are to be in the index no longer."""
+        self._write("DELETE FROM documents WHERE id = ?", [(identity,) for identity in identities])
+
+    def forget(self, documents: Iterable[str]) -> None:
+        """These documents, whole or in passages, are to be in the index no longer."""
+        self._write("DELETE FROM documents WHERE id = ? OR parent = ?", [(identity, identity) for identity in documents])
+
+    def withdraw(self, places: Iterable[tuple[str, int | None]]) -> None:
+        """Take documents out again, with all their passages: (id of the document, line)."""
+        rows = [(identity, identity, line) for identity, line in places]
+        self._write("DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?", rows)
+
+    def documents_again(
+        self, entries: Sequence[Entry], duplicates: Sequence[Duplicate]
+    ) -> dict[tuple[str, int | None], Duplicate]:
+        """Which of the documents just entered, whole or in all their passages, have an id that was there before.
+
+        Cut and whole, one id gives keys that do not collide; cut into more passages, some that do not.
+
+        Returns:
+            (id of the document, line) -> the duplicate.
+        """
+        keys: dict[tuple[str, int | None], list[Entry]] = {}
+        for entry in entries:
+            keys.setdefault((entry.parent or entry.id, entry.line), []).append(entry)
+        by_key = {(each.id, each.line): each for each in duplicates}
+        again = {}
+        for (identity, line), parts in keys.items():
+            clashes = [by_key[part.id, line] for part in parts if (part.id, line) in by_key]
+            rows = self._all("SELECT line FROM documents WHERE (id = ? OR parent = ?) AND line < ?", identity, identity, line)
+            if clashes or rows:
+                first_line = rows[0][0] if rows else clashes[0].first_line
+                same = len(clashes) == len(parts) == len(rows) and all(clash.same for clash in clashes)
+                again[identity, line] = Duplicate(identity, line, first_line, same)
+        return again
+
     @property
     def total(self) -> int:
-        """Documents entered."""
+        """Documents and passages entered."""
         return int(self._one("SELECT count(*) FROM documents", ())[0])
+
+    @property
+    def documents(self) -> int:
+        """Documents of the source: the passages of one count once."""
+        return int(self._one("SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents", ())[0])
+
+    @property
+    def most_passages(self) -> int:
+        """Passages of the longest document; 0 where none is cut."""
+        row = self._one("SELECT count(*) FROM documents WHERE parent IS NOT NULL GROUP BY parent ORDER BY 1 DESC LIMIT 1", ())
+        return int(row[0]) if row else 0
 
     @property
     def acknowledged(self) -> int:

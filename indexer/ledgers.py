@@ -79,6 +79,15 @@ def existing(engine: Engine, index: str) -> Ledger:
     return Ledger(path)
 
 
+def copied(engine: Engine, index: str, target: str) -> Ledger:
+    """A ledger for `target` that says what that of `index` says; an empty one where that is not on this host."""
+    ledger = open_(engine, target)
+    path = folder(engine) / f"{index}.sqlite"
+    if path.exists():
+        ledger.take_over(path)
+    return ledger
+
+
 def discard(ledger: Ledger) -> None:
     """Close a ledger and remove its files."""
     ledger.close()

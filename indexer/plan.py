@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
+    from termweave.indexer.passages import Window
     from termweave.records import Capabilities
 
 #: Plain text first, then what stands on models: the order in which tables show signals.
@@ -35,10 +36,12 @@ class Options:
         analyzer: OpenSearch analyzer of the text.
         shards: Primary shards.
         replicas: Copies; None: 1 where there are several data nodes, else 0.
-        settings: Further index settings.
+        settings: Further index settings, flat keys that begin with "index.".
+        mapping: Further mapping; properties that are not termweave's are filled from the metadata of that name.
         workers: Connections that send at once.
         fresh: Throw an unfinished generation away instead of resuming it.
         skip_bad: Leave out what cannot be read, and the second of two documents with one id.
+        passages: How long texts are cut; None: not at all.
     """
 
     weights: str | None = None
@@ -48,9 +51,11 @@ class Options:
     shards: int = 1
     replicas: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    mapping: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 2
     fresh: bool = False
     skip_bad: bool = False
+    passages: Window | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,9 @@ def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], o
         "analyzer": options.analyzer,
         "shards": options.shards,
         "settings": dict(options.settings),
+        "mapping": dict(options.mapping),
         "skip_bad": options.skip_bad,
+        "passages": options.passages.parameters() if options.passages else {},
         "schema": lineage.SCHEMA,
     }
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
-from termweave.indexer.ledger import Entry, Ledger
+from termweave.indexer.ledger import Duplicate, Entry, Ledger
+from termweave.indexer.passages import Passages
 from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -37,66 +38,85 @@ class Survey:
 
     Attributes:
         statistics: Of the whole source; None without a weights model.
-        sample: Contents of up to 512 documents, drawn evenly.
+        sample: Up to 512 documents, drawn evenly, of each the first 20,000 characters.
         notes: What was skipped or repeated.
+        clashes: Documents left out because another one with other content had their id.
     """
 
     statistics: CorpusStatistics | None
-    sample: list[str]
+    sample: list[Document]
     notes: list[str]
+    clashes: int = 0
 
 
-def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
+def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
     """Read a source once.
+
+    Args:
+        source: The documents, or their passages.
+        encoder: Counts the statistics; None where there are some to keep.
+        ledger: Where every document is entered.
+        skip_bad: Keep the first of two documents with one id.
+        progress: Told (stage, done, total or None).
 
     Raises:
         InputError: An entry cannot be read, two documents have one id and different content, or there is none at all.
     """
-    counter = StatisticsCounter(encoder.analysis) if encoder.analysis else None
+    counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
     sample = _Sample(_SAMPLE)
     seen = _Seen()
     for block in blocks(source.documents()):
-        again = _enter(source.name, block, ledger, skip_bad=skip_bad)
-        kept = [document for document in block if (document.id, document.line) not in again]
-        seen.count(kept, repeated=len(again))
+        again = _enter(source, block, ledger, skip_bad=skip_bad)
+        kept = [document for document in block if (document.source_id, document.line) not in again]
+        seen.count(kept, again.values())
         texts = [document.content for document in kept]
-        if counter is not None:
+        if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
-        for text in texts:
-            sample.add(text[:_SAMPLE_CHARACTERS])
+        for document in kept:
+            sample.add(document)
         progress("Reading", sample.seen, source.total)
     if not sample.seen:
         raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")
-    return Survey(counter.result() if counter else None, sample.texts, seen.notes(source))
+    return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.clashes)
 
 
 def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Documents in blocks that are bounded by number and by size."""
+    """Documents in blocks that are bounded by number and by size; the passages of one document are never parted."""
     block: list[Document] = []
     size = 0
     for number, each in enumerate(documents, 1):
         document = each if each.line is not None else replace(each, line=number)  # what tells two of one id apart
-        block.append(document)
-        size += len(document.text) + len(document.title)
-        if len(block) >= _BLOCK_DOCUMENTS or size >= _BLOCK_CHARACTERS:
+        full = len(block) >= _BLOCK_DOCUMENTS or size >= _BLOCK_CHARACTERS
+        if full and (document.passage is None or document.passage.number == 1):
             yield block
             block, size = [], 0
+        block.append(document)
+        size += len(document.text) + len(document.title)
     if block:
         yield block
 
 
-def _enter(name: str, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> set[tuple[str, int | None]]:
-    """Enter a block; returns (id, line) of documents whose id was there before."""
-    duplicates = ledger.enter([Entry(document.id, document.line, source_digest(document)) for document in block])
-    different = [duplicate for duplicate in duplicates if not duplicate.same]
+def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> dict[tuple[str, int | None], Duplicate]:
+    """Enter a block; returns (id, line) -> what is known of documents whose id was there before; nothing of them is kept."""
+    entries = [
+        Entry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
+        for document in block
+    ]
+    duplicates = ledger.enter(entries)
+    if not isinstance(source, Passages):
+        again = {(each.id, each.line): each for each in duplicates}
+    else:
+        again = ledger.documents_again(entries, duplicates)
+        ledger.withdraw(again)
+    different = [each for each in again.values() if not each.same]
     if different and not skip_bad:
         first = different[0]
         raise InputError(
-            f"{name}: the id {first.id!r} stands on line {first.first_line} and, with other content, on line {first.line}.",
+            f"{source.name}: the id {first.id!r} stands on line {first.first_line} and, with other content, on line {first.line}.",
             "Give every document an id of its own, or keep the first of each with --skip-bad.",
         )
-    return {(duplicate.id, duplicate.line) for duplicate in duplicates}
+    return again
 
 
 @dataclass
@@ -104,12 +124,16 @@ class _Seen:
     """What a user should know of a corpus, counted on the way."""
 
     repeated: int = 0
+    clashes: int = 0
     textless: int = 0
     unfilterable: int = 0
 
-    def count(self, documents: list[Document], *, repeated: int) -> None:
-        self.repeated += repeated
+    def count(self, documents: list[Document], again: Collection[Duplicate]) -> None:
+        self.repeated += len(again)
+        self.clashes += sum(not each.same for each in again)
         for document in documents:
+            if document.passage is not None and document.passage.number > 1:
+                continue  # its document is counted
             self.textless += not document.content
             self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
 
@@ -136,17 +160,22 @@ def _documents(count: int) -> str:
 
 
 class _Sample:
-    """A reservoir: every text has the same chance to be in it, however many come."""
+    """A reservoir: every document has the same chance to be in it, however many come."""
 
     def __init__(self, size: int) -> None:
-        self.texts: list[str] = []
+        self.documents: list[Document] = []
         self.seen = 0
         self._size = size
         self._chance = random.Random(0)  # noqa: S311 - a sample, not a secret
 
-    def add(self, text: str) -> None:
+    def add(self, document: Document) -> None:
         self.seen += 1
-        if len(self.texts) < self._size:
-            self.texts.append(text)
+        if len(self.documents) < self._size:
+            self.documents.append(_beginning(document))
         elif (place := self._chance.randrange(self.seen)) < self._size:
-            self.texts[place] = text
+            self.documents[place] = _beginning(document)
+
+
+def _beginning(document: Document) -> Document:
+    title, text = document.title[:_SAMPLE_CHARACTERS], document.text[:_SAMPLE_CHARACTERS]
+    return replace(document, title=title, text=text)

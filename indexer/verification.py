@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.indexer.ledger import BucketSum, Entry, Ledger
+from termweave.indexer.ledger import BucketSum, Ledger
+from termweave.indexer.survey import survey
+from termweave.records import Passage
 from termweave.signals.layout import BUCKETS, source_digest, stored_document
 
 if TYPE_CHECKING:
@@ -33,8 +35,9 @@ class Difference:
     """What verification found.
 
     Attributes:
-        counted: Documents in the index.
-        expected: Documents there should be.
+        counted: Documents in the index; a passage counts as one.
+        expected: Documents there should be, counted likewise.
+        documents: Documents of the source in the index: the passages of one count once.
         missing: Ids that should be there and are not.
         extra: Ids that should not be there.
         altered: Ids whose content is not what was sent.
@@ -45,6 +48,7 @@ class Difference:
     missing: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
+    documents: int = 0
 
     @property
     def ok(self) -> bool:
@@ -68,29 +72,58 @@ def verify_against_source(
     Args:
         engine: Where the index is.
         index: The generation.
-        source: What it should hold.
+        source: What it should hold, cut into passages as the index is (`passages.in_passages`).
         layout: Its layout.
         deep: Read the content back, too.
     """
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
-        block: list[Entry] = []
-        for document in source.documents():
-            block.append(Entry(document.id, document.line, source_digest(document)))
-            if len(block) == _PAGE:
-                ledger.enter(block)
-                block = []
-        ledger.enter(block)
+        survey(source, None, ledger, skip_bad=True, progress=lambda *_: None)
         found = _compare(engine, index, ledger, encodings=False)
     if deep:
         _read_back(engine, index, layout, found)
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the index says of one document or passage."""
+
+    id: str
+    parent: str | None
+    bucket: int
+    source: int
+    encoding: int
+
+
+def otherwise_stored(engine: Engine, index: str, ledger: Ledger) -> tuple[list[int], Iterator[Stored]]:
+    """Where index and ledger differ: the buckets, and what the index holds in them. Documents that are not ours are left out."""
+    engine.request("POST", f"/{index}/_refresh")
+    _, _, stored = _bucket_sums(engine, index)
+    should = ledger.buckets()
+    buckets = [bucket for bucket in {*stored, *should} if bucket >= 0 and stored.get(bucket) != should.get(bucket)]
+    return buckets, stored_where(engine, index, {"terms": {"bucket": buckets}}) if buckets else iter(())
+
+
+def stored_where(engine: Engine, index: str, where: Mapping[str, Any]) -> Iterator[Stored]:
+    """What the index holds of the documents and passages that match, in the order of their ids."""
+    fields = ["id", "passage", "bucket", "source_digest", "encoding_digest"]
+    for hit in _scan(engine, index, where, {"_source": False, "docvalue_fields": fields}, _PAGE):
+        values = {name: found[0] for name, found in hit["fields"].items()}
+        number = values.get("passage")
+        yield Stored(
+            id=Passage.key(values["id"], number),
+            parent=None if number is None else values["id"],
+            bucket=values["bucket"],
+            source=values["source_digest"],
+            encoding=values["encoding_digest"],
+        )
+
+
 def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
     engine.request("POST", f"/{index}/_refresh")
-    counted, stored = _bucket_sums(engine, index)
+    counted, documents, stored = _bucket_sums(engine, index)
     should = ledger.buckets()
-    found = Difference(counted, sum(bucket.count for bucket in should.values()))
+    found = Difference(counted, sum(bucket.count for bucket in should.values()), documents=documents)
     nothing = BucketSum(0, 0, 0)
     for bucket in sorted({*stored, *should}):
         here, there = stored.get(bucket, nothing), should.get(bucket, nothing)
@@ -105,31 +138,36 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
     return found
 
 
-def _bucket_sums(engine: Engine, index: str) -> tuple[int, dict[int, BucketSum]]:
+def _bucket_sums(engine: Engine, index: str) -> tuple[int, int, dict[int, BucketSum]]:
+    """Documents and passages, documents, and the sums of every bucket."""
     sums = {"source": {"sum": {"field": "source_digest"}}, "encoding": {"sum": {"field": "encoding_digest"}}}
     body = {
         "size": 0,
         "track_total_hits": True,
         # A document without a bucket was not written by termweave: bucket -1.
-        "aggs": {"buckets": {"terms": {"field": "bucket", "size": BUCKETS + 1, "missing": -1}, "aggs": sums}},
+        "aggs": {
+            "buckets": {"terms": {"field": "bucket", "size": BUCKETS + 1, "missing": -1}, "aggs": sums},
+            "further": {"filter": {"range": {"passage": {"gt": 1}}}},
+        },
     }
     answer = engine.request("POST", f"/{index}/_search", params=_WHOLE, body=body)
     found = {
         int(bucket["key"]): BucketSum(bucket["doc_count"], int(bucket["source"]["value"]), int(bucket["encoding"]["value"]))
         for bucket in answer["aggregations"]["buckets"]["buckets"]
     }
-    return int(answer["hits"]["total"]["value"]), found
+    counted = int(answer["hits"]["total"]["value"])
+    return counted, counted - int(answer["aggregations"]["further"]["doc_count"]), found
 
 
 def _narrow(engine: Engine, index: str, ledger: Ledger, bucket: int, found: Difference, *, encodings: bool) -> None:
     """Name the documents by which one bucket differs."""
     expected = ledger.in_bucket(bucket)
     where = {"term": {"bucket": bucket}} if bucket >= 0 else {"bool": {"must_not": {"exists": {"field": "bucket"}}}}
-    fields = ["id", "source_digest", "encoding_digest"]
+    fields = ["id", "passage", "source_digest", "encoding_digest"]
     seen = set()
     for hit in _scan(engine, index, where, {"_source": False, "docvalue_fields": fields}, _PAGE):
         values = hit.get("fields", {})
-        identity = values.get("id", [hit["_id"]])[0]
+        identity = Passage.key(values.get("id", [hit["_id"]])[0], values.get("passage", [None])[0])
         digests = (values.get("source_digest", [0])[0], values.get("encoding_digest", [0])[0])
         if identity in seen or identity not in expected:
             found.extra.append(identity)
@@ -153,7 +191,8 @@ def _read_back(engine: Engine, index: str, layout: DocumentLayout, found: Differ
 def _scan(engine: Engine, index: str, where: Mapping[str, Any], what: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:
     """All documents that match, page by page in the order of their ids."""
     # Documents that are not ours have no id; two with one id lie on two pages only if something tells them apart.
-    order: list[Any] = [{"id": {"order": "asc", "missing": ""}}, "_seq_no"]
+    passage = {"passage": {"order": "asc", "unmapped_type": "integer"}}  # an index of an older layout has none
+    order: list[Any] = [{"id": {"order": "asc", "missing": ""}}, passage, "_seq_no"]
     body: dict[str, Any] = {"size": page, "query": where, "sort": order, "track_total_hits": False, **what}
     while True:
         hits = engine.request("POST", f"/{index}/_search", params=_WHOLE, body=body)["hits"]["hits"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.engine import Engine
-    from termweave.records import Capabilities, Encoding
+    from termweave.records import Capabilities, Encoding, SignalScore
     from termweave.signals import Clause, Signal
 
 
@@ -30,6 +30,7 @@ class Candidates:
         clauses: Signal name -> the clause as sent.
         vectors: Document id -> float32 ``(d,)``, where they were asked for.
         index: The generation that answered; documents are fetched from it, wherever the alias points by then.
+        short: A list has fewer documents than asked for because the signal looked at too few passages.
     """
 
     query: Encoding
@@ -37,6 +38,15 @@ class Candidates:
     clauses: Mapping[str, Clause]
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     index: str = ""
+    short: bool = False
+
+    def passage(self, document: str, signals: Mapping[str, SignalScore]) -> int | None:
+        """The passage that a hit shows: of the signal that gives it most, among those that found one."""
+        for name in sorted(signals, key=lambda name: -signals[name].share):
+            ranked = self.lists.get(name)
+            if ranked is not None and document in ranked.scores:
+                return ranked.passages.get(document)
+        return None
 
 
 @dataclass(frozen=True)
@@ -62,15 +72,20 @@ def legs(
     depth: int,
     where: Sequence[Mapping[str, Any]] = (),
     with_vectors: bool = False,
+    reach: int | None = None,
 ) -> Legs:
-    """Build the searches of one query: ids and scores, and vectors as doc values where a reranker needs them."""
+    """Build the searches of one query: ids and scores, and vectors as doc values where a reranker needs them.
+
+    With `reach` documents lie in passages: the engine gives the best passage of each document, and signals that fix
+    beforehand how many they find (k-NN) look for so many passages.
+    """
     clauses = {}
     for signal in signals:
-        clause = signal.clause(query, size=depth, where=where, capabilities=capabilities)
+        clause = signal.clause(query, size=reach or depth, where=where, capabilities=capabilities)
         if clause is not None:
             clauses[signal.name] = clause
     columns = ["id", VECTOR_FIELD] if with_vectors else ["id"]
-    bodies = {
+    bodies: dict[str, dict[str, Any]] = {
         name: {
             "query": clause.query,
             "size": depth,
@@ -83,7 +98,20 @@ def legs(
         }
         for name, clause in clauses.items()
     }
+    if reach is not None:
+        for name, clause in clauses.items():
+            bodies[name] |= {**grouped([*columns, "passage"]), "track_total_hits": clause.reach is not None}
     return Legs(query, clauses, bodies)
+
+
+def grouped(columns: Sequence[str]) -> dict[str, Any]:
+    """What makes a search answer with the best passage of each document; the first of equal ones."""
+    return {
+        "collapse": {"field": "id"},
+        "sort": ["_score", {"id": "asc"}, {"passage": {"order": "asc", "unmapped_type": "integer"}}],
+        "track_scores": True,
+        "docvalue_fields": list(columns),
+    }
 
 
 def gather(
@@ -120,22 +148,39 @@ def gather(
     for each in prepared:
         lists = {name: Ranked.of([]) for name in by_name}
         vectors: dict[str, NDArray[np.float32]] = {}
+        short = False
         for name, clause in each.clauses.items():
-            hits = _hits(next(remaining), name)
+            answer = next(remaining)
+            hits = _hits(answer, name)
             signal = by_name[name]
-            lists[name] = Ranked.of([(_id(hit), signal.score(hit["_score"], clause)) for hit in hits], window, signal)
+            passages = {_id(hit): number for hit in hits if (number := _passage(hit)) is not None}
+            lists[name] = Ranked.of([(_id(hit), signal.score(hit["_score"], clause)) for hit in hits], window, signal, passages)
+            short = short or _is_short(answer["hits"], clause, each.bodies[name])
             for hit in hits:
                 seen.add(hit["_index"])
                 half = hit["fields"].get(VECTOR_FIELD)
-                if half and _id(hit) not in vectors:
+                if half and (_id(hit) not in vectors or signal.needs == "dense"):  # the passage that its vector found
                     vectors[_id(hit)] = from_half(half[0])
-        gathered.append(Candidates(each.query, lists, each.clauses, vectors))
+        gathered.append(Candidates(each.query, lists, each.clauses, vectors, short=short))
     return gathered, seen
 
 
 def _id(hit: Mapping[str, Any]) -> str:
     identity: str = hit["fields"]["id"][0]
     return identity
+
+
+def _passage(hit: Mapping[str, Any]) -> int | None:
+    number: int | None = hit["fields"].get("passage", [None])[0]
+    return number
+
+
+def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) -> bool:
+    """Whether a wider search would find more documents: what was found are passages of too few."""
+    if clause.reach is None or "collapse" not in body or len(hits["hits"]) >= body["size"]:
+        return False
+    total: int = hits["total"]["value"]
+    return total >= clause.reach
 
 
 def _hits(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from termweave.signals.layout import engine_id
+from termweave.search.candidates import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from termweave.search.ranking import Place
     from termweave.signals import Clause, Signal
 
-    #: Document id -> its `_source`.
-    Stored = Mapping[str, Mapping[str, Any]]
-
 
 def of(
     engine: Engine,
@@ -25,7 +22,6 @@ def of(
     candidates: Candidates,
     places: Sequence[Place],
     *,
-    stored: Stored,
     words: Mapping[str, str],
 ) -> dict[str, dict[str, Any]]:
     """Explain every place.
@@ -36,7 +32,6 @@ def of(
         signals: Its signals.
         candidates: What was found.
         places: What to explain.
-        stored: Document id -> the stored fields the signals explain from.
         words: Term -> the word of the query that it stands for.
 
     Returns:
@@ -48,20 +43,25 @@ def of(
         clause = candidates.clauses.get(signal.name)
         if clause is None:
             continue
-        told = _ask(engine, index, clause, [place.id for place in places]) if signal.engine_explains else {}
+        told = _ask(engine, index, signal, clause, [place.id for place in places]) if signal.engine_explains else {}
         for place in places:
             said, answer = place.signals.get(signal.name), told.get(place.id)
             if said is None and answer is None:
                 continue
             score = said.score if said else signal.score(answer["_score"], clause) if answer else 0.0
-            shares = signal.explain(candidates.query, clause, stored[place.id], (answer or {}).get("_explanation"))
-            part = {
+            answer = answer or {}
+            shares = signal.explain(candidates.query, clause, answer.get("_source", {}), answer.get("_explanation"))
+            part: dict[str, Any] = {
                 "name": signal.name,
                 "score": score,
                 "rank": said.rank if said else None,
                 "share": said.share if said else 0.0,
                 "terms": [{"term": each.term, "word": words.get(each.term, each.term), "share": each.share} for each in shares],
             }
+            ranked = candidates.lists.get(signal.name)
+            number = ranked.passages.get(place.id) if ranked else None
+            if number is not None:
+                part["passage"] = number
             explained[place.id]["parts"].append(part)
     for place in places:
         if place.rerank is not None:
@@ -69,14 +69,14 @@ def of(
     return explained
 
 
-def _ask(engine: Engine, index: str, clause: Clause, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The engine's score and explanation of each document that the clause matches."""
+def _ask(engine: Engine, index: str, signal: Signal, clause: Clause, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The engine's score and explanation of each document that the clause matches: of its best passage, as in the search."""
     body = {
         "size": len(ids),
-        "query": {"bool": {"must": [clause.query], "filter": [{"ids": {"values": [engine_id(each) for each in ids]}}]}},
+        "query": {"bool": {"must": [clause.query], "filter": [{"terms": {"id": list(ids)}}]}},
         "explain": True,
-        "_source": False,
-        "docvalue_fields": ["id"],
+        "_source": list(signal.explains_from) or False,
+        **grouped(["id", "passage"]),
     }
     answer = engine.request("POST", f"/{index}/_search", body=body)
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
@@ -94,6 +94,7 @@ def _said(part: Mapping[str, Any], terms: int) -> str:
         near = ", ".join(part["neighbours"][:4]) or "none"
         return f"J {part['jaccard']:.4f}, lambda {part['weight']}; shares neighbours {near}"
     place = f"rank {part['rank']}" if part["rank"] else "not among the candidates"
+    place += f", passage {part['passage']}" if "passage" in part else ""
     words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
     more = f"  and {len(words) - terms} more" if len(words) > terms else ""
     return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"

@@ -14,7 +14,7 @@ drawn at random, measured when the index is built. Neither needs a judgement; do
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
@@ -39,6 +39,7 @@ class Ranked:
         high: The best score.
         within: How many of the best are in the window.
         spread: How much the window tells apart, in a unit that signals share.
+        passages: Document id -> number of the passage whose score this is, for documents indexed in passages.
     """
 
     scores: Mapping[str, float]
@@ -46,9 +47,16 @@ class Ranked:
     high: float
     within: int
     spread: float
+    passages: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, float]], window: int | None = None, signal: Signal | None = None) -> Ranked:
+    def of(
+        cls,
+        pairs: Sequence[tuple[str, float]],
+        window: int | None = None,
+        signal: Signal | None = None,
+        passages: Mapping[str, int] | None = None,
+    ) -> Ranked:
         """From (id, score) pairs in any order; ties by id.
 
         Args:
@@ -57,6 +65,7 @@ class Ranked:
                 so a fused score does not depend on how far somebody pages.
             signal: Whose scores they are: it knows what a document scores that it did not return, and the unit. None: the
                 lowest score listed, and every list tells the same.
+            passages: Document id -> the passage found.
         """
         ordered = dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
         values = list(ordered.values())[:window]
@@ -64,10 +73,10 @@ class Ranked:
             return cls({}, 0.0, 0.0, 0, 0.0)
         low, high = values[-1], values[0]
         if signal is None:
-            return cls(ordered, low, high, len(values), 1.0)
+            return cls(ordered, low, high, len(values), 1.0, passages or {})
         if signal.floor is not None and len(values) < (window or 0):
             low = min(low, signal.floor)
-        return cls(ordered, low, high, len(values), signal.spread(low, high))
+        return cls(ordered, low, high, len(values), signal.spread(low, high), passages or {})
 
     def normalised(self, score: float) -> float:
         """Min-max into [0, 1]; where all scores are equal each of them is 1."""

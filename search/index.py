@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from termweave.errors import EngineError, ModelError, UsageError
-from termweave.records import Hit
+from termweave.errors import EngineError, UsageError
+from termweave.records import Hit, Passage
 from termweave.search import explanation, lineage, modes, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
+from termweave.search.models import encoder_of
 from termweave.search.ranking import Place, Reranking, order
 from termweave.signals import DocumentLayout
-from termweave.signals.layout import engine_id, stored_metadata
+from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ _T = TypeVar("_T")
 DEPTH = 100
 #: `index.max_result_window`, and the k that k-NN allows.
 MAX_DEPTH = 10_000
+#: k-NN looks for so many passages a document wanted, and for so many times more where they are of too few documents.
+_SPREAD = 4
 #: Fields of a hit unless others are asked for.
 FIELDS = ("title", "text", "metadata")
 
@@ -197,15 +200,21 @@ class Index:
             AliasMoved: The alias points at another generation by now; that one is open when this is raised.
         """
         chosen = self._signals(signals)
-        prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors)
-        try:
-            found, seen = gather(self.engine, self.name, prepared, chosen, depth if window is None else window)
-        except EngineError:
-            self._follow()  # the fields of another generation may be other ones
-            raise
-        if seen != {self._now.index}:
-            self._follow()
-        return [replace(each, index=self._now.index) for each in found]
+        encoded = self.encode(queries)
+        cut = self._now.lineage.passages
+        reach = min(MAX_DEPTH, depth * _SPREAD) if cut else None
+        while True:
+            prepared = self._legs(encoded, chosen, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
+            try:
+                found, seen = gather(self.engine, self.name, prepared, chosen, depth if window is None else window)
+            except EngineError:
+                self._follow()  # the fields of another generation may be other ones
+                raise
+            if seen != {self._now.index}:
+                self._follow()
+            if reach is None or reach >= MAX_DEPTH or not any(each.short for each in found):
+                return [replace(each, index=self._now.index) for each in found]
+            reach = min(MAX_DEPTH, reach * _SPREAD)  # the nearest passages are of few documents: look further
 
     def _follow(self) -> None:
         """Open the generation that the alias points at, if it is another one."""
@@ -225,8 +234,14 @@ class Index:
     ) -> list[dict[str, Any]]:
         """The requests that `search` would send, for applications that are not in Python."""
         chosen = self._signals(list(self.mode(mode).weights))
+        depth = max(DEPTH, k)
         (prepared,) = self._legs(
-            [query], chosen, depth=max(DEPTH, k), where=where, with_vectors=_reranking(rerank, None) is not None
+            self.encode([query]),
+            chosen,
+            depth=depth,
+            where=where,
+            with_vectors=_reranking(rerank, None) is not None,
+            reach=min(MAX_DEPTH, depth * _SPREAD) if self._now.lineage.passages else None,
         )
         lines: list[Any] = []
         for body in prepared.bodies.values():
@@ -242,12 +257,13 @@ class Index:
 
     def _legs(
         self,
-        queries: Sequence[str],
+        queries: Sequence[Encoding],
         signals: Sequence[Signal],
         *,
         depth: int,
         where: Sequence[Mapping[str, Any]],
         with_vectors: bool,
+        reach: int | None,
     ) -> list[Legs]:
         if with_vectors and "dense" not in self.signals:
             raise UsageError(
@@ -256,8 +272,8 @@ class Index:
             )
         capabilities = self.engine.capabilities
         return [
-            legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors)
-            for each in self.encode(queries)
+            legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
+            for each in queries
         ]
 
     def _hits(
@@ -265,8 +281,8 @@ class Index:
     ) -> list[Hit]:
         if not places:
             return []
-        stored = self._stored(candidates.index, [place.id for place in places], self._wanted(fields, explain=explain))
-        parts = self._explained(candidates, places, stored) if explain else {}
+        stored = self._stored(candidates, places, fields)
+        parts = self._explained(candidates, places) if explain else {}
         return [
             Hit(
                 id=place.id,
@@ -276,26 +292,27 @@ class Index:
                 signals=place.signals,
                 explanation=parts.get(place.id),
                 explainer=partial(self._explain_later, candidates, place),
+                passage=stored_passage(stored[place.id]),
             )
             for rank, place in enumerate(places, first)
         ]
 
-    def _wanted(self, fields: Sequence[str], *, explain: bool) -> list[str]:
-        """Stored fields to ask for: those named, and what signals explain from."""
-        long = [each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"]
-        explained = [name for signal in self._now.layout.signals for name in signal.explains_from] if explain else []
-        return sorted({*fields, *long, *explained, "id"})
-
-    def _stored(self, index: str, documents: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
-        """Document id -> the stored fields."""
-        params = {"_source_includes": ",".join(fields)}
-        answer = self.engine.request(
-            "POST", f"/{index}/_mget", params=params, body={"ids": [engine_id(each) for each in documents]}
-        )
+    def _stored(self, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]) -> dict[str, Any]:
+        """Document id -> the stored fields; of a document in passages those of the one found, or else of the first."""
+        keys: dict[str, str] = {}
+        for place in places:
+            number = candidates.passage(place.id, place.signals)
+            keys[engine_id(Passage.key(place.id, number))] = place.id
+            if not place.signals and self._now.lineage.passages:
+                keys[engine_id(Passage.key(place.id, 1))] = place.id
+        params = {"_source_includes": ",".join(_wanted(fields))}
+        answer = self.engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
         stored = {
-            document: found["_source"] for document, found in zip(documents, answer["docs"], strict=True) if found.get("found")
+            document: found["_source"]
+            for document, found in zip(keys.values(), answer["docs"], strict=True)
+            if found.get("found")
         }
-        missing = [document for document in documents if document not in stored]
+        missing = [place.id for place in places if place.id not in stored]
         if missing:
             raise UsageError(
                 f"The index {self.name!r} has no document {missing[0]!r}.",
@@ -303,15 +320,12 @@ class Index:
             )
         return stored
 
-    def _explained(self, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]) -> dict[str, Any]:
+    def _explained(self, candidates: Candidates, places: Sequence[Place]) -> dict[str, Any]:
         words = self._words(candidates.query.text)
-        return explanation.of(
-            self.engine, candidates.index, self._now.layout.signals, candidates, places, stored=stored, words=words
-        )
+        return explanation.of(self.engine, candidates.index, self._now.layout.signals, candidates, places, words=words)
 
     def _explain_later(self, candidates: Candidates, place: Place) -> Mapping[str, Any]:
-        stored = self._stored(candidates.index, [place.id], self._wanted((), explain=True))
-        explained: Mapping[str, Any] = self._explained(candidates, [place], stored)[place.id]
+        explained: Mapping[str, Any] = self._explained(candidates, [place])[place.id]
         return explained
 
     def _words(self, query: str) -> dict[str, str]:
@@ -324,33 +338,11 @@ class Index:
     def _open(self) -> _Opened:
         index = lineage.resolve(self.engine, self.name)
         found = lineage.read(self.engine, index)
-        encoder = self._encoder(found)
+        encoder = encoder_of(found, self.name, self._models)
         statistics = None
         if found.statistics:
             statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
         return _Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
-
-    def _encoder(self, found: Lineage) -> TextEncoder:
-        from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
-
-        names = {
-            output: (self._models[output] or found.models[output].name) if output in found.models else "none"
-            for output in self._models
-        }
-        encoder = encoders.load(weights=names["weights"], dense=names["dense"])
-        for output, model in found.models.items():
-            here = encoder.models.get(output)
-            if here is None:
-                raise ModelError(
-                    f"The index {self.name!r} needs its {output} model {model.name!r}.", f"Name its folder with --{output}."
-                )
-            if here.hash != model.hash:
-                raise ModelError(
-                    f"The index {self.name!r} was made with the {output} model {model.name!r} ({model.hash}); "
-                    f"the one found here is {here.name!r} ({here.hash}).",
-                    f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
-                )
-        return encoder
 
 
 def _reranking(name: str, parameters: Reranking | None) -> Reranking | None:
@@ -359,6 +351,12 @@ def _reranking(name: str, parameters: Reranking | None) -> Reranking | None:
     if name != "rnn":
         raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn.")
     return parameters or Reranking()
+
+
+def _wanted(fields: Sequence[str]) -> list[str]:
+    """Stored fields to ask for: those named, long metadata, and what says which passage it is."""
+    long = [each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"]
+    return sorted({*fields, *long, "id", "passage", "passage_start", "passage_end"})
 
 
 def _fields(stored: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from termweave.engine.connection import EngineResponseError, quote
 from termweave.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from termweave.engine import Engine
 
@@ -44,10 +44,13 @@ class Lineage:
         signals: Signal name -> parameters.
         models: "weights" and "dense" -> model.
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
-        documents: How many documents the source held.
+        documents: How many documents of the source it holds.
         complete: False while it is being built.
         profiles: Name of a tuned profile -> what `search.profiles.Profile` makes of it.
         profile: The one that `search` uses unless told otherwise; "" for none.
+        passages: "size" and "stride" in words, "count" of what is stored, "most" of one document; empty where texts are not cut.
+        fields: Entries of the metadata that are fields of their own, by the user's mapping.
+        updated: When it was last updated, UTC, ISO 8601; "" when never.
         schema: Of this record.
     """
 
@@ -63,6 +66,9 @@ class Lineage:
     complete: bool = False
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     profile: str = ""
+    passages: Mapping[str, int] = field(default_factory=dict)
+    fields: Sequence[str] = ()
+    updated: str = ""
     schema: int = SCHEMA
 
     def as_meta(self) -> dict[str, Any]:

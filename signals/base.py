@@ -45,12 +45,14 @@ class Clause:
         scale: The engine's score divided by this is the signal's (neural_sparse wants weights in (0, 64]).
         terms: Term -> factor as actually sent, for signals that weigh terms.
         dropped: Terms left out because the server allows no more clauses, heaviest first.
+        reach: How many documents it finds at most, whatever the engine is asked for; None: all that match.
     """
 
     query: dict[str, Any]
     scale: float = 1.0
     terms: Mapping[str, float] | None = None
     dropped: tuple[str, ...] = ()
+    reach: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

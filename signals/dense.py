@@ -131,7 +131,7 @@ class Dense(Signal):
         knn: dict[str, Any] = {"vector": query.vector, "k": size}
         if where:
             knn["filter"] = {"bool": {"filter": list(where)}}
-        return Clause({"knn": {"vector": knn}})
+        return Clause({"knn": {"vector": knn}}, reach=size)
 
     def score(self, engine_score: float, clause: Clause) -> float:
         """The inner product: the engine gives 1 + ip for ip >= 0 and 1 / (1 - ip) below."""

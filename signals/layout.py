@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
-from termweave.records import Document
+from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,24 +58,36 @@ def source_digest(document: Document) -> int:
     import orjson  # noqa: PLC0415
 
     metadata = orjson.dumps(dict(document.metadata), option=orjson.OPT_SORT_KEYS)
-    return digest(document.id.encode(), document.title.encode(), document.text.encode(), metadata)
+    parts = [document.id.encode(), document.title.encode(), document.text.encode(), metadata]
+    if document.passage is not None:
+        parts.append(b"%d-%d" % (document.passage.start, document.passage.end))
+    return digest(*parts)
 
 
 @dataclass(frozen=True)
 class DocumentLayout:
-    """How documents of one index look."""
+    """How documents of one index look.
+
+    Attributes:
+        signals: Its signals.
+        extra: Entries of the metadata that users have declared as fields of their own.
+    """
 
     signals: Sequence[Signal]
+    extra: Sequence[str] = ()
 
     @classmethod
-    def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]]) -> DocumentLayout:
-        """The layout that `_meta` describes: signal name -> parameters."""
-        return cls([signal_class(name)(**values) for name, values in parameters.items()])
+    def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = ()) -> DocumentLayout:
+        """The layout that `_meta` describes: signal name -> parameters, and users' own fields."""
+        return cls([signal_class(name)(**values) for name, values in parameters.items()], extra)
 
     def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The strict mapping, with the lineage in `_meta`."""
         properties: dict[str, Any] = {
             "id": {"type": "keyword"},
+            "passage": {"type": "integer"},
+            "passage_start": {"type": "integer", "index": False},
+            "passage_end": {"type": "integer", "index": False},
             "metadata": {"type": "flat_object"},
             "metadata_long": {"type": "object", "enabled": False},
             "bucket": {"type": "short"},
@@ -97,8 +109,11 @@ class DocumentLayout:
 
     def document(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The body of one document as it is sent."""
-        body: dict[str, Any] = {"id": document.id, "title": document.title, "text": document.text}
+        body: dict[str, Any] = {"id": document.source_id, "title": document.title, "text": document.text}
+        if (part := document.passage) is not None:
+            body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
         body |= _metadata_fields(document.metadata)
+        body |= {name: document.metadata[name] for name in self.extra if name in document.metadata}
         for signal in self.signals:
             body |= signal.fields(document, encoding)
         body["bucket"] = bucket_of(document.id)
@@ -117,8 +132,17 @@ def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_document(stored: Mapping[str, Any], fallback_id: str) -> Document:
-    """The source's document from its `_source`."""
-    return Document(stored.get("id", fallback_id), stored.get("text", ""), stored.get("title", ""), stored_metadata(stored))
+    """The document, or the passage, as it was indexed, from its `_source`."""
+    part = stored_passage(stored)
+    identity = Passage.key(part.parent, part.number) if part else stored.get("id", fallback_id)
+    return Document(identity, stored.get("text", ""), stored.get("title", ""), stored_metadata(stored), passage=part)
+
+
+def stored_passage(stored: Mapping[str, Any]) -> Passage | None:
+    """Which passage a `_source` is; None for a whole document."""
+    if stored.get("passage") is None:
+        return None
+    return Passage(stored["id"], stored["passage"], stored["passage_start"], stored["passage_end"])
 
 
 def filterable(key: str, value: Any) -> bool:

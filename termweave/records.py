@@ -16,6 +16,28 @@ Qrels = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """Which part of which document a passage is.
+
+    Attributes:
+        parent: Id of the document.
+        number: 1 for the first.
+        start: Offset of its first character in the document's text.
+        end: Offset behind its last: the passage is `text[start:end]`.
+    """
+
+    parent: str
+    number: int
+    start: int
+    end: int
+
+    @staticmethod
+    def key(parent: str, number: int | None) -> str:
+        """The id that a passage goes by; a document that is whole goes by its own."""
+        return parent if number is None else f"{parent}#{number}"
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """One document of a corpus, as its source gives it.
 
@@ -25,6 +47,7 @@ class Document:
         title: May be empty.
         metadata: Whatever else the source says of it; JSON values.
         line: 1-based line (or entry number) in the source, for messages.
+        passage: Set where this is a passage of a longer document; `id` is its own then, ``PARENT#NUMBER``.
     """
 
     id: str
@@ -32,6 +55,12 @@ class Document:
     title: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     line: int | None = None
+    passage: Passage | None = None
+
+    @property
+    def source_id(self) -> str:
+        """The id that the source knows: of a passage, its document's."""
+        return self.id if self.passage is None else self.passage.parent
 
     @property
     def content(self) -> str:
@@ -152,6 +181,7 @@ class Hit:
         signals: Signal name -> what it said.
         explanation: Filled when asked for: how the score comes about; its parts sum to `score`.
         explainer: What makes the explanation later, where it was not asked for.
+        passage: Of a document that is indexed in passages, the one that was found: `fields["text"]` is its text.
     """
 
     id: str
@@ -161,10 +191,12 @@ class Hit:
     signals: Mapping[str, SignalScore] = field(default_factory=dict)
     explanation: Mapping[str, Any] | None = None
     explainer: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
+    passage: Passage | None = None
 
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickled without what could explain it later: that holds a connection."""
-        return Hit, (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
+        kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
+        return Hit, (*kept, None, self.passage)
 
     def explain(self) -> Mapping[str, Any]:
         """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.

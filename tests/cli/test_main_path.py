@@ -256,3 +256,93 @@ def test_names_with_wildcards_and_hits_out_of_reach_are_said(termweave, live):
 @pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])
 def test_what_the_others_print_is_as_their_schemas_say(termweave, arguments):
     valid(termweave(*arguments, "--json").stdout, arguments[0])
+
+
+def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine, tmp_path):
+    termweave("index", str(folder), "cli-few", "--weights", "none", "--dense", "none", "--passage-size", "8")
+    asked = termweave("delete", "cli-few", "--id", "timer", "--id", "nobody", stdin="n\n", status=130).stderr
+    assert "Not in 'cli-few': 'nobody' (1)." in asked
+    assert "Delete 1 document (2 passages) from 'cli-few'?" in asked
+    ids = tmp_path / "ids.txt"
+    ids.write_text("timer\njson\n\nnobody\n")
+    data = valid(termweave("delete", "cli-few", "--ids", str(ids), "--yes", "--json").stdout, "delete")
+    assert (data["documents"], data["absent"]) == (["timer", "json"], ["nobody"])
+    assert valid(termweave("verify", "cli-few", "--json").stdout, "verify")["documents"] == 4
+    found = json.loads(termweave("search", "cli-few", "function seconds JSON document", "--json").stdout)["hits"]
+    assert not {"timer", "json"} & {hit["id"] for hit in found}
+    again = termweave("index", str(folder), "cli-few", "--update", "--weights", "none", "--dense", "none", "--json")
+    assert valid(again.stdout, "index")["update"] == {"new": 2, "changed": 0, "unchanged": 4, "gone": 0, "deleted": 0}
+    assert "all there, nothing twice" in termweave("verify", "cli-few", str(folder)).stdout
+    assert (
+        "leave out --analyzer" in termweave("index", str(folder), "cli-few", "--update", "--analyzer", "german", status=2).stderr
+    )
+    assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
+    opensearch_engine.request("DELETE", "/cli-few*")
+
+
+def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, folder, opensearch_engine, tmp_path):
+    judged = tmp_path / "judged"
+    (judged / "qrels").mkdir(parents=True)
+    good = {f"d{number}": f"subject{number} with words of its own" for number in range(8)}
+
+    def write(documents):
+        lines = [json.dumps({"_id": key, "text": text}) for key, text in documents.items()]
+        (judged / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+
+    (judged / "queries.jsonl").write_text("".join(json.dumps({"_id": f"q{n}", "text": f"subject{n}"}) + "\n" for n in range(8)))
+    rows = "".join(f"q{number}\td{number}\t1\n" for number in range(8))
+    (judged / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    write(good)
+    build = ("index", str(judged), "cli-live", "--weights", "none", "--dense", "none", "--within", ".05", "--of-live")
+    assert "no live generation to compare with" in termweave(*build).stderr
+    before = opensearch_engine.request("GET", "/_alias/cli-live")
+    write({**good, "d1": "nothing", "d2": "nothing", "d3": "nothing"})
+    missed = termweave(*build, status=3).stderr
+    assert "not surely within 0.05 (8 queries)" in missed
+    assert opensearch_engine.request("GET", "/_alias/cli-live") == before
+    assert "needs a new generation" in termweave(*build, "--update", status=2).stderr
+    write({**good, "d9": "one more"})
+    assert "within 0.05 (8 queries)" in termweave(*build, "--update", "--new").stderr
+    assert opensearch_engine.request("GET", "/_alias/cli-live") != before
+    assert "belong together" in termweave(*build[:-1], status=2).stderr
+    opensearch_engine.request("DELETE", "/cli-live*")
+
+
+def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folder, opensearch_engine, tmp_path):
+    settings, mapping = tmp_path / "settings.json", tmp_path / "mapping.json"
+    analysis = {"analysis": {"analyzer": {"mine": {"type": "custom", "tokenizer": "whitespace", "filter": ["reverse"]}}}}
+    settings.write_text(json.dumps({"settings": {"index": {"max_ngram_diff": 3}, **analysis}}))
+    properties = {"kind": {"type": "keyword"}, "title": {"fields": {"raw": {"type": "keyword"}}}}
+    mapping.write_text(json.dumps({"properties": properties}))
+    build = ("index", str(folder), "cli-own", "--weights", "none", "--dense", "none")
+    termweave(*build, "--analyzer", "mine", "--settings", str(settings), "--mapping", str(mapping))
+    (found,) = opensearch_engine.request("GET", "/cli-own").values()
+    assert found["settings"]["index"]["max_ngram_diff"] == "3"
+    assert found["mappings"]["properties"]["content"]["analyzer"] == "mine"
+    own = json.loads(
+        termweave("search", "cli-own", "os.path.join", "--json", "--filter-json", '{"term": {"kind": "entry"}}').stdout
+    )
+    assert [hit["id"] for hit in own["hits"]] == ["path"]
+    raw = {"query": {"term": {"title.raw": "Timer threads"}}}
+    assert opensearch_engine.request("POST", "/cli-own/_search", body=raw)["hits"]["hits"][0]["_id"] == "timer"
+    termweave("index", str(folder), "cli-own", "--update", "--new")
+    assert "all there" in termweave("verify", "cli-own", str(folder), "--deep").stdout
+    mapping.write_text(json.dumps({"properties": {"id": {"type": "text"}}}))
+    refused = termweave(*build, "--mapping", str(mapping), status=2).stderr
+    assert "properties.id.type cannot be 'text': termweave needs 'keyword' there." in refused
+    settings.write_text('{"number_of_shards": 3}')
+    assert "Use --shards" in termweave(*build, "--settings", str(settings), status=2).stderr
+    settings.write_text("[1]")
+    assert "holds no JSON object" in termweave(*build, "--settings", str(settings), status=2).stderr
+    mapping.write_text('{"dynamic": true}')
+    assert "termweave's own" in termweave(*build, "--mapping", str(mapping), status=2).stderr
+    opensearch_engine.request("DELETE", "/cli-own*")
+
+
+def test_a_plan_is_printed_and_nothing_is_built(termweave, folder):
+    data = valid(termweave("index", str(folder), "cli-plan", "--plan", "--json").stdout, "plan")
+    assert (data["documents"], data["clauses"]["of"]) == (6, "queries")
+    shown = termweave("index", str(folder), "cli-plan", "--plan")
+    assert "passages   6" in shown.stdout
+    assert "1 document without any text" in shown.stderr
+    termweave("generations", "cli-plan", status=2)

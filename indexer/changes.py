@@ -1,0 +1,130 @@
+"""Changes: what a source says now against what a generation holds, by digest. Both sides are ledgers; SQLite compares them.
+
+The generation's ledger is first made to say what is really stored (`adopt`): it may lie on another host, an update may have been
+killed between sending and noting, somebody may have deleted a document. So an update needs no memory of an earlier one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from termweave.indexer.verification import otherwise_stored
+from termweave.signals.layout import bucket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from termweave.engine import Engine
+    from termweave.indexer.ledger import Ledger
+
+#: Ids handed over at once.
+_PAGE = 1000
+#: A digest that no document has: it will be sent again.
+_UNKNOWN = -1
+
+_COMPARE = """
+CREATE TEMP TABLE sent AS
+    SELECT said.id, said.line, said.bucket, said.source, said.parent, coalesce(said.parent, said.id) AS document
+    FROM said.documents AS said LEFT JOIN main.documents AS held ON held.id = said.id
+    WHERE held.id IS NULL OR held.source <> said.source OR held.encoding IS NULL;
+CREATE TEMP TABLE stale AS
+    SELECT held.id, coalesce(held.parent, held.id) AS document
+    FROM main.documents AS held LEFT JOIN said.documents AS said ON said.id = held.id
+    WHERE said.id IS NULL;
+CREATE TEMP TABLE gone AS
+    SELECT DISTINCT document FROM stale WHERE NOT EXISTS
+        (SELECT 1 FROM said.documents AS said WHERE said.id = document OR said.parent = document);
+CREATE TEMP TABLE new AS
+    SELECT DISTINCT document FROM sent WHERE NOT EXISTS
+        (SELECT 1 FROM main.documents AS held WHERE held.id = document OR held.parent = document);
+"""
+_TOUCHED = "SELECT document FROM sent UNION SELECT document FROM stale WHERE document NOT IN (SELECT document FROM gone)"
+_ENTER = """
+INSERT INTO main.documents (id, line, bucket, source, parent) SELECT id, line, bucket, source, parent FROM sent WHERE true
+    ON CONFLICT (id) DO UPDATE SET line = excluded.line, bucket = excluded.bucket, source = excluded.source,
+        parent = excluded.parent, encoding = NULL, refused = NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Documents of the source, each counted once however many passages it has.
+
+    Attributes:
+        new: The generation does not hold them.
+        changed: It holds them with other content.
+        unchanged: It holds them as they are.
+        gone: It holds them and the source does not.
+    """
+
+    new: int
+    changed: int
+    unchanged: int
+    gone: int
+
+    def __str__(self) -> str:
+        return f"{self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged, {self.gone:,} no longer in the source"
+
+
+def adopt(engine: Engine, index: str, ledger: Ledger) -> int:
+    """Make a ledger say what its index holds; returns how many entries were other ones before. One scan of what differs."""
+    with closing(sqlite3.connect(ledger.path)) as db, db:  # what was refused is not there; it may be taken now
+        db.execute("DELETE FROM documents WHERE refused IS NOT NULL AND encoding IS NULL")
+    buckets, stored = otherwise_stored(engine, index, ledger)
+    if not buckets:
+        return 0
+    where = f"bucket IN ({','.join(map(str, buckets))})"  # 1,024 are more than older versions take as parameters
+    with closing(sqlite3.connect(ledger.path)) as db, db:
+        db.execute(f"CREATE TEMP TABLE before AS SELECT id, source, encoding FROM documents WHERE {where}")  # noqa: S608
+        db.execute(f"DELETE FROM documents WHERE {where}")  # noqa: S608
+        rows = (
+            (each.id, each.bucket, each.source if each.bucket == bucket_of(each.id) else _UNKNOWN, each.encoding, each.parent)
+            for each in stored
+        )
+        db.executemany("INSERT OR REPLACE INTO documents (id, bucket, source, encoding, parent) VALUES (?, ?, ?, ?, ?)", rows)
+        after = f"SELECT id, source, encoding FROM documents WHERE {where}"  # noqa: S608
+        before = "SELECT id, source, encoding FROM before"
+        question = f"SELECT count(DISTINCT id) FROM (SELECT * FROM ({before} EXCEPT {after}) UNION ALL SELECT * FROM ({after} EXCEPT {before}))"  # noqa: S608
+        return int(db.execute(question).fetchone()[0])
+
+
+class Changes:
+    """The difference between a generation's ledger and one of what the source says.
+
+    Args:
+        held: The generation's, adopted.
+        said: The source's, from a survey.
+    """
+
+    def __init__(self, held: Path, said: Path) -> None:
+        self._db = sqlite3.connect(held)
+        self._db.execute("ATTACH ? AS said", (str(said),))
+        self._db.executescript(_COMPARE)
+        documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM said.documents"
+        new, gone, touched = (self._count(f"SELECT count(*) FROM {what}") for what in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
+        self.counts = Counts(new, touched - new, self._count(documents) - touched, gone)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def enter(self) -> None:
+        """Write into the generation's ledger what is to be sent: pending until it is acknowledged."""
+        with self._db:
+            self._db.execute(_ENTER)
+
+    def stale(self, *, gone: bool) -> Iterator[list[str]]:
+        """Ids stored that are no more: passages that changed documents do not have any longer, and with `gone` whole documents."""
+        which = "" if gone else " WHERE document NOT IN (SELECT document FROM gone)"
+        cursor = self._db.execute(f"SELECT id FROM stale{which}")  # noqa: S608
+        while rows := cursor.fetchmany(_PAGE):
+            yield [row[0] for row in rows]
+
+    def _count(self, question: str) -> int:
+        return int(self._db.execute(question).fetchone()[0])

@@ -1,0 +1,100 @@
+"""A copy of a generation, made by the engine: where an update goes that must not touch the live one.
+
+`_reindex` carries `_source` over, digests included, so nothing is encoded again; whether everything arrived is what verification
+proves afterwards. The copying may die at any time: what is there is kept, and the next update of the same live generation
+goes on with it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine.connection import quote
+from termweave.errors import EngineError
+from termweave.indexer import generations, ledgers
+from termweave.indexer.ledger import Ledger
+from termweave.search import stored_statistics
+from termweave.search.lineage import exists
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+    from termweave.indexer.survey import Progress
+    from termweave.search.lineage import Lineage
+    from termweave.statistics import CorpusStatistics
+
+#: Documents a step; a document of the shipped model has some 4 kB.
+_STEP = 1000
+_LOOK = 0.3
+
+
+def copy(
+    engine: Engine, live: str, found: Lineage, statistics: CorpusStatistics | None, created: str, progress: Progress
+) -> tuple[str, Ledger]:
+    """A copy of the live generation that is not published, and its ledger; one that was begun before is finished.
+
+    Args:
+        engine: The cluster.
+        live: The generation.
+        found: Its lineage.
+        statistics: Those its weights stand on, which the copy keeps.
+        created: When the copy is made, UTC, ISO 8601.
+        progress: Told (stage, done, total).
+    """
+    base = [live, found.updated]
+    begun = _begun(engine, found.name, base)
+    if begun is None:
+        index = generations.new_name(found.name)
+        ledger = ledgers.copied(engine, live, index)
+        made = replace(found, created=created, complete=False)
+        for key, value in {"name": found.name, "base": base, "lineage": asdict(made), "state": "copying"}.items():
+            ledger.put(key, value)
+        ledger.put("settings", generations.create_like(engine, index, live, made))
+        if statistics is not None:
+            copies = ledger.get("settings")["number_of_replicas"]
+            stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": copies})
+    else:
+        index, ledger = begun
+    if not ledger.get("copied"):
+        _reindex(engine, live, index, progress)
+        ledger.put("copied", value=True)
+    return index, ledger
+
+
+def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
+    """The unfinished copy of what is live now; those of what was live before are thrown away."""
+    found = None
+    for path in sorted(ledgers.folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
+        ledger = Ledger(path)
+        if ledger.get("name") == name and ledger.get("state") == "copying":
+            ready = ledger.get("settings") is not None and exists(engine, path.stem)
+            if found is None and ready and ledger.get("base") == base:
+                found = path.stem, ledger
+                continue
+            ledger.close()
+            if exists(engine, path.stem):
+                generations.remove(engine, path.stem)
+            else:
+                ledgers.forget(engine, path.stem)
+        else:
+            ledger.close()
+    return found
+
+
+def _reindex(engine: Engine, live: str, index: str, progress: Progress) -> None:
+    body = {"source": {"index": live, "size": _STEP}, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
+    task = engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"]
+    while True:
+        told: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")
+        status = told["task"]["status"]
+        progress("Copying", status["created"] + status["version_conflicts"], status["total"])
+        if told["completed"]:
+            break
+        time.sleep(_LOOK)
+    trouble = told.get("error") or (told["response"]["failures"] or [None])[0]
+    if trouble:
+        cause = trouble.get("cause", trouble)
+        raise EngineError(
+            f"The engine could not copy {live}: {cause.get('reason', cause)}.", "Run the command again: it goes on from there."
+        )

@@ -1,0 +1,111 @@
+"""Removing documents from a generation that is live: by their ids, in `_bulk` requests that may be sent twice."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import orjson
+
+from termweave.errors import EngineError, UsageError
+from termweave.indexer import generations, ledgers
+from termweave.indexer.generations import writer
+from termweave.indexer.verification import stored_where
+from termweave.search import lineage
+from termweave.signals.layout import engine_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from termweave.engine import Engine
+    from termweave.indexer.ledger import Ledger
+
+_PAGE = 1000
+_NOT_FOUND = 404
+_FIRST_ERROR = 300
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Documents that are to be deleted.
+
+    Attributes:
+        index: The live generation.
+        documents: Ids it holds.
+        passages: What it stores of them: their ids, or those of their passages.
+        absent: Ids it does not hold.
+    """
+
+    index: str
+    documents: list[str]
+    passages: list[str]
+    absent: list[str]
+
+
+def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
+    """What the live generation of a name stores of some documents.
+
+    Raises:
+        UsageError: There is no such name, or it is not termweave's.
+    """
+    index = lineage.resolve(engine, name)
+    lineage.read(engine, index)
+    engine.request("POST", f"/{index}/_refresh")
+    wanted = list(dict.fromkeys(ids))
+    stored = [
+        each
+        for start in range(0, len(wanted), _PAGE)
+        for each in stored_where(engine, index, {"terms": {"id": wanted[start : start + _PAGE]}})
+    ]
+    held = {each.parent or each.id for each in stored}
+    present, absent = [each for each in wanted if each in held], [each for each in wanted if each not in held]
+    return Removal(index, present, [each.id for each in stored], absent)
+
+
+def remove_documents(engine: Engine, name: str, removal: Removal) -> None:
+    """Delete documents from the live generation, from its ledger where that is on this host, and from what it says of itself.
+
+    Raises:
+        TermweaveError: A build of the name is running.
+        UsageError: Another generation is live by now.
+    """
+    with ledgers.lease(engine, name):
+        index = lineage.resolve(engine, name)
+        if index != removal.index:
+            raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
+        generations.open_writer(engine, index)
+        ids = removal.passages
+        remove(engine, index, None, (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE)))
+        generations.close_writer(engine, index)
+        engine.request("POST", f"/{index}/_refresh")
+        with suppress(UsageError), ledgers.existing(engine, index) as ledger:
+            ledger.forget([*removal.documents, *removal.absent])  # of those deleted by a call that was killed, too
+        made = lineage.read(engine, index)
+        passages = {**made.passages, "count": made.passages["count"] - len(ids)} if made.passages else {}
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        after = replace(made, documents=made.documents - len(removal.documents), passages=passages)
+        lineage.write(engine, index, replace(after, fingerprint="", updated=moment))
+
+
+def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[list[str]]) -> int:
+    """Delete documents and passages from an index whose writer is open, then from its ledger; returns how many.
+
+    Raises:
+        EngineError: The engine did not delete them. Those deleted before are noted; the same call goes on.
+    """
+    removed = 0
+    for ids in pages:
+        lines = b"".join(orjson.dumps({"delete": {"_id": engine_id(each)}}) + b"\n" for each in ids)
+        answer = engine.request("POST", f"/{writer(index)}/_bulk", params={"require_alias": True}, body=lines, retry=True)
+        for item in answer["items"]:
+            result = item["delete"]
+            absent = result["status"] == _NOT_FOUND and "error" not in result
+            if result["status"] >= _FIRST_ERROR and not absent:
+                reason = result.get("error", {}).get("reason", f"status {result['status']}")
+                raise EngineError(f"Documents of {index} could not be deleted: {reason}.", "Run the command again: it goes on.")
+        if ledger is not None:
+            ledger.remove(ids)
+        removed += len(ids)
+    return removed

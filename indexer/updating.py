@@ -1,0 +1,212 @@
+"""Updating: only what is new or changed is encoded and sent, within the live generation or into a copy of it.
+
+The source is read and its digests are compared with those of the generation. Encodings stand on the statistics that the
+generation has, so that all its weights have one scale; a full build counts them anew. An update may be stopped at any time: the
+same command compares again and goes on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from termweave.errors import RefusedDocuments, UsageError, VerificationFailed
+from termweave.indexer import changes, copying, generations, ledgers
+from termweave.indexer.building import _Generation, _send
+from termweave.indexer.ledger import Ledger
+from termweave.indexer.passages import Window, in_passages
+from termweave.indexer.plan import Plan
+from termweave.indexer.removing import remove
+from termweave.indexer.survey import survey
+from termweave.indexer.verification import verify
+from termweave.search import lineage, stored_statistics
+from termweave.search.models import encoder_of
+from termweave.signals import DocumentLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.indexer.plan import Options
+    from termweave.indexer.survey import Progress
+    from termweave.search.lineage import Lineage
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What an update did.
+
+    Attributes:
+        name: The alias.
+        index: The generation it points at now.
+        counts: How the source and the generation differed.
+        documents: Documents in it now.
+        passages: How many they are stored as.
+        sent: Documents or passages sent.
+        deleted: Documents or passages deleted.
+        seconds: Wall-clock time.
+        signals: Names of its signals.
+        notes: What a user should know.
+    """
+
+    name: str
+    index: str
+    counts: changes.Counts
+    documents: int
+    passages: int
+    sent: int
+    deleted: int
+    seconds: float
+    signals: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def update(
+    engine: Engine,
+    source: Source,
+    name: str,
+    options: Options,
+    *,
+    delete_missing: bool = False,
+    new: bool = False,
+    progress: Progress = lambda *_: None,
+    gate: Callable[[str], None] | None = None,
+) -> Updated:
+    """Bring the live generation of `name`, or a copy of it that then takes its place, to what `source` says.
+
+    Args:
+        engine: Where.
+        source: What.
+        name: The alias.
+        options: Of these, the models' folders, workers and `skip_bad`; everything else is as the generation has it.
+        delete_missing: Delete documents that the source does not have.
+        new: Into a new generation, published when it is verified; searches see all of the update or nothing.
+        progress: Told (stage, done, total or None).
+        gate: With `new`, called with the verified generation.
+
+    Raises:
+        UsageError: There is nothing to update, or a gate without a new generation.
+        TermweaveError: As `build`.
+    """
+    started = time.monotonic()
+    generations.check_name(engine, name)
+    if gate is not None and not new:
+        raise UsageError(
+            "A gate needs a new generation: what is changed within the live one is live at once.", "Add --new, or leave it out."
+        )
+    with ledgers.lease(engine, name):
+        live = generations.live(engine, name)
+        if live is None:
+            raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
+        found = lineage.read(engine, live)
+        encoder = encoder_of(found, name, {"weights": options.weights, "dense": options.dense})
+        statistics = stored_statistics.load(engine, live, found.statistics["hash"]) if found.statistics else None
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if new:
+            index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
+        else:
+            index, ledger = live, ledgers.open_(engine, live)
+            generations.open_writer(engine, live)
+        with ledger:
+            if not new:
+                ledger.put("name", name)
+                ledger.put("state", "updating")
+            layout = DocumentLayout.from_meta(found.signals, found.fields)
+            current = _Generation(index, found, layout, statistics, ledger, [])
+            counts, sent, deleted = _apply(engine, source, options, encoder, current, progress, delete_missing=delete_missing)
+            after = _described(found, source, current, counts, moment, deleted=deleted)
+            if new:
+                restored = ledger.get("settings")
+                finish = {"index.refresh_interval": restored["refresh_interval"]}
+                generations.finish(engine, index, finish, int(restored["number_of_replicas"]))
+            _prove(engine, current)
+            if gate is not None:
+                gate(index)
+            lineage.write(engine, index, after)
+            if new:
+                generations.publish(engine, name, index, live)
+            else:
+                generations.close_writer(engine, index)
+            ledger.put("lineage", asdict(after))
+            ledger.put("state", "complete")
+            return Updated(
+                name=name,
+                index=index,
+                counts=counts,
+                documents=ledger.documents,
+                passages=ledger.acknowledged,
+                sent=sent,
+                deleted=deleted,
+                seconds=time.monotonic() - started,
+                signals=tuple(found.signals),
+                notes=tuple(current.notes),
+            )
+
+
+def _apply(
+    engine: Engine,
+    source: Source,
+    options: Options,
+    encoder: TextEncoder,
+    current: _Generation,
+    progress: Progress,
+    *,
+    delete_missing: bool,
+) -> tuple[changes.Counts, int, int]:
+    """Compare, send what differs, delete what is stale; returns counts, sent, deleted."""
+    ledger, found = current.ledger, current.lineage
+    cut = in_passages(source, Window.of(found.passages))
+    elsewhere = not ledger.total
+    other = changes.adopt(engine, current.index, ledger)
+    if other and not elsewhere:
+        current.notes.append(
+            f"{other:,} stored {'document was' if other == 1 else 'documents were'} not as this host's ledger said "
+            "(an update from elsewhere, or one that was stopped); what is stored was compared."
+        )
+    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
+        path = Path(scratch) / "source.sqlite"
+        with Ledger(path) as said:
+            current.notes += survey(cut, None, said, skip_bad=options.skip_bad, progress=progress).notes
+        with changes.Changes(ledger.path, path) as difference:
+            difference.enter()
+            planned = Plan(options, encoder, tuple(found.signals), found.fingerprint, ())
+            sent = _send(engine, cut, planned, current, progress)
+            deleted = remove(engine, current.index, ledger, difference.stale(gone=delete_missing))
+            return difference.counts, sent, deleted
+
+
+def _described(
+    found: Lineage, source: Source, current: _Generation, counts: changes.Counts, moment: str, *, deleted: int
+) -> Lineage:
+    """The lineage afterwards. A generation that was changed is not what a build from its source would make: no fingerprint."""
+    ledger = current.ledger
+    passages = {**found.passages, "count": ledger.total, "most": ledger.most_passages} if found.passages else {}
+    after = replace(found, documents=ledger.documents, passages=passages, complete=True)
+    if not (counts.new or counts.changed or deleted):
+        return after
+    came_from = {"name": source.name, "fingerprint": source.fingerprint}
+    return replace(after, source=came_from, fingerprint="", updated=moment)
+
+
+def _prove(engine: Engine, current: _Generation) -> None:
+    """Nothing refused, and stored what was sent."""
+    refused = current.ledger.refused()
+    if refused:
+        identity, line, reason = refused[0]
+        raise RefusedDocuments(
+            f"The engine refused {len(refused):,} of the documents, {identity[:60]!r} (line {line}) for one: {reason}.",
+            f"All refusals: {ledgers.refusal_file(current.ledger)}. Mend them in the source and update again.",
+        )
+    found = verify(engine, current.index, current.ledger, current.layout)
+    if not found.ok:
+        raise VerificationFailed(
+            f"{current.index} holds {found.counted:,} documents and should hold {found.expected:,}: "
+            f"{len(found.missing)} missing, {len(found.extra)} extra, {len(found.altered)} altered.",
+            "Run the same command again; what is extra and not of termweave, delete by hand.",
+        )

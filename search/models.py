@@ -1,0 +1,44 @@
+"""The models a generation was made with, opened again: another one's scores, or weights, would be wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from termweave.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.encoders import TextEncoder
+    from termweave.search.lineage import Lineage
+
+
+def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> TextEncoder:
+    """Open the models that a lineage names.
+
+    Args:
+        found: The lineage.
+        name: Of the index, for messages.
+        asked: Output -> name or folder, where the stored name does not resolve on this host.
+
+    Raises:
+        ModelError: A model is not here, or the one here has another hash.
+    """
+    from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
+
+    names = {
+        output: (asked.get(output) or found.models[output].name) if output in found.models else "none"
+        for output in ("weights", "dense")
+    }
+    encoder = encoders.load(weights=names["weights"], dense=names["dense"])
+    for output, model in found.models.items():
+        here = encoder.models.get(output)
+        if here is None:
+            raise ModelError(f"The index {name!r} needs its {output} model {model.name!r}.", f"Name its folder with --{output}.")
+        if here.hash != model.hash:
+            raise ModelError(
+                f"The index {name!r} was made with the {output} model {model.name!r} ({model.hash}); "
+                f"the one found here is {here.name!r} ({here.hash}).",
+                f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
+            )
+    return encoder

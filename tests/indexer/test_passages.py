@@ -1,0 +1,207 @@
+"""Passages: how texts are cut, and that searches, judgements and verification speak of documents all the same."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from termweave import corpora
+from termweave.corpora import open_dataset
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import evaluate
+from termweave.indexer import Options, build, ledgers, verify, verify_against_source
+from termweave.indexer.passages import _WORD, Window, in_passages, sentences, spans, split
+from termweave.records import Document
+from termweave.search import Index
+
+LETTERS = st.text("ab .!?\n\"')(中文。，é\t1", max_size=300)
+SMALL = Window(size=20, stride=12)
+CUT = Options(weights="none", dense="none", passages=SMALL)
+SUBJECTS = ("timer", "json", "thread", "socket", "queue")
+
+
+def words(text):
+    return len(_WORD.findall(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One. Two! Three? Four… Five", ["One. ", "Two! ", "Three? ", "Four… ", "Five"]),
+        ("Dr. Who met J. Smith at 3.5 p.m. yesterday, e.g. here.", None),
+        ("See Fig. 3 and os.path. Then go.", ["See Fig. 3 and os.path. ", "Then go."]),
+        ("“Stop!” he said. (It stopped.) Good", ["“Stop!” he said. ", "(It stopped.) ", "Good"]),
+        ("今天下雨。他说：“走吧！”我们走了", ["今天下雨。", "他说：“走吧！”", "我们走了"]),
+        ("a heading\n\nand text\nover lines", ["a heading\n\n", "and text\nover lines"]),
+        ("हम गए। वे आए", ["हम गए। ", "वे आए"]),
+        ("", [""]),
+    ],
+)
+def test_sentences_end_where_a_reader_says_so(text, found):
+    starts = sentences(text)
+    parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    assert parts == (found or [text])
+
+
+@given(LETTERS, st.integers(1, 12), st.data())
+def test_passages_cover_every_character_and_fit(text, size, data):
+    window = Window(size, data.draw(st.integers(1, size)))
+    found = spans(text, window)
+    covered = set()
+    for start, end in found:
+        covered |= set(range(start, end))
+        assert words(text[start:end]) <= size or len(found) == 1
+    assert all(text[place].isspace() for place in range(len(text)) if place not in covered)
+    assert found == sorted(set(found))
+    if words(text) <= size:
+        assert found == [(0, len(text))]
+
+
+def test_windows_overlap_and_the_last_is_no_tail():
+    text = " ".join(f"Word{number}." for number in range(25))
+    found = [text[start:end].split() for start, end in spans(text, Window(10, 7))]
+    assert [(part[0], part[-1], len(part)) for part in found] == [
+        ("Word0.", "Word9.", 10),
+        ("Word7.", "Word16.", 10),
+        ("Word14.", "Word23.", 10),
+        ("Word15.", "Word24.", 10),
+    ]
+    long = "word " * 100  # one sentence, longer than a window
+    assert [words(long[start:end]) for start, end in spans(long, Window(40, 30))] == [40, 40, 40]
+
+
+def test_a_document_that_fits_stays_as_it_is_and_a_long_one_keeps_title_and_metadata():
+    short = Document("a", "Just this.", "Title", {"year": 1})
+    assert split(short, SMALL) == [short]
+    long = Document("b", "One two three four. " * 12, "Title", {"year": 1}, line=3)
+    parts = split(long, SMALL)
+    assert [part.id for part in parts] == [f"b#{number}" for number in range(1, len(parts) + 1)]
+    for part in parts:
+        assert (part.title, part.metadata, part.line, part.source_id) == ("Title", {"year": 1}, 3, "b")
+        assert long.text[part.passage.start : part.passage.end] == part.text
+
+
+def test_windows_that_would_lose_words_are_refused():
+    with pytest.raises(UsageError, match="begin every 11 words"):
+        Window(10, 11)
+
+
+def long_text(subject, parts=4):
+    """Each passage says something of its own, which its number names."""
+    return " ".join(
+        f"The {subject} module in part number{part} explains {subject} details for marker{subject}{part} and nothing else. "
+        f"Filler words follow here so that the sentence is long enough."
+        for part in range(parts)
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five long documents, one short, one long title; judged queries."""
+    documents = [{"_id": each, "title": f"About {each}", "text": long_text(each), "kind": "long"} for each in SUBJECTS]
+    documents.append({"_id": "short", "title": "", "text": "A short text about nothing.", "kind": "short"})
+    (tmp_path / "corpus.jsonl").write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
+    queries = [{"_id": each, "text": f"details of marker{each}2"} for each in SUBJECTS]
+    (tmp_path / "queries.jsonl").write_bytes(b"\n".join(orjson.dumps(each) for each in queries))
+    (tmp_path / "qrels").mkdir()
+    judged = "".join(f"{each}\t{each}\t1\n" for each in SUBJECTS)
+    (tmp_path / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    return tmp_path
+
+
+@pytest.mark.engine
+def test_a_search_answers_with_documents_and_shows_the_best_passage(opensearch_engine, name, folder):
+    built = build(opensearch_engine, corpora.open_source(folder), name, Options(passages=SMALL))
+    assert (built.documents, built.passages) == (6, opensearch_engine.request("GET", f"/{name}/_count")["count"])
+    assert built.passages > 20
+    index = Index.open(opensearch_engine, name)
+    assert index.lineage.statistics["documents"] == built.passages
+    text = long_text("json")
+    for mode in ("lexical", "weights", "hybrid", "dense"):
+        hits = index.search("json details markerjson2", mode=mode, k=6, explain=True)
+        assert len({hit.id for hit in hits}) == len(hits)
+        assert hits[0].id == "json"
+        best = hits[0].passage
+        assert best.parent == "json"
+        assert text[best.start : best.end] == hits[0].fields["text"]
+        if mode != "dense":
+            assert "markerjson2" in hits[0].fields["text"]
+        for hit in hits:
+            assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-5)
+            for part in hit.explanation["parts"]:
+                if part["terms"]:
+                    assert sum(term["share"] for term in part["terms"]) == pytest.approx(part["score"], rel=1e-5)
+    assert {hit.passage for hit in index.search("short text", k=6, mode="lexical") if hit.id == "short"} == {None}
+    again = index.explain("json details markerjson2", "json", mode="weights")
+    assert (again.rank, again.passage) == (1, index.search("json details markerjson2", mode="weights")[0].passage)
+    nowhere = index.explain("markerjson2", "timer", mode="lexical")
+    assert (nowhere.rank, nowhere.passage.number) == (0, 1)
+    found = evaluate(index, open_dataset(folder))
+    assert {row.system: row.values["MRR@10"] for row in found.rows}["weights"] == 1.0
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("mode", ["dense", "hybrid", "lexical:1,weights:1,dense:1"])
+def test_pages_of_a_search_in_passages_hold_every_document_once(opensearch_engine, name, folder, mode):
+    # One document holds nearly all passages: the nearest ones are all of it.
+    documents = [{"_id": "giant", "text": long_text("queue", 60)}]
+    documents += [
+        {"_id": f"d{number}", "text": f"The queue module {number}: details" + " more" * (number // 2)} for number in range(30)
+    ]
+    (folder / "corpus.jsonl").write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
+    build(opensearch_engine, corpora.open_source(folder), name, Options(passages=SMALL, shards=2))
+    index = Index.open(opensearch_engine, name)
+    whole = index.search("queue details", mode=mode, k=31, candidates=8)
+    assert len(whole) == 31
+    pages = [hit for start in range(0, 31, 4) for hit in index.search("queue details", mode=mode, k=4, start=start, candidates=8)]
+    assert [hit.id for hit in pages] == [hit.id for hit in whole]
+    for hit, same in zip(pages, whole, strict=True):
+        assert hit.score == pytest.approx(same.score, abs=1e-5)
+    reranked = index.search("queue details", mode=mode, k=31, rerank="rnn")
+    assert {hit.id for hit in reranked} == {hit.id for hit in whole}
+
+
+@pytest.mark.engine
+def test_passages_are_verified_one_by_one_and_counted_as_documents(opensearch_engine, name, folder):
+    source = corpora.open_source(folder)
+    built = build(opensearch_engine, source, name, CUT)
+    layout = Index.open(opensearch_engine, name).layout
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        assert (ledger.documents, ledger.total) == (6, built.passages)
+        whole = verify(opensearch_engine, built.index, ledger, layout, deep=True)
+        assert (whole.ok, whole.documents, whole.counted) == (True, 6, built.passages)
+        opensearch_engine.request("DELETE", f"/{built.index}/_doc/json%232")
+        stored = opensearch_engine.request("GET", f"/{built.index}/_doc/timer%231")["_source"]
+        opensearch_engine.request("PUT", f"/{built.index}/_doc/timer%231", body={**stored, "passage_start": 5})
+        opensearch_engine.request("PUT", f"/{built.index}/_doc/timer%2399", body={**stored, "passage": 99})
+        found = verify(opensearch_engine, built.index, ledger, layout, deep=True)
+    assert (found.missing, found.extra, found.altered) == (["json#2"], ["timer#99"], ["timer#1"])
+    against = verify_against_source(opensearch_engine, built.index, in_passages(source, SMALL), layout)
+    assert (against.missing, against.extra) == (["json#2"], ["timer#99"])
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [{"_id": "a", "text": "short"}, {"_id": "a", "text": long_text("a")}],
+        [{"_id": "a", "text": long_text("a")}, {"_id": "a", "text": "short"}],
+        [{"_id": "a", "text": long_text("a")}, {"_id": "a", "text": long_text("a", 6)}],
+        [{"_id": "a#2", "text": "short"}, {"_id": "a", "text": long_text("a")}],
+        [{"_id": "a", "text": long_text("a")}, {"_id": "a#2", "text": "short"}],
+    ],
+    ids=["whole then cut", "cut then whole", "cut then longer", "an id like a passage's", "a passage like an id"],
+)
+def test_two_documents_with_one_id_are_refused_or_the_first_is_kept_whole(opensearch_engine, name, tmp_path, documents):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
+    with pytest.raises(InputError, match="stands on line 1 and, with other content, on line 2"):
+        build(opensearch_engine, corpora.open_source(path), name, CUT)
+    skipping = Options(weights="none", dense="none", passages=SMALL, skip_bad=True)
+    built = build(opensearch_engine, corpora.open_source(path, skip_bad=True), name, skipping)
+    first = Document(documents[0]["_id"], documents[0]["text"])
+    assert (built.documents, built.passages) == (1, len(split(first, SMALL)))
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        assert verify(opensearch_engine, built.index, ledger, Index.open(opensearch_engine, name).layout).ok

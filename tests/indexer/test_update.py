@@ -1,0 +1,225 @@
+"""Updates on a real OpenSearch: only what differs is sent, whatever stopped before, and verification is clean afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.cli import run
+from termweave.errors import GateNotMet, ModelError, RefusedDocuments, UsageError, VerificationFailed
+from termweave.indexer import Options, build, ledgers, update, updating, verify, verify_against_source
+from termweave.indexer.changes import Counts
+from termweave.indexer.generations import live, of, writer
+from termweave.indexer.passages import Window, in_passages
+from termweave.search import Index
+
+pytestmark = pytest.mark.engine
+LEXICAL = Options(weights="none", dense="none")
+WINDOW = Window(20, 15)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Write documents as JSON lines and open them."""
+
+    def write(documents):
+        path = tmp_path / "corpus.jsonl"
+        path.write_bytes(b"\n".join(orjson.dumps({"_id": key, "text": text}) for key, text in documents.items()) + b"\n")
+        return corpora.open_source(path)
+
+    return write
+
+
+def numbered(count):
+    return {f"d{number}": f"text about number{number}" for number in range(count)}
+
+
+def clean(engine, name, source=None):
+    """The live generation is what its ledger says, content included, and what the source says."""
+    index = Index.open(engine, name)
+    with ledgers.existing(engine, index.generation) as ledger:
+        found = verify(engine, index.generation, ledger, index.layout, deep=True)
+        assert ledger.get("state") == "complete"
+    assert found.ok, found
+    if source is not None:
+        cut = in_passages(source, Window.of(index.lineage.passages))
+        assert verify_against_source(engine, index.generation, cut, index.layout, deep=True).ok
+    assert not engine.request("HEAD", f"/{writer(index.generation)}")
+    assert index.lineage.documents == found.documents
+    return found.documents
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
+@pytest.mark.parametrize("options", [LEXICAL, Options()], ids=["lexical", "all signals"])
+def test_only_what_differs_is_sent_and_only_on_demand_deleted(opensearch_engine, name, corpus, new, options):
+    documents = numbered(20)
+    built = build(opensearch_engine, corpus(documents), name, options)
+    statistics = Index.open(opensearch_engine, name).lineage.statistics
+    documents["d3"] = "changed entirely"
+    documents["fresh"] = "a new document"
+    del documents["d5"], documents["d6"]
+    source = corpus(documents)
+    first = update(opensearch_engine, source, name, options, new=new)
+    assert first.counts == Counts(new=1, changed=1, unchanged=17, gone=2)
+    assert (first.sent, first.deleted, first.documents) == (2, 0, 21)
+    assert clean(opensearch_engine, name) == 21
+    assert (first.index == built.index) is not new
+    assert live(opensearch_engine, name) == first.index
+    second = update(opensearch_engine, source, name, options, new=new, delete_missing=True)
+    assert second.counts == Counts(new=0, changed=0, unchanged=19, gone=2)
+    assert (second.sent, second.deleted, second.documents) == (0, 2, 19)
+    assert clean(opensearch_engine, name, source) == 19
+    index = Index.open(opensearch_engine, name)
+    assert [hit.id for hit in index.search("changed entirely", mode="lexical")] == ["d3"]
+    assert index.lineage.statistics == statistics
+    assert index.lineage.source["fingerprint"] == source.fingerprint
+    third = update(opensearch_engine, source, name, options, delete_missing=True)
+    assert (third.sent, third.deleted, third.notes) == (0, 0, ())
+    assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == (20 if new else 19)
+
+
+def test_passages_come_and_go_with_their_documents(opensearch_engine, name, corpus):
+    def long(parts):
+        return " ".join(f"This is sentence number{part} of a text that grows." for part in range(parts))
+
+    cut = Options(weights="none", dense="none", passages=WINDOW, shards=2)
+    build(opensearch_engine, corpus({"grows": long(2), "shrinks": long(12), "stays": long(8), "gone": long(8)}), name, cut)
+    source = corpus({"grows": long(9), "shrinks": "Short now.", "stays": long(8)})
+    kept = update(opensearch_engine, source, name, LEXICAL)
+    assert kept.counts == Counts(new=0, changed=2, unchanged=1, gone=1)
+    assert clean(opensearch_engine, name) == 4
+    assert kept.deleted > 1  # what "shrinks" and the whole "grows" were
+    update(opensearch_engine, source, name, LEXICAL, delete_missing=True)
+    assert clean(opensearch_engine, name, source) == 3
+
+
+def test_without_its_ledger_the_stored_digests_are_compared(opensearch_engine, name, corpus):
+    documents = numbered(30)
+    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
+    ledgers.forget(opensearch_engine, built.index)
+    documents["d7"] = "other"
+    source = corpus(documents)
+    updated = update(opensearch_engine, source, name, LEXICAL)
+    assert (updated.counts.changed, updated.sent, updated.notes) == (1, 1, ())
+    clean(opensearch_engine, name, source)
+
+
+def test_what_somebody_else_did_to_the_index_is_mended(opensearch_engine, name, corpus):
+    documents = numbered(30)
+    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
+    opensearch_engine.request("DELETE", f"/{built.index}/_doc/d7")
+    other = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
+    opensearch_engine.request("PUT", f"/{built.index}/_doc/d9", body={**other, "id": "d9"})
+    source = corpus(documents)
+    updated = update(opensearch_engine, source, name, LEXICAL)
+    assert updated.counts == Counts(new=1, changed=1, unchanged=28, gone=0)
+    assert "2 stored documents were not as this host's ledger said" in updated.notes[0]
+    clean(opensearch_engine, name, source)
+
+
+CHILD = """
+from pathlib import Path
+from termweave import corpora, engine, places, settings
+from termweave.indexer import Options, sending, update
+places.state = lambda: Path({state!r})
+import termweave.indexer.survey as survey
+survey._BLOCK_DOCUMENTS = 50
+def progress(stage, done, *_):
+    print(stage, done, flush=True)
+    import time; time.sleep(0.02)
+server = engine.connect(settings.load(url={url!r}))
+source = corpora.open_source({path!r})
+update(server, source, {name!r}, Options(weights="none", dense="none"), delete_missing=True, new={new}, progress=progress)
+"""
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
+@pytest.mark.parametrize("stage", ["Reading", "Indexing"])
+def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus, own_places, tmp_path, capsys, stage, new):
+    documents = numbered(400)
+    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
+    for number in range(200, 400):
+        documents[f"d{number}"] += " changed"
+    for number in range(100):
+        del documents[f"d{number}"]
+    source = corpus(documents)
+    program = CHILD.format(
+        state=str(own_places / "state"), url=opensearch_engine.url, path=str(tmp_path / "corpus.jsonl"), name=name, new=new
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    for line in child.stdout:
+        told, _, done = line.strip().partition(" ")
+        if told == stage and int(done) >= 100:
+            child.send_signal(signal.SIGKILL)
+            break
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    assert live(opensearch_engine, name) == built.index
+    if stage == "Indexing" and not new:
+        assert run(["verify", name, "--url", opensearch_engine.url]) == VerificationFailed.exit_status
+        assert "Repeat the update that was stopped." in capsys.readouterr().err
+    updated = update(opensearch_engine, source, name, LEXICAL, delete_missing=True, new=new)
+    assert updated.documents == 300
+    assert updated.sent <= 200
+    assert clean(opensearch_engine, name, source) == 300
+    assert len(of(opensearch_engine, name)) == 1 + new  # the copy that was begun was finished
+
+
+def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, corpus, monkeypatch):
+    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    source = corpus(numbered(12))
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(updating, "_prove", stop)
+    with pytest.raises(KeyboardInterrupt):
+        update(opensearch_engine, source, name, LEXICAL, new=True)
+    monkeypatch.undo()
+    (unfinished,) = [each.index for each in of(opensearch_engine, name) if not each.complete]
+    update(opensearch_engine, source, name, LEXICAL)  # the live one is another now
+    updated = update(opensearch_engine, corpus(numbered(13)), name, LEXICAL, new=True)
+    assert updated.counts.new == 1
+    assert unfinished not in {each.index for each in of(opensearch_engine, name)}
+    clean(opensearch_engine, name)
+
+
+def test_a_copy_that_misses_its_gate_leaves_the_live_generation(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
+
+    def no(_):
+        raise GateNotMet("No.", "Never.")
+
+    source = corpus(numbered(6))
+    with pytest.raises(GateNotMet):
+        update(opensearch_engine, source, name, LEXICAL, new=True, gate=no)
+    assert live(opensearch_engine, name) == built.index
+    assert clean(opensearch_engine, name) == 5
+    with pytest.raises(UsageError, match="needs a new generation"):
+        update(opensearch_engine, source, name, LEXICAL, gate=no)
+    assert update(opensearch_engine, source, name, LEXICAL, new=True).documents == 6  # the copy is there: it is finished
+
+
+def test_what_is_refused_is_said_and_tried_again(opensearch_engine, name, corpus):
+    documents = numbered(5)
+    build(opensearch_engine, corpus(documents), name, LEXICAL)
+    with pytest.raises(RefusedDocuments, match="immense"):
+        update(opensearch_engine, corpus({**documents, "y" * 40_000: "x"}), name, LEXICAL)
+    assert update(opensearch_engine, corpus({**documents, "d9": "x"}), name, LEXICAL).counts.new == 1
+    assert clean(opensearch_engine, name) == 6
+
+
+def test_another_model_and_a_name_that_is_not_there_are_refused(opensearch_engine, name, corpus):
+    source = corpus(numbered(3))
+    with pytest.raises(UsageError, match="no index"):
+        update(opensearch_engine, source, name, LEXICAL)
+    build(opensearch_engine, source, name, Options(dense="none"))
+    with pytest.raises(ModelError, match="needs its weights model"):
+        update(opensearch_engine, source, name, LEXICAL)
