@@ -10,10 +10,7 @@ from termweave.records import SignalScore
 from termweave.search.fusion import fuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Mapping
 
     from termweave.search.candidates import Candidates
     from termweave.search.modes import Mode
@@ -112,11 +109,11 @@ def _reranked(
     lam = reranking.weight
     ids = [document for document, _ in head]
     places = []
-    shared = _shared(found.members, ids)
     for row, (document, score) in enumerate(head):
         jaccard = float(found.jaccard[row])
         rerank: dict[str, Any] = {"jaccard": jaccard, "weight": lam, "share": (1 - lam) * jaccard}
-        rerank["neighbours"] = shared[row]
+        shared = np.flatnonzero(found.members[0] & found.members[row + 1])
+        rerank["neighbours"] = [ids[element - 1] for element in shared.tolist() if element not in {0, row + 1}]
         if reranking.similarity == "dense":
             rerank["similarity"] = float(found.similarity[row])
             rerank["share"] += lam * rerank["similarity"]
@@ -136,17 +133,6 @@ def _reranked(
         rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": score, "neighbours": []}
         below.append(Place(document, lam * score + drop, signals, rerank))
     return places + below
-
-
-def _shared(members: NDArray[np.bool_], ids: Sequence[str]) -> list[list[str]]:
-    """For each candidate the others that are in its set and in the query's."""
-    both = members[1:, 1:] & members[0, 1:]
-    shared: list[list[str]] = [[] for _ in ids]
-    rows, columns = both.nonzero()
-    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        if row != column:
-            shared[row].append(ids[column])
-    return shared
 
 
 def _scaled(said: Mapping[str, SignalScore], factor: float) -> dict[str, SignalScore]:
