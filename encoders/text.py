@@ -140,6 +140,17 @@ class TextEncoder:
         """
         return self._analysis().terms(texts)
 
+    def locate(self, text: str) -> list[tuple[int, int, str]]:
+        """Every word of a text: offsets of its first character and behind its last, and its term ("" where dropped).
+
+        No model runs.
+
+        Raises:
+            UsageError: There is no weights model, so there is no analysis.
+        """
+        words = self._analysis().words([text])[0]
+        return list(zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True))
+
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.
 

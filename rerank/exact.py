@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,)) -> Sets:
-    """R* and J from the similarities ``(m, m)`` of all elements."""
+    """J, and who adds how much to it, from the similarities ``(m, m)`` of all elements."""
     columns = rules.columns(len(similarity))
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]
     members = _mutual(nearest)
@@ -34,7 +34,8 @@ def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = 
         around = nearest[:, :averaged]
         rows = rows[around].mean(axis=1, dtype=np.float32)
         undefined = undefined[around].any(axis=1)
-    return Sets(np.stack([_jaccard(rows, undefined, probe) for probe in probes]), members)
+    pairs = [_jaccard(rows, undefined, probe) for probe in probes]
+    return Sets(np.stack([jaccard for jaccard, _ in pairs]), np.stack([shared for _, shared in pairs]))
 
 
 def normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> NDArray[np.float32]:
@@ -68,13 +69,17 @@ def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive
     return expanded
 
 
-def _jaccard(rows: NDArray[np.float32], undefined: NDArray[np.bool_], probe: int) -> NDArray[np.float32]:
-    """Eq. 11 of every row with the probe's: ``(m, m)`` -> ``(m,)``.
+def _jaccard(
+    rows: NDArray[np.float32], undefined: NDArray[np.bool_], probe: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Eq. 11 of every row with the probe's: J ``(m,)``, and what each element adds to it ``(m, m)``.
 
     Reading: 0 where both sets are empty, or where a set's weights sum to 0 or were averaged from such a set: the authors'
     program divides by 0 there and sorts the NaN first.
     """
-    common = np.minimum(rows, rows[probe]).sum(axis=1)
+    common = np.minimum(rows, rows[probe])
     union = np.maximum(rows, rows[probe]).sum(axis=1)
     without = undefined | undefined[probe] | (union == 0)
-    return np.where(without, np.float32(0), common / np.where(without, np.float32(1), union)).astype(np.float32)
+    common[without] = 0
+    union[without] = 1
+    return common.sum(axis=1) / union, common / union[:, None]

@@ -29,33 +29,14 @@ _MANY = 256
 _GROUP, _GROUPS = 8, 4
 
 
-def sets(
-    similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,), *, with_members: bool = True
-) -> Sets | None:
-    """R* and J from symmetric similarities ``(m, m)``; None where the short cuts do not hold and `exact` has to do it."""
+def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,), *, with_shares: bool = True) -> Sets | None:
+    """J from symmetric similarities ``(m, m)``; None where the short cuts do not hold and `exact` has to do it."""
     count = len(similarity)
     columns = rules.columns(count)
     best = _best(similarity, columns)
-    cut = best[:, :1]
-    if cut.min() <= 0:
+    if best[:, 0].min() <= 0:
         return None  # weights of 0 or below: rows would not sum to 1, or min and max change places
-    listed = similarity >= cut
-    members = None
-    rows: _Rows | None
-    if rules.tau == 0 and count > _MANY:
-        rows = _Lists.of(similarity, listed, cut, rules)
-        if with_members:
-            members = listed & listed.T
-    else:
-        if np.count_nonzero(listed) != columns * count:
-            return None  # a tie at the cut
-        members = listed & listed.T
-        if rules.tau > 0:
-            close = similarity >= _last(best, rules.close(columns))
-            if np.count_nonzero(close) != rules.close(columns) * count:
-                return None
-            members = _expanded(members, close & close.T, inclusive=rules.inclusive)
-        rows = _Matrix.of(similarity, members, rules)
+    rows = _rows(similarity, rules, best)
     if rows is None:
         return None
     near = np.arange(count)[:, None]
@@ -64,7 +45,33 @@ def sets(
         if len(nearest) != averaged * count:
             return None
         near = nearest.reshape(count, averaged)
-    return Sets(np.array([_jaccard(rows, near, probe) for probe in probes]), members)
+    jaccard = np.empty((len(probes), count), np.float32)
+    shared = np.zeros((len(probes), count, count), np.float32) if with_shares else None
+    for place, probe in enumerate(probes):
+        columns_of, common, total = _common(rows, near, probe)
+        union = 2 * averaged - total
+        jaccard[place] = total / union
+        if shared is not None:
+            shared[place][:, columns_of] = common / union[:, None]
+    return Sets(jaccard, shared)
+
+
+def _rows(similarity: NDArray[np.float32], rules: Rules, best: NDArray[np.float32]) -> _Rows | None:
+    """Eq. 4, 5 and 7; None where a tie at a cut leaves a list open, or a set is empty."""
+    count, columns = best.shape
+    cut = best[:, :1]
+    listed = similarity >= cut
+    if rules.tau == 0 and count > _MANY:
+        return _Lists.of(similarity, listed, cut, rules)
+    if np.count_nonzero(listed) != columns * count:
+        return None
+    members = listed & listed.T
+    if rules.tau > 0:
+        close = similarity >= _last(best, rules.close(columns))
+        if np.count_nonzero(close) != rules.close(columns) * count:
+            return None
+        members = _expanded(members, close & close.T, inclusive=rules.inclusive)
+    return _Matrix.of(similarity, members, rules)
 
 
 class _Rows(Protocol):
@@ -160,18 +167,16 @@ class _Lists:
         return block.reshape(count, width)[:, :-1]
 
 
-def _jaccard(rows: _Rows, near: NDArray[np.intp], probe: int) -> NDArray[np.float32]:
-    """Eq. 8 and 11: J of the probe with every element, `near` holding the elements that each averages: ``(m,)``."""
-    averaged = near.shape[1]
+def _common(rows: _Rows, near: NDArray[np.intp], probe: int) -> tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.float32]]:
+    """Eq. 8, times k_exp, and what the probe has in common with every element: columns (c,), minima ``(m, c)``, sums (m,)."""
     query = rows.total(near[probe])
     columns = np.flatnonzero(query)
     block = rows.block(columns)
     around = block.take(near[:, 0], axis=0)
-    for entry in range(1, averaged):
+    for entry in range(1, near.shape[1]):
         around += block.take(near[:, entry], axis=0)
-    common = np.einsum("ij->i", np.minimum(around, query[columns]))
-    jaccard: NDArray[np.float32] = common / (2 * averaged - common)
-    return jaccard
+    common = np.minimum(around, query[columns])
+    return columns, common, np.einsum("ij->i", common)
 
 
 def _last(best: NDArray[np.float32], columns: int) -> NDArray[np.float32]:

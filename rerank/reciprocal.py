@@ -50,13 +50,18 @@ class Neighbourhood:
 
     Attributes:
         similarity: s(0, c), float32 ``(N,)``: inner products with the query, row-normalised where asked for.
-        jaccard: J(c), float32 ``(N,)``; 0 where a set is empty (zero vectors, hubs).
-        members: bool ``(N + 1, N + 1)``: row i holds R*(i), element 0 being the query.
+        jaccard: J(c), float32 ``(N,)``; 0 where both sets are empty (hubs) or one has no weight (zero vectors).
+        shared: float32 ``(N, N + 1)``: what each element adds to J(c), the query first; rows sum to `jaccard`.
     """
 
     similarity: NDArray[np.float32]
     jaccard: NDArray[np.float32]
-    members: NDArray[np.bool_]
+    shared: NDArray[np.float32]
+
+    def neighbours(self, candidate: int) -> list[int]:
+        """The other candidates that are in the averaged sets of both the query and a candidate, what adds most to J first."""
+        shares = self.shared[candidate, 1:]
+        return [each for each in np.argsort(-shares, kind="stable").tolist() if shares[each] != 0 and each != candidate]
 
 
 def reciprocal(
@@ -128,10 +133,10 @@ def reciprocal_batch(
 
 
 def neighbourhood(query: NDArray[np.float32], vectors: NDArray[np.float32], rules: Rules = _DEFAULT) -> Neighbourhood:
-    """The two parts of `reciprocal` before they are mixed, and the sets they come from. Arguments and errors as there."""
+    """The two parts of `reciprocal` before they are mixed, and what J comes from. Arguments and errors as there."""
     similarity, sets = compare(query, vectors, rules)
-    members = np.zeros((1, 1), np.bool_) if sets.members is None else sets.members
-    return Neighbourhood(similarity[0, 1:], sets.jaccard[0, 1:], members)
+    shared = np.zeros((1, 1, 1), np.float32) if sets.shared is None else sets.shared
+    return Neighbourhood(similarity[0, 1:], sets.jaccard[0, 1:], shared[0, 1:])
 
 
 def mix(similarity: NDArray[np.float32], jaccard: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
@@ -151,7 +156,7 @@ def compare(
     rules: Rules,
     probes: Sequence[int] = (0,),
     *,
-    with_members: bool = True,
+    with_shares: bool = True,
 ) -> tuple[NDArray[np.float32], Sets]:
     """Similarities ``(m, m)`` of a context, row-normalised where asked for, and the sets of its elements.
 
@@ -160,7 +165,7 @@ def compare(
         vectors: float32 ``(N, d)``, elements 1..N.
         rules: The parameters.
         probes: The elements that all others are compared with.
-        with_members: Whether the sets themselves are wanted.
+        with_shares: Whether it is wanted what each element adds to J.
 
     Raises:
         UsageError: Shapes that do not fit, or a vector that is not finite.
@@ -178,7 +183,7 @@ def compare(
         )
     if len(vectors) == 0:
         return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
-    sets = fast.sets(similarity, rules, probes, with_members=with_members) if rules.normalize is None else None
+    sets = fast.sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
     if sets is None:  # ties, weights below 0, rows that are no longer symmetric: element by element
         similarity = exact.normalised(similarity, rules.normalize)
         sets = exact.sets(similarity, rules, probes)
@@ -186,5 +191,5 @@ def compare(
 
 
 def _mixed(query: NDArray[np.float32], vectors: NDArray[np.float32], weight: float, rules: Rules) -> NDArray[np.float32]:
-    similarity, sets = compare(query, vectors, rules, with_members=False)
+    similarity, sets = compare(query, vectors, rules, with_shares=False)
     return mix(similarity[0, 1:], sets.jaccard[0, 1:], weight)

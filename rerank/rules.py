@@ -94,8 +94,9 @@ class Sets:
 
     Attributes:
         jaccard: J of each probe with each element, float32 ``(probes, m)``.
-        members: Expanded sets R* as bool ``(m, m)``, where they were asked for.
+        shared: What each element j adds to the J of probe and c, ``min(v_pj, v_cj) / sum_j max(v_pj, v_cj)``: float32
+            ``(probes, m, m)``, where it was asked for; sums to `jaccard` over the last axis.
     """
 
     jaccard: NDArray[np.float32]
-    members: NDArray[np.bool_] | None
+    shared: NDArray[np.float32] | None

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, ModelError, UsageError
-from termweave.records import Hit
-from termweave.search import explanation, lineage, modes, stored_statistics
+from termweave.records import Document, Hit
+from termweave.search import explanation, lineage, modes, shading, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.ranking import Place, Reranking, order
 from termweave.signals import DocumentLayout
@@ -155,7 +155,10 @@ class Index:
     def explain(
         self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None
     ) -> Hit:
-        """How one document comes to its score for a query; rank 0 when it is not among the candidates.
+        """How one document comes to its score for a query.
+
+        A document that is not among the candidates has rank 0 and the score it would have below the last of them: a signal
+        alone gives its own, several fuse to 0. Its explanation holds what each signal gives it and what it would take.
 
         Raises:
             UsageError: The index does not hold the document.
@@ -168,7 +171,9 @@ class Index:
             for rank, place in enumerate(order(candidates, chosen, options), 1):
                 if place.id == document:
                     return self._hits([place], candidates, first=rank, fields=FIELDS, explain=True)[0]
-            return self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+            # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
+            hit = self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+            return explanation.beyond(hit) if chosen.single and options is None else hit
 
         return self._on_the_live_one(once)
 
@@ -284,7 +289,7 @@ class Index:
         """Stored fields to ask for: those named, and what signals explain from."""
         long = [each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"]
         explained = [name for signal in self._now.layout.signals for name in signal.explains_from] if explain else []
-        return sorted({*fields, *long, *explained, "id"})
+        return sorted({*fields, *long, *explained, *(("title", "text") if explain else ()), "id"})
 
     def _stored(self, index: str, documents: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
         """Document id -> the stored fields."""
@@ -305,9 +310,16 @@ class Index:
 
     def _explained(self, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]) -> dict[str, Any]:
         words = self._words(candidates.query.text)
-        return explanation.of(
+        explained = explanation.of(
             self.engine, candidates.index, self._now.layout.signals, candidates, places, stored=stored, words=words
         )
+        for document, said in explained.items():
+            source = stored[document]
+            said["text"] = Document(document, source.get("text") or "", source.get("title") or "").content
+            said["words"] = shading.shade(
+                said["text"], said["parts"], encoder=self._now.encoder, engine=self.engine, index=candidates.index
+            )
+        return explained
 
     def _explain_later(self, candidates: Candidates, place: Place) -> Mapping[str, Any]:
         stored = self._stored(candidates.index, [place.id], self._wanted((), explain=True))

@@ -112,8 +112,7 @@ def _reranked(
     for row, (document, score) in enumerate(head):
         jaccard = float(found.jaccard[row])
         rerank: dict[str, Any] = {"jaccard": jaccard, "weight": lam, "share": (1 - lam) * jaccard}
-        shared = np.flatnonzero(found.members[0] & found.members[row + 1])
-        rerank["neighbours"] = [ids[element - 1] for element in shared.tolist() if element not in {0, row + 1}]
+        rerank["neighbours"] = [ids[other] for other in found.neighbours(row)]
         if reranking.similarity == "dense":
             rerank["similarity"] = float(found.similarity[row])
             rerank["share"] += lam * rerank["similarity"]

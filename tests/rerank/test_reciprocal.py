@@ -163,6 +163,18 @@ def test_a_zero_query_has_no_neighbours():
     assert not found.jaccard.any()
 
 
+def test_neighbours_are_what_adds_to_j():
+    random = np.random.default_rng(0)
+    vectors = (1 + random.normal(size=(31, 8))).astype(np.float32)
+    found = neighbourhood(vectors[0], vectors[1:], Rules(k=6, clamp=True))
+    np.testing.assert_allclose(found.shared.sum(axis=1), found.jaccard, atol=1e-6)
+    named = found.neighbours(0)
+    assert named
+    assert 0 not in named
+    assert set(named) == set(np.flatnonzero(found.shared[0, 1:]).tolist()) - {0}
+    assert [found.shared[0, 1 + each] for each in named] == sorted((found.shared[0, 1 + each] for each in named), reverse=True)
+
+
 def test_weight_one_is_the_plain_inner_product():
     random = np.random.default_rng(0)
     query, vectors = random.normal(size=8).astype(np.float32), random.normal(size=(20, 8)).astype(np.float32)
@@ -220,7 +232,8 @@ def test_the_fast_way_gives_what_the_exact_way_gives(seed, count, k, k_exp, tau,
     quick, slow_way = fast.sets(similarity, rules, probes), exact.sets(similarity, rules, probes)
     if quick is None:
         return
-    np.testing.assert_array_equal(quick.members, slow_way.members)
+    np.testing.assert_allclose(quick.shared, slow_way.shared, atol=2e-6)
+    np.testing.assert_allclose(quick.shared.sum(axis=2), quick.jaccard, atol=2e-6)
     np.testing.assert_allclose(quick.jaccard, slow_way.jaccard, atol=2e-6)
 
 
@@ -233,7 +246,8 @@ def test_the_fast_way_is_taken_where_there_are_no_ties_and_left_where_there_are(
     rules = Rules(k, 3, tau, clamp=True)
     similarity = elements @ elements.T
     quick, slow_way = fast.sets(similarity, rules, [0, 5]), exact.sets(similarity, rules, [0, 5])
-    np.testing.assert_array_equal(quick.members, slow_way.members)
+    np.testing.assert_allclose(quick.shared, slow_way.shared, atol=2e-6)
+    np.testing.assert_allclose(quick.shared.sum(axis=2), quick.jaccard, atol=2e-6)
     np.testing.assert_allclose(quick.jaccard, slow_way.jaccard, atol=2e-6)
     elements = random.integers(0, 2, (count + 1, 8)).astype(np.float32)
     assert fast.sets(elements @ elements.T, rules) is None
