@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from termweave.cli import _pictures
 from termweave.cli._options import CONTEXT, connection_options, output_options
 from termweave.cli.search import as_json, model_options, rank_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.cli._options import Output
     from termweave.settings import Settings
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 @click.argument("document", metavar="ID")
 @rank_options
 @model_options
+@_pictures.picture_options
 @output_options
 @connection_options
 def command(
@@ -31,22 +35,34 @@ def command(
     rerank: str,
     weights: str | None,
     dense: str | None,
+    files: dict[str, Path],
     settings: Settings,
     out: Output,
 ) -> None:
     """Say which words and which signals gave the document ID its score for QUERY in NAME.
 
+    In a terminal the words of the passage are shaded by what they contribute; --html and --png write the same picture.
+
     \b
     Examples:
       termweave explain demo "run a function later" threading.Timer
       termweave explain demo "run a function later" sched.scheduler --rerank rnn --json
+      termweave explain demo "run a function later" threading.Timer --html why.html
     """
     from termweave import engine
     from termweave.search import Index, explanation
 
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     hit = index.explain(query, document, mode=mode, rerank=rerank)
-    place = f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
-    told = explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20)
-    text = f"{hit.fields.get('title') or hit.id}: {place}\n{told}"
-    out.emit({"schema": "termweave.explain/1", "query": query, "hit": as_json(hit)}, text)
+    data = {"schema": "termweave.explain/1", "query": query, "hit": as_json(hit)}
+    if files:
+        _pictures.write(files, query, [_pictures.of_hit(hit)], out)
+
+    def show() -> None:
+        place = f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
+        console = out.console()
+        console.print(f"{hit.fields.get('title') or hit.id}: {place}", markup=False)
+        console.print(_pictures.passage(hit))
+        console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20), markup=False)
+
+    out.emit(data, show)

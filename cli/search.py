@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli import _pictures
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from termweave.cli._options import Output
     from termweave.records import Hit
@@ -63,9 +65,10 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="Only documents whose metadata say so; repeatable."
 )
 @click.option("--filter-json", metavar="JSON", help="A filter of the query DSL.")
-@click.option("--explain", is_flag=True, help="Say how each score comes about.")
+@click.option("--explain", is_flag=True, help="Say how each score comes about, and shade the words that gave it.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
 @model_options
+@_pictures.picture_options
 @output_options
 @connection_options
 def command(
@@ -84,6 +87,7 @@ def command(
     show_query: bool,
     weights: str | None,
     dense: str | None,
+    files: dict[str, Path],
     settings: Settings,
     out: Output,
 ) -> None:
@@ -92,7 +96,7 @@ def command(
     \b
     Examples:
       termweave search docs "how do I parse json"
-      termweave search docs "parse json" --rerank rnn --explain
+      termweave search docs "parse json" --rerank rnn --explain --html why.html
       termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
       termweave search docs "parse json" --filter kind=function
       termweave search docs "parse json" --show-query
@@ -110,7 +114,15 @@ def command(
     began = time.perf_counter()
     asked = tuple(each.strip() for each in fields.split(",") if each.strip())
     answer = index.answer(
-        text, k=k, candidates=candidates, mode=mode, rerank=rerank, start=start, fields=asked, where=where, explain=explain
+        text,
+        k=k,
+        candidates=candidates,
+        mode=mode,
+        rerank=rerank,
+        start=start,
+        fields=asked,
+        where=where,
+        explain=explain or bool(files),
     )
     took = (time.perf_counter() - began) * 1000
     for signal, terms in answer.dropped.items():
@@ -123,6 +135,8 @@ def command(
         "took_ms": round(took, 3),
         "hits": [as_json(hit) for hit in answer.hits],
     }
+    if files:
+        _pictures.write(files, text, [_pictures.of_hit(hit) for hit in answer.hits], out)
     out.emit(data, lambda: show(answer.hits, out) if answer.hits else "Nothing found.")
 
 
@@ -160,11 +174,11 @@ def show(hits: Sequence[Hit], out: Output) -> None:
                 (f"  passage {hit.passage.number}" if hit.passage else "", "dim"),
             )
         )
-        snippet = " ".join(str(hit.fields.get("text", "")).split())
-        if snippet:
-            console.print(Text(f"     {snippet[:_SNIPPET]}{'...' if len(snippet) > _SNIPPET else ''}"))
         if hit.explanation is not None:
+            console.print(Text("     ").append_text(_pictures.passage(hit)))
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
+        elif snippet := " ".join(str(hit.fields.get("text", "")).split()):
+            console.print(Text(f"     {snippet[:_SNIPPET]}{'...' if len(snippet) > _SNIPPET else ''}"))
 
 
 def _filters(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:

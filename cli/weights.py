@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from termweave.cli import _pictures
 from termweave.cli._options import CONTEXT, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rich.text import Text
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from termweave.records import WordWeight
 
 SCHEMA = "termweave.weights/1"
-#: The darkest shade, as red, green, blue; the lightest is no shade at all.
-_DARKEST = (0, 110, 60)
 
 
 @click.command("weights", context_settings=CONTEXT, short_help="Which words of a text matter.")
@@ -34,8 +34,9 @@ _DARKEST = (0, 110, 60)
     show_default=True,
     help="Weigh as a document (impacts) or as a query (factors).",
 )
+@_pictures.picture_options
 @output_options
-def command(*, text: str, model: str | None, kind: Literal["document", "query"], out: Output) -> None:
+def command(*, text: str, model: str | None, kind: Literal["document", "query"], files: dict[str, Path], out: Output) -> None:
     """Show which words of TEXT matter ('-' reads it from standard input).
 
     In a terminal every word is shaded by its weight; elsewhere the terms are listed, heaviest first. Document frequencies
@@ -46,7 +47,7 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
       termweave weights "The mitochondrion is the powerhouse of the cell."
       termweave weights "what is the powerhouse of the cell" --kind query
       cat report.txt | termweave weights - --json
-      termweave weights "some text" --model path/to/model
+      termweave weights "some text" --model path/to/model --html weights.html
     """
     from termweave import settings
     from termweave.encoders import load
@@ -69,6 +70,12 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
     }
     if not terms:
         out.say("There is no term in this text: only stop words and punctuation, or nothing at all.")
+    if files:
+        from termweave.search.pictures import Picture
+
+        spans = [(word.start, word.end, word.weight) for word in words]
+        picture = Picture(encoder.models["weights"].name, text, spans, note=f"weighed as a {kind}")
+        _pictures.write(files, f"Weights: {text[:60]}", [picture], out)
     if sys.stdout.isatty():
         out.emit(data, lambda: _shaded(text, words))
     else:
@@ -77,25 +84,10 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
 
 def _shaded(text: str, words: Sequence[WordWeight]) -> Text:
     """The text in colours, and below it the scale."""
-    from rich.style import Style
-    from rich.text import Text
-
-    shaded = Text(text)
+    shaded = _pictures.shaded(text, [(word.start, word.end, word.weight) for word in words])
     heaviest = max((word.weight for word in words), default=0.0)
-    for word in words:
-        share = word.weight / heaviest if heaviest else 0.0
-        if share > 0:
-            shaded.stylize(Style(color="white" if share > 0.5 else "black", bgcolor=_colour(share)), word.start, word.end)
     if heaviest:
         shaded.append("\n\n")
         for step in range(1, 6):
-            share = step / 5
-            style = Style(color="white" if share > 0.5 else "black", bgcolor=_colour(share))
-            shaded.append(f" {share * heaviest:.1f} ", style)
+            shaded.append(f" {step / 5 * heaviest:.1f} ", _pictures.style(step / 5))
     return shaded
-
-
-def _colour(share: float) -> str:
-    """From nearly white to the darkest shade; dark on dark terminals stays readable because the word's own colour is set too."""
-    red, green, blue = (round(235 - (235 - end) * share) for end in _DARKEST)
-    return f"rgb({red},{green},{blue})"

@@ -148,6 +148,17 @@ class TextEncoder:
         cleans = [cleaned(text)[0] for text in texts]
         return [len(pieces.ids) for pieces in model.tokenizer.encode(cleans, max(map(len, cleans), default=0) + 2)]
 
+    def locate(self, text: str) -> list[tuple[int, int, str]]:
+        """Every word of a text: offsets of its first character and behind its last, and its term ("" where dropped).
+
+        No model runs.
+
+        Raises:
+            UsageError: There is no weights model, so there is no analysis.
+        """
+        words = self._analysis().words([text])[0]
+        return list(zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True))
+
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.errors import UsageError
-from termweave.rerank import neighbourhood
+from termweave.rerank import Rules, neighbourhood
 from termweave.search import fusion
 
 if TYPE_CHECKING:
@@ -114,10 +114,8 @@ class Bench:
                 if documents and candidates.query.vector is not None:
                     nowhere = np.zeros_like(candidates.query.vector)
                     vectors = np.stack([candidates.vectors.get(document, nowhere) for document in documents])
-                    near = neighbourhood(
-                        candidates.query.vector, vectors, k=reranking.k, k_exp=reranking.k_exp, tau=reranking.tau, clamp=True
-                    )
-                    found[row, : len(documents)] = near.jaccard
+                    rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
+                    found[row, : len(documents)] = neighbourhood(candidates.query.vector, vectors, rules).jaccard
             self._neighbours[key] = found
         return self._neighbours[key]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from termweave.rerank.reciprocal import Neighbourhood, neighbourhood, reciprocal
+from termweave.rerank.evidence import evidence, labels
+from termweave.rerank.reciprocal import Neighbourhood, neighbourhood, reciprocal, reciprocal_batch
+from termweave.rerank.rules import Rules
 
-__all__ = ["Neighbourhood", "neighbourhood", "reciprocal"]
+__all__ = ["Neighbourhood", "Rules", "evidence", "labels", "neighbourhood", "reciprocal", "reciprocal_batch"]

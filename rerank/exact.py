@@ -9,26 +9,33 @@ import numpy as np
 from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from termweave.rerank.rules import Normalisation
 
 
-def sets(similarity: NDArray[np.float32], rules: Rules) -> Sets:
-    """R* and J from the similarities ``(m, m)`` of all elements."""
-    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : rules.columns]
+def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,)) -> Sets:
+    """J, and who adds how much to it, from the similarities ``(m, m)`` of all elements."""
+    columns = rules.columns(len(similarity))
+    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]
     members = _mutual(nearest)
     if rules.tau > 0:
-        members = _expanded(members, _mutual(nearest[:, : rules.close]), inclusive=rules.inclusive)
+        members = _expanded(members, _mutual(nearest[:, : rules.close(columns)]), inclusive=rules.inclusive)
     rows = np.where(members, rules.weights(similarity), np.float32(0))
     sums = rows.sum(axis=1)
-    empty = sums == 0
-    rows /= np.where(empty, np.float32(1), sums)[:, None]
-    if rules.averaged > 1:
-        around = nearest[:, : rules.averaged]
+    nothing = sums == 0
+    rows /= np.where(nothing, np.float32(1), sums)[:, None]
+    # A set without members is a row of zeros; one whose weights sum to 0 has no shares at all.
+    undefined = nothing & members.any(axis=1)
+    averaged = rules.averaged(columns)
+    if averaged > 1:
+        around = nearest[:, :averaged]
         rows = rows[around].mean(axis=1, dtype=np.float32)
-        empty = empty[around].any(axis=1)
-    return Sets(members, _jaccard(rows, empty))
+        undefined = undefined[around].any(axis=1)
+    pairs = [_jaccard(rows, undefined, probe) for probe in probes]
+    return Sets(np.stack([jaccard for jaccard, _ in pairs]), np.stack([shared for _, shared in pairs]))
 
 
 def normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> NDArray[np.float32]:
@@ -62,13 +69,17 @@ def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive
     return expanded
 
 
-def _jaccard(rows: NDArray[np.float32], empty: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Eq. 11 of every row with row 0: ``(m, m)`` -> ``(m,)``.
+def _jaccard(
+    rows: NDArray[np.float32], undefined: NDArray[np.bool_], probe: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Eq. 11 of every row with the probe's: J ``(m,)``, and what each element adds to it ``(m, m)``.
 
-    Reading: 0 where a set sums to 0, or one that was averaged into it: the authors' program divides by 0 there and
-    sorts the NaN first.
+    Reading: 0 where both sets are empty, or where a set's weights sum to 0 or were averaged from such a set: the authors'
+    program divides by 0 there and sorts the NaN first.
     """
-    common = np.minimum(rows, rows[0]).sum(axis=1)
-    union = np.maximum(rows, rows[0]).sum(axis=1)
-    undefined = empty | empty[0] | (union == 0)
-    return np.where(undefined, np.float32(0), common / np.where(undefined, np.float32(1), union)).astype(np.float32)
+    common = np.minimum(rows, rows[probe])
+    union = np.maximum(rows, rows[probe]).sum(axis=1)
+    without = undefined | undefined[probe] | (union == 0)
+    common[without] = 0
+    union[without] = 1
+    return common.sum(axis=1) / union, common / union[:, None]

@@ -24,6 +24,7 @@ Example:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,10 +32,16 @@ import numpy as np
 
 from termweave.errors import UsageError
 from termweave.rerank import exact, fast
-from termweave.rerank.rules import Normalisation, Rules, WeightFunction
+from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from termweave.rerank.rules import Normalisation, WeightFunction
+
+_DEFAULT = Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +50,18 @@ class Neighbourhood:
 
     Attributes:
         similarity: s(0, c), float32 ``(N,)``: inner products with the query, row-normalised where asked for.
-        jaccard: J(c), float32 ``(N,)``; 0 where a set is empty (zero vectors, hubs).
-        members: bool ``(N + 1, N + 1)``: row i holds R*(i), element 0 being the query.
+        jaccard: J(c), float32 ``(N,)``; 0 where both sets are empty (hubs) or one has no weight (zero vectors).
+        shared: float32 ``(N, N + 1)``: what each element adds to J(c), the query first; rows sum to `jaccard`.
     """
 
     similarity: NDArray[np.float32]
     jaccard: NDArray[np.float32]
-    members: NDArray[np.bool_]
+    shared: NDArray[np.float32]
+
+    def neighbours(self, candidate: int) -> list[int]:
+        """The other candidates that are in the averaged sets of both the query and a candidate, what adds most to J first."""
+        shares = self.shared[candidate, 1:]
+        return [each for each in np.argsort(-shares, kind="stable").tolist() if shares[each] != 0 and each != candidate]
 
 
 def reciprocal(
@@ -71,80 +83,113 @@ def reciprocal(
     Args:
         query: float32 ``(d,)``.
         vectors: float32 ``(N, d)``, the candidates in first-stage order.
-        k: Neighbours an element lists besides itself; at most N count.
-        k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
-        tau: Size of the sets that expand R, as a share of k, in [0, 1]; 0 expands nothing.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        weight_function: "linear": v = s; "exp": v = exp(weight_parameter * s) - 1.
-        weight_parameter: For "exp".
-        normalize: Divide each row of similarities by its maximum or mean before anything else.
-        inclusive: Expand at an overlap of exactly two thirds too (Eq. 5 as printed; the authors' program does not).
-        clamp: Take negative weights of Eq. 7 as 0, which keeps J in [0, 1].
+        k: This and what follows: as `Rules` says.
+        k_exp: ...
+        tau: ...
+        weight_function: ...
+        weight_parameter: ...
+        normalize: ...
+        inclusive: ...
+        clamp: ...
 
     Returns:
         float32 ``(N,)``: final scores in the order of the candidates.
 
     Raises:
-        UsageError: A parameter outside its range, or shapes that do not fit; the message holds the values.
+        UsageError: A parameter outside its range, shapes that do not fit, or a vector that is not finite.
+    """
+    rules = Rules(k, k_exp, tau, weight_function, weight_parameter, normalize, inclusive, clamp)
+    return _mixed(query, vectors, weight, rules)
+
+
+def reciprocal_batch(
+    queries: Sequence[NDArray[np.float32]] | NDArray[np.float32],
+    candidates: Sequence[NDArray[np.float32]] | NDArray[np.float32],
+    *,
+    weight: float = 0.75,
+    rules: Rules = _DEFAULT,
+) -> list[NDArray[np.float32]]:
+    """`reciprocal` for several queries, each with a list of candidates of its own.
+
+    Contexts are worked on one by one, so that what is in work stays in the processor's cache; scores are those of
+    `reciprocal`, bit by bit.
+
+    Args:
+        queries: Q vectors ``(d,)``, or one array ``(Q, d)``.
+        candidates: Q arrays ``(N, d)``; N may differ, and may be 0.
+        weight: lambda, the share of the plain similarity, in [0, 1].
+        rules: The other parameters.
+
+    Returns:
+        Q arrays float32 ``(N,)``.
+
+    Raises:
+        UsageError: As `reciprocal`, or not as many lists as queries.
+    """
+    if len(queries) != len(candidates):
+        raise UsageError(f"rNN got {len(queries)} queries and {len(candidates)} lists of candidates; it needs one list a query.")
+    return [_mixed(query, vectors, weight, rules) for query, vectors in zip(queries, candidates, strict=True)]
+
+
+def neighbourhood(query: NDArray[np.float32], vectors: NDArray[np.float32], rules: Rules = _DEFAULT) -> Neighbourhood:
+    """The two parts of `reciprocal` before they are mixed, and what J comes from. Arguments and errors as there."""
+    similarity, sets = compare(query, vectors, rules)
+    shared = np.zeros((1, 1, 1), np.float32) if sets.shared is None else sets.shared
+    return Neighbourhood(similarity[0, 1:], sets.jaccard[0, 1:], shared[0, 1:])
+
+
+def mix(similarity: NDArray[np.float32], jaccard: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
+    """Eq. 1: ``weight * similarity + (1 - weight) * jaccard``.
+
+    Raises:
+        UsageError: The weight does not lie in [0, 1].
     """
     if not 0 <= weight <= 1:
         raise UsageError(f"The rNN weight must lie in [0, 1]; it is {weight}.")
-    found = neighbourhood(
-        query,
-        vectors,
-        k=k,
-        k_exp=k_exp,
-        tau=tau,
-        weight_function=weight_function,
-        weight_parameter=weight_parameter,
-        normalize=normalize,
-        inclusive=inclusive,
-        clamp=clamp,
-    )
-    return np.float32(weight) * found.similarity + np.float32(1 - weight) * found.jaccard
+    return np.float32(weight) * similarity + np.float32(1 - weight) * jaccard
 
 
-def neighbourhood(
+def compare(
     query: NDArray[np.float32],
     vectors: NDArray[np.float32],
+    rules: Rules,
+    probes: Sequence[int] = (0,),
     *,
-    k: int = 10,
-    k_exp: int = 3,
-    tau: float = 0.0,
-    weight_function: WeightFunction = "linear",
-    weight_parameter: float = 1.0,
-    normalize: Normalisation | None = None,
-    inclusive: bool = False,
-    clamp: bool = False,
-) -> Neighbourhood:
-    """The two parts of `reciprocal` before they are mixed, and the sets they come from. Arguments as there."""
-    _check(query, vectors, k, k_exp, tau)
-    if weight_function not in {"linear", "exp"} or normalize not in {None, "max", "mean"}:
-        raise UsageError(
-            f"rNN has no weight function {weight_function!r} or no normalisation {normalize!r}.",
-            "Weight functions: linear, exp; normalisations: None, max, mean.",
-        )
-    if len(vectors) == 0:
-        nothing = np.zeros(0, np.float32)
-        return Neighbourhood(nothing, nothing, np.zeros((1, 1), np.bool_))
-    elements = np.concatenate([query[None, :], vectors]).astype(np.float32, copy=False)
-    similarity = elements @ elements.T
-    rules = Rules(min(k, len(vectors)) + 1, k_exp, tau, weight_function, weight_parameter, inclusive, clamp)
-    found = fast.sets(similarity, rules) if normalize is None else None
-    if found is None:  # ties, weights below 0, rows that are no longer symmetric: element by element
-        similarity = exact.normalised(similarity, normalize)
-        found = exact.sets(similarity, rules)
-    return Neighbourhood(similarity[0, 1:], found.jaccard[1:], found.members)
+    with_shares: bool = True,
+) -> tuple[NDArray[np.float32], Sets]:
+    """Similarities ``(m, m)`` of a context, row-normalised where asked for, and the sets of its elements.
 
+    Args:
+        query: float32 ``(d,)``, element 0.
+        vectors: float32 ``(N, d)``, elements 1..N.
+        rules: The parameters.
+        probes: The elements that all others are compared with.
+        with_shares: Whether it is wanted what each element adds to J.
 
-def _check(query: NDArray[np.float32], vectors: NDArray[np.float32], k: int, k_exp: int, tau: float) -> None:
+    Raises:
+        UsageError: Shapes that do not fit, or a vector that is not finite.
+    """
     if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:
         raise UsageError(f"rNN needs a query (d,) and vectors (N, d); it got {query.shape} and {vectors.shape}.")
-    if k < 1 or k_exp < 1:
-        raise UsageError(f"rNN needs k and k_exp of at least 1; they are {k} and {k_exp}.")
-    if not 0 <= tau <= 1:
-        raise UsageError(f"rNN needs tau in [0, 1]; it is {tau}.")
-    if not (np.isfinite(query).all() and np.isfinite(vectors).all()):
+    elements = np.concatenate([query[None, :], vectors]).astype(np.float32, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        similarity = elements @ elements.T
+        finite = math.isfinite(similarity.trace())  # squared lengths: NaN, infinity and what is too long all show here
+    if not finite:
         raise UsageError(
-            "rNN got a vector with NaN or infinity.", "Find the text whose encoding is not finite; the model may be damaged."
+            "rNN got a vector with NaN, infinity, or numbers too large for float32.",
+            "Find the text whose encoding is not finite; the model may be damaged.",
         )
+    if len(vectors) == 0:
+        return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
+    sets = fast.sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
+    if sets is None:  # ties, weights below 0, rows that are no longer symmetric: element by element
+        similarity = exact.normalised(similarity, rules.normalize)
+        sets = exact.sets(similarity, rules, probes)
+    return similarity, sets
+
+
+def _mixed(query: NDArray[np.float32], vectors: NDArray[np.float32], weight: float, rules: Rules) -> NDArray[np.float32]:
+    similarity, sets = compare(query, vectors, rules, with_shares=False)
+    return mix(similarity[0, 1:], sets.jaccard[0, 1:], weight)

@@ -1,11 +1,14 @@
-"""What both computations of rNN share: the parameters, checked, and what comes out."""
+"""The parameters of rNN, checked in one place, and what both computations give back."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -13,49 +16,87 @@ if TYPE_CHECKING:
 WeightFunction = Literal["linear", "exp"]
 Normalisation = Literal["max", "mean"]
 
+#: exp(88.7) is the largest that float32 holds.
+_LARGEST_EXPONENT = 80.0
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Parameters of `reciprocal`, with k already cut to the number of candidates.
+    """How neighbours are found and weighed.
 
     Attributes:
-        columns: Length of an element's list, k + 1.
-        k_exp: Entries averaged (Eq. 8).
-        tau: Expansion (Eq. 5).
-        weight_function: "linear" or "exp".
-        weight_parameter: For "exp".
-        inclusive: Expand at exactly two thirds, too.
-        clamp: Negative weights count as 0.
+        k: Neighbours an element lists besides itself; at most N count.
+        k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
+        tau: Size of the sets that expand R, as a share of k, in [0, 1] (Eq. 5); 0 expands nothing.
+        weight_function: "linear": v = s; "exp": v = exp(weight_parameter * s) - 1.
+        weight_parameter: For "exp", above 0.
+        normalize: Divide each row of similarities by its maximum or mean before anything else.
+        inclusive: Expand at an overlap of exactly two thirds too (Eq. 5 as printed; the authors' program does not).
+        clamp: Take negative weights of Eq. 7 as 0, which keeps J in [0, 1].
+
+    Raises:
+        UsageError: A parameter outside its range.
     """
 
-    columns: int
-    k_exp: int
-    tau: float
-    weight_function: WeightFunction
-    weight_parameter: float
-    inclusive: bool
-    clamp: bool
+    k: int = 10
+    k_exp: int = 3
+    tau: float = 0.0
+    weight_function: WeightFunction = "linear"
+    weight_parameter: float = 1.0
+    normalize: Normalisation | None = None
+    inclusive: bool = False
+    clamp: bool = False
 
-    @property
-    def averaged(self) -> int:
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.k_exp < 1:
+            raise UsageError(f"rNN needs k and k_exp of at least 1; they are {self.k} and {self.k_exp}.")
+        if not 0 <= self.tau <= 1:
+            raise UsageError(f"rNN needs tau in [0, 1]; it is {self.tau}.")
+        if self.weight_function not in {"linear", "exp"}:
+            raise UsageError(f"rNN has no weight function {self.weight_function!r}.", "Known: linear, exp.")
+        if not 0 < self.weight_parameter < math.inf:
+            raise UsageError(f"rNN needs a weight parameter above 0; it is {self.weight_parameter}.")
+        if self.normalize not in {None, "max", "mean"}:
+            raise UsageError(f"rNN has no normalisation {self.normalize!r}.", "Known: None, max, mean.")
+
+    def columns(self, elements: int) -> int:
+        """Length of an element's list among so many elements: itself and k others, as far as there are."""
+        return min(self.k + 1, elements)
+
+    def averaged(self, columns: int) -> int:
         """Entries of the list that Eq. 8 averages."""
-        return min(self.k_exp, self.columns)
+        return min(self.k_exp, columns)
 
-    @property
-    def close(self) -> int:
+    def close(self, columns: int) -> int:
         """Length of the shorter list of Eq. 5. Reading: round(tau (k + 1)) + 2, half to even, never more than there are."""
-        return min(round(self.tau * self.columns) + 2, self.columns)
+        return min(round(self.tau * columns) + 2, columns)
 
     def weights(self, similarity: NDArray[np.float32]) -> NDArray[np.float32]:
-        """f_w of Eq. 7, with the similarity in the place of the distance."""
-        linear = self.weight_function == "linear"
-        weights = similarity if linear else np.expm1(np.float32(self.weight_parameter) * similarity)
+        """f_w of Eq. 7, row by row, with the similarity in the place of the distance; rows are scaled to sum 1 later.
+
+        Where exp would overflow, a row is divided by its largest exponential, which that scaling takes out again.
+        """
+        weights = similarity
+        if self.weight_function == "exp":
+            power = np.float32(self.weight_parameter) * similarity
+            top = power.max(axis=1, keepdims=True)
+            if top.max() > _LARGEST_EXPONENT:
+                top = np.where(top > _LARGEST_EXPONENT, top, np.float32(0))
+                weights = np.where(top > 0, np.exp(power - top) - np.exp(-top), np.expm1(np.minimum(power, _LARGEST_EXPONENT)))
+            else:
+                weights = np.expm1(power)
         return np.maximum(weights, 0) if self.clamp else weights
 
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Expanded sets R* as bool ``(m, m)`` and J of every element with element 0, float32 ``(m,)``."""
+    """What the neighbour sets of a context of m elements say.
 
-    members: NDArray[np.bool_]
+    Attributes:
+        jaccard: J of each probe with each element, float32 ``(probes, m)``.
+        shared: What each element j adds to the J of probe and c, ``min(v_pj, v_cj) / sum_j max(v_pj, v_cj)``: float32
+            ``(probes, m, m)``, where it was asked for; sums to `jaccard` over the last axis.
+    """
+
     jaccard: NDArray[np.float32]
+    shared: NDArray[np.float32] | None

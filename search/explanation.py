@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.records import SignalScore
 from termweave.search.candidates import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.engine import Engine
+    from termweave.records import Encoding, Hit
     from termweave.search.candidates import Candidates
     from termweave.search.ranking import Place
     from termweave.signals import Clause, Signal
+
+#: Passages of one document that an explanation has room for, and the most that k-NN gives.
+_PASSAGES, _REACH = 100, 10_000
 
 
 def of(
@@ -35,15 +41,18 @@ def of(
         words: Term -> the word of the query that it stands for.
 
     Returns:
-        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. A signal's part holds its own `score`, `rank`
-        and `terms` (which sum to its own score); shares sum to the final score.
+        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. A signal's part holds its own `score`, where that
+        lies between the lowest and the best candidate (`normalised`, from 0 to 1), the `lowest` score a candidate has,
+        the `rank`, and `terms`, which sum to the signal's score; shares sum to the final score. A signal that did not
+        return the document says all the same what it gives it, with rank None and share 0.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
     for signal in signals:
-        clause = candidates.clauses.get(signal.name)
-        if clause is None:
+        clause, ranked = candidates.clauses.get(signal.name), candidates.lists.get(signal.name)
+        if clause is None or ranked is None:
             continue
-        told = _ask(engine, index, signal, clause, [place.id for place in places]) if signal.engine_explains else {}
+        wanted = [place.id for place in places if signal.engine_explains or place.signals.get(signal.name) is None]
+        told = _ask(engine, index, signal, clause, candidates.query, wanted) if wanted else {}
         for place in places:
             said, answer = place.signals.get(signal.name), told.get(place.id)
             if said is None and answer is None:
@@ -54,6 +63,8 @@ def of(
             part: dict[str, Any] = {
                 "name": signal.name,
                 "score": score,
+                "normalised": ranked.normalised(score),
+                "lowest": min(ranked.scores.values(), default=0.0),
                 "rank": said.rank if said else None,
                 "share": said.share if said else 0.0,
                 "terms": [{"term": each.term, "word": words.get(each.term, each.term), "share": each.share} for each in shares],
@@ -69,12 +80,20 @@ def of(
     return explained
 
 
-def _ask(engine: Engine, index: str, signal: Signal, clause: Clause, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The engine's score and explanation of each document that the clause matches: of its best passage, as in the search."""
+def _ask(
+    engine: Engine, index: str, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The engine's score of each document that the clause matches, of its best passage, and its explanation where it has one."""
+    only = {"terms": {"id": list(ids)}}
+    if signal.engine_explains:
+        asked = {"bool": {"must": [clause.query], "filter": [only]}}
+    else:  # k-NN looks among the nearest first: the filter has to be inside it, and room for every passage
+        inside = signal.clause(query, size=min(_REACH, _PASSAGES * len(ids)), where=[only], capabilities=engine.capabilities)
+        asked = (inside or clause).query
     body = {
         "size": len(ids),
-        "query": {"bool": {"must": [clause.query], "filter": [{"terms": {"id": list(ids)}}]}},
-        "explain": True,
+        "query": asked,
+        "explain": signal.engine_explains,
         "_source": list(signal.explains_from) or False,
         **grouped(["id", "passage"]),
     }
@@ -82,18 +101,38 @@ def _ask(engine: Engine, index: str, signal: Signal, clause: Clause, ids: Sequen
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
 
 
+def beyond(hit: Hit) -> Hit:
+    """A document that a search by one signal did not return, with the score that signal gives it."""
+    told = hit.explanation or {"parts": []}
+    parts = [{**part, "share": part["score"]} for part in told["parts"]]
+    score = float(sum(part["score"] for part in parts))
+    said = {part["name"]: SignalScore(part["score"], None, part["score"]) for part in parts}
+    return replace(hit, score=score, signals=said, explanation={**told, "score": score, "parts": parts})
+
+
 def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
     """A few lines for a terminal, heaviest part first."""
-    parts = sorted(explanation["parts"], key=lambda part: -part["share"])
-    lines = [f"  {part['share']:+.4f}  {part['name']:<9} {_said(part, terms)}" for part in parts]
+    lines = [f"  {share:+.4f}  {name:<9} {said}" for share, name, said in as_rows(explanation, terms=terms)]
     return "\n".join([*lines, f"  {explanation['score']:.4f}  in all"])
+
+
+def as_rows(explanation: Mapping[str, Any], *, terms: int = 6) -> list[tuple[float, str, str]]:
+    """Share, name and a sentence for each part, heaviest first."""
+    parts = sorted(explanation["parts"], key=lambda part: -part["share"])
+    return [(part["share"], part["name"], _said(part, terms)) for part in parts]
 
 
 def _said(part: Mapping[str, Any], terms: int) -> str:
     if part["name"] == "rnn":
-        near = ", ".join(part["neighbours"][:4]) or "none"
-        return f"J {part['jaccard']:.4f}, lambda {part['weight']}; shares neighbours {near}"
-    place = f"rank {part['rank']}" if part["rank"] else "not among the candidates"
+        near = part["neighbours"]
+        named = ", ".join(near[:4]) + (f" and {len(near) - 4} more" if len(near) > 4 else "")
+        return (
+            f"s {part['similarity']:.4f}, J {part['jaccard']:.4f}, lambda {part['weight']}; "
+            f"shares {f'neighbours {named}' if near else 'no neighbours'}"
+        )
+    place = f"normalised {part['normalised']:.4f}, rank {part['rank']}"
+    if part["rank"] is None:
+        place = f"not among its candidates, the last of which has {part['lowest']:.4f}"
     place += f", passage {part['passage']}" if "passage" in part else ""
     words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
     more = f"  and {len(words) - terms} more" if len(words) > terms else ""

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, UsageError
-from termweave.records import Hit, Passage
-from termweave.search import explanation, lineage, modes, stored_statistics
+from termweave.records import Document, Hit, Passage
+from termweave.search import explanation, lineage, modes, shading, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.models import encoder_of
 from termweave.search.ranking import Place, Reranking, order
@@ -37,6 +37,8 @@ MAX_DEPTH = 10_000
 _SPREAD = 4
 #: Fields of a hit unless others are asked for.
 FIELDS = ("title", "text", "metadata")
+#: What an explanation shades.
+_SHADED = ("title", "text")
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,10 @@ class Index:
     def explain(
         self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None
     ) -> Hit:
-        """How one document comes to its score for a query; rank 0 when it is not among the candidates.
+        """How one document comes to its score for a query.
+
+        A document that is not among the candidates has rank 0 and the score it would have below the last of them: a signal
+        alone gives its own, several fuse to 0. Its explanation holds what each signal gives it and what it would take.
 
         Raises:
             UsageError: The index does not hold the document.
@@ -171,7 +176,9 @@ class Index:
             for rank, place in enumerate(order(candidates, chosen, options), 1):
                 if place.id == document:
                     return self._hits([place], candidates, first=rank, fields=FIELDS, explain=True)[0]
-            return self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+            # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
+            hit = self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+            return explanation.beyond(hit) if chosen.single and options is None else hit
 
         return self._on_the_live_one(once)
 
@@ -281,8 +288,8 @@ class Index:
     ) -> list[Hit]:
         if not places:
             return []
-        stored = self._stored(candidates, places, fields)
-        parts = self._explained(candidates, places) if explain else {}
+        stored = self._stored(candidates, places, (*fields, *_SHADED) if explain else fields)
+        parts = self._explained(candidates, places, stored) if explain else {}
         return [
             Hit(
                 id=place.id,
@@ -320,12 +327,20 @@ class Index:
             )
         return stored
 
-    def _explained(self, candidates: Candidates, places: Sequence[Place]) -> dict[str, Any]:
+    def _explained(self, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]) -> dict[str, Any]:
         words = self._words(candidates.query.text)
-        return explanation.of(self.engine, candidates.index, self._now.layout.signals, candidates, places, words=words)
+        explained = explanation.of(self.engine, candidates.index, self._now.layout.signals, candidates, places, words=words)
+        for document, said in explained.items():
+            source = stored[document]
+            said["text"] = Document(document, source.get("text") or "", source.get("title") or "").content
+            said["words"] = shading.shade(
+                said["text"], said["parts"], encoder=self._now.encoder, engine=self.engine, index=candidates.index
+            )
+        return explained
 
     def _explain_later(self, candidates: Candidates, place: Place) -> Mapping[str, Any]:
-        explained: Mapping[str, Any] = self._explained(candidates, [place])[place.id]
+        stored = self._stored(candidates, [place], _SHADED)
+        explained: Mapping[str, Any] = self._explained(candidates, [place], stored)[place.id]
         return explained
 
     def _words(self, query: str) -> dict[str, str]:

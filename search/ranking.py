@@ -78,7 +78,7 @@ def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None
 def _reranked(candidates: Candidates, fused: list[Fused], reranking: Reranking) -> list[Place]:
     import numpy as np  # noqa: PLC0415 - `--help` does not rank
 
-    from termweave.rerank import neighbourhood  # noqa: PLC0415
+    from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415
 
     head, tail = fused[: reranking.candidates], fused[reranking.candidates :]
     if not head:
@@ -91,15 +91,15 @@ def _reranked(candidates: Candidates, fused: list[Fused], reranking: Reranking) 
     # A candidate without a vector (no text, or not ours) is nobody's neighbour: J is 0.
     nowhere = np.zeros_like(candidates.query.vector)
     vectors = np.stack([candidates.vectors.get(each.id, nowhere) for each in head])
-    found = neighbourhood(candidates.query.vector, vectors, k=reranking.k, k_exp=reranking.k_exp, tau=reranking.tau, clamp=True)
+    rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
+    found = neighbourhood(candidates.query.vector, vectors, rules)
     lam = reranking.weight
     ids = [each.id for each in head]
     places = []
     for row, each in enumerate(head):
         jaccard = float(found.jaccard[row])
         rerank: dict[str, Any] = {"jaccard": jaccard, "weight": lam, "share": (1 - lam) * jaccard}
-        shared = np.flatnonzero(found.members[0] & found.members[row + 1])
-        rerank["neighbours"] = [ids[element - 1] for element in shared.tolist() if element not in {0, row + 1}]
+        rerank["neighbours"] = [ids[other] for other in found.neighbours(row)]
         if reranking.similarity == "dense":
             rerank["similarity"] = float(found.similarity[row])
             rerank["share"] += lam * rerank["similarity"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from termweave.rerank import neighbourhood, reciprocal
+from termweave.rerank import Rules, evidence, labels, neighbourhood, reciprocal
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "rnn"
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden cases stand beside the project and are not here")
@@ -17,6 +17,12 @@ INDEX = json.loads((GOLDEN / "index.json").read_text()) if GOLDEN.is_dir() else 
 CASES = [
     (case, config) for case in INDEX["cases"] for config in INDEX["configs"] if list(GOLDEN.glob(f"{case['case']:02d}_*.npz"))
 ]
+
+
+def load(folder, stem):
+    (file,) = (GOLDEN.parent / folder).glob(f"{stem}.npz")
+    with np.load(file) as data:
+        return dict(data)
 
 
 def options(config: str) -> dict[str, object]:
@@ -33,10 +39,9 @@ def options(config: str) -> dict[str, object]:
 
 @pytest.mark.parametrize(("case", "config"), CASES, ids=lambda value: value if isinstance(value, str) else value["name"])
 def test_agrees_with_the_golden_values(case, config):
-    (file,) = GOLDEN.glob(f"{case['case']:02d}_*.npz")
-    data = np.load(file)
+    data = load("rnn", f"{case['case']:02d}_*")
     weight = INDEX["configs"][config]["orig_coef"]
-    found = neighbourhood(data["query"], data["docs"], **options(config))
+    found = neighbourhood(data["query"], data["docs"], Rules(**options(config)))
     final = reciprocal(data["query"], data["docs"], weight=weight, **options(config))
     clean = case[config]["clean"]
     key = "jaccard" if clean else "spec_jaccard_index_ties"
@@ -47,5 +52,38 @@ def test_agrees_with_the_golden_values(case, config):
     np.testing.assert_allclose(final[known], expected_final[known], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("truths", ["soft_gt1", "soft_gt3"])
+@pytest.mark.parametrize(
+    ("case", "config"),
+    [(case, config) for case, config in CASES if case[config]["clean"]],
+    ids=lambda value: value if isinstance(value, str) else value["name"],
+)
+def test_soft_evidence_agrees_with_the_golden_values(case, config, truths):
+    data = load("rnn", f"{case['case']:02d}_*")
+    expected = data[f"{config}__{truths}"]
+    relevant = data[f"{config}__{truths}_docs"].tolist()
+    weight = INDEX["configs"][config]["orig_coef"]
+    grades = data[f"{config}__{truths}_rel"].tolist()
+    found = evidence(data["query"], data["docs"], relevant, grades=grades, weight=weight, rules=Rules(**options(config)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+LABELS = [
+    (file.stem, normalize, boost, keep)
+    for file in sorted(GOLDEN.with_name("labels").glob("*.npz"))
+    for normalize in ("max-min", "std", None)
+    for boost, keep in ((1.222, 4), (1.525, 32))
+]
+
+
+@pytest.mark.parametrize(("name", "normalize", "boost", "keep"), LABELS)
+def test_labels_agree_with_the_golden_values(name, normalize, boost, keep):
+    data = load("labels", name)
+    expected = data[f"alg1_{normalize.replace('-', '') if normalize else 'none'}_b{boost}_n{keep}"]
+    found = labels(data["scores"], data["gt"].tolist(), boost=boost, keep=keep, normalize=normalize)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_cases_were_found():
     assert len(CASES) >= 60
+    assert len(LABELS) >= 12

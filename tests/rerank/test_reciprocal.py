@@ -2,54 +2,69 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.errors import UsageError
-from termweave.rerank import exact, fast, neighbourhood, reciprocal
-from termweave.rerank.rules import Rules
+from termweave.rerank import Rules, evidence, exact, fast, labels, neighbourhood, reciprocal, reciprocal_batch
 
 
-def slow(query, vectors, k, k_exp, tau, weight):
-    """The rules of the method, element by element, in float64."""
-    elements = [query, *vectors]
-    count = len(elements)
-    s = [[float(np.dot(a, b)) for b in elements] for a in elements]
-    k = min(k, count - 1)
-    lists = [sorted(range(count), key=lambda j, i=i: (-s[i][j], j))[: k + 1] for i in range(count)]
+def grown_sets(lists, k, tau):
+    """R* of every element, from the lists of all."""
 
     def mutual(i, columns):
         return {j for j in lists[i][:columns] if i in lists[j][:columns]}
 
     sets = []
-    for i in range(count):
+    for i in range(len(lists)):
         base = mutual(i, k + 1)
         grown = set(base)
-        if tau > 0:
-            columns = min(round(tau * (k + 1)) + 2, k + 1)
-            for c in base:
-                close = mutual(c, columns)
-                if 3 * len(base & close) > 2 * len(close):
-                    grown |= close
+        for c in base if tau > 0 else ():
+            close = mutual(c, min(round(tau * (k + 1)) + 2, k + 1))
+            if 3 * len(base & close) > 2 * len(close):
+                grown |= close
         sets.append(grown)
-    rows, empty = [], []
+    return sets
+
+
+def slow(query, vectors, k=10, k_exp=3, tau=0.0, weight=0.75, function="linear", parameter=1.0, normalize=None, probes=(0,)):
+    """The rules of the method, element by element, in float64: the scores that each probe gives all other elements."""
+    elements = [query, *vectors]
+    count = len(elements)
+    s = [[float(np.dot(a, b)) for b in elements] for a in elements]
+    for row in s:
+        divisor = {"max": max(row), "mean": sum(row) / count + 1e-8}.get(normalize) or 1.0
+        row[:] = [value / divisor for value in row]
+    k = min(k, count - 1)
+    lists = [sorted(range(count), key=lambda j, i=i: (-s[i][j], j))[: k + 1] for i in range(count)]
+
+    sets = grown_sets(lists, k, tau)
+
+    def worth(value):
+        return value if function == "linear" else math.expm1(parameter * value)
+
+    rows, undefined = [], []
     for i in range(count):
-        total = sum(s[i][j] for j in sets[i])
-        empty.append(total == 0)
-        rows.append([s[i][j] / total if j in sets[i] and total else 0.0 for j in range(count)])
+        total = sum(worth(s[i][j]) for j in sets[i])
+        undefined.append(total == 0 and bool(sets[i]))
+        rows.append([worth(s[i][j]) / total if j in sets[i] and total else 0.0 for j in range(count)])
     taken = min(k_exp, k + 1)
     if taken > 1:
-        empty = [any(empty[n] for n in lists[i][:taken]) for i in range(count)]
+        undefined = [any(undefined[n] for n in lists[i][:taken]) for i in range(count)]
         rows = [[sum(rows[n][j] for n in lists[i][:taken]) / taken for j in range(count)] for i in range(count)]
     scores = []
-    for c in range(1, count):
-        top = sum(min(a, b) for a, b in zip(rows[0], rows[c], strict=True))
-        bottom = sum(max(a, b) for a, b in zip(rows[0], rows[c], strict=True))
-        jaccard = 0.0 if empty[0] or empty[c] or bottom == 0 else top / bottom
-        scores.append(weight * s[0][c] + (1 - weight) * jaccard)
-    return scores
+    for probe in probes:
+        scores.append([])
+        for c in range(count):
+            top = sum(min(a, b) for a, b in zip(rows[probe], rows[c], strict=True))
+            bottom = sum(max(a, b) for a, b in zip(rows[probe], rows[c], strict=True))
+            jaccard = 0.0 if undefined[probe] or undefined[c] or bottom == 0 else top / bottom
+            scores[-1].append(weight * s[probe][c] + (1 - weight) * jaccard)
+    return np.array(scores)[:, 1:]
 
 
 @settings(deadline=None, max_examples=60)
@@ -66,7 +81,7 @@ def test_agrees_with_the_rules_element_by_element(seed, count, k, k_exp, tau, we
     # Multiples of 1/16: inner products are exact, so neighbour lists do not hang on the order of a sum. Ties do occur.
     query, vectors = random.integers(1, 16, 6) / 16, random.integers(0, 16, (count, 6)) / 16
     found = reciprocal(query.astype(np.float32), vectors.astype(np.float32), k=k, k_exp=k_exp, tau=tau, weight=weight)
-    np.testing.assert_allclose(found, slow(query, vectors, k, k_exp, tau, weight), atol=2e-5)
+    np.testing.assert_allclose(found, slow(query, vectors, k, k_exp, tau, weight)[0], atol=2e-5)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -78,23 +93,86 @@ def test_very_few_candidates(count, tau):
     assert np.isfinite(scores).all()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [np.zeros_like, np.ones_like, lambda vectors: -np.abs(vectors), lambda vectors: np.repeat(vectors[:1], len(vectors), axis=0)],
-)
-def test_degenerate_vectors_give_finite_scores(make):
-    random = np.random.default_rng(0)
-    vectors = make(random.normal(size=(20, 8)).astype(np.float32))
-    for query in (vectors[0], np.zeros(8, np.float32), random.normal(size=8).astype(np.float32)):
-        for normalize in (None, "max", "mean"):
-            scores = reciprocal(query, vectors, tau=0.3, normalize=normalize)
-            assert np.isfinite(scores).all()
+def sixteenths(random, shape, low=-16, high=16):
+    return random.integers(low, high, shape) / 16
+
+
+def with_a_hub(random):
+    vectors = sixteenths(random, (20, 8), 1)
+    vectors[3] *= 64
+    return vectors
+
+
+def mixed_norms(random):
+    return sixteenths(random, (20, 8)) * 2.0 ** random.integers(-3, 4, (20, 1))
+
+
+#: Every kind of context that is out of the ordinary: query and candidates, all inner products exact in float32.
+DEGENERATE = {
+    "negative": lambda random: (sixteenths(random, 8), sixteenths(random, (20, 8))),
+    "pairs of duplicates": lambda random: (sixteenths(random, 8), np.repeat(sixteenths(random, (10, 8)), 2, axis=0)),
+    "copies of the query": lambda random: (query := sixteenths(random, 8), np.vstack([[query] * 5, sixteenths(random, (15, 8))])),
+    "all identical": lambda random: (query := sixteenths(random, 8), np.array([query] * 20)),
+    "some zero vectors": lambda random: (sixteenths(random, 8), sixteenths(random, (20, 8)) * (np.arange(20) % 3 > 0)[:, None]),
+    "zero query": lambda random: (np.zeros(8), sixteenths(random, (20, 8))),
+    "nothing but zeros": lambda _: (np.zeros(8), np.zeros((20, 8))),
+    "collinear": lambda random: (query := sixteenths(random, 8), np.arange(1, 21)[:, None] * query),
+    "collinear, opposite": lambda random: (query := sixteenths(random, 8), np.arange(-10, 10)[:, None] * query),
+    "a hub": lambda random: (sixteenths(random, 8, 1), with_a_hub(random)),
+    "mixed norms": lambda random: (sixteenths(random, 8), mixed_norms(random)),
+    "orthogonal": lambda _: (np.eye(21)[0], np.eye(21)[1:]),
+    "k above N": lambda random: (sixteenths(random, 8), sixteenths(random, (4, 8))),
+    "all opposite": lambda random: (sixteenths(random, 8, 1), -np.abs(sixteenths(random, (20, 8), 1))),
+    "one": lambda random: (sixteenths(random, 8), sixteenths(random, (1, 8))),
+    "two": lambda random: (sixteenths(random, 8), sixteenths(random, (2, 8))),
+}
+#: The golden configurations, and one that averages nothing and grows.
+CONFIGURATIONS = [
+    {"k": 21, "k_exp": 3, "weight": 0.451},
+    {"k": 5, "k_exp": 5, "tau": 0.1276, "weight": 0.4688},
+    {"k": 6, "k_exp": 6, "tau": 0.5, "weight": 0.3, "function": "exp", "parameter": 2.4, "normalize": "max"},
+    {"k": 4, "k_exp": 8, "tau": 0.5, "weight": 0.473},
+    {"k": 10, "k_exp": 1, "tau": 0.8, "weight": 0.0},
+]
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS)
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_degenerate_contexts_follow_the_rules(kind, options):
+    query, vectors = DEGENERATE[kind](np.random.default_rng(7))
+    names = {"function": "weight_function", "parameter": "weight_parameter"}
+    found = reciprocal(
+        query.astype(np.float32), vectors.astype(np.float32), **{names.get(name, name): value for name, value in options.items()}
+    )
+    expected = slow(query, vectors, **options)[0]
+    assert np.isfinite(found).all()
+    # Sums of signed weights nearly cancel in some sets: their shares, and J with them, are large and less exact.
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_degenerate_contexts_stay_finite_when_rows_are_divided_by_their_mean(kind):
+    query, vectors = DEGENERATE[kind](np.random.default_rng(7))
+    scores = reciprocal(query.astype(np.float32), vectors.astype(np.float32), normalize="mean", tau=0.8, k_exp=1)
+    assert np.isfinite(scores).all()
 
 
 def test_a_zero_query_has_no_neighbours():
     random = np.random.default_rng(0)
     found = neighbourhood(np.zeros(8, np.float32), random.normal(size=(20, 8)).astype(np.float32))
     assert not found.jaccard.any()
+
+
+def test_neighbours_are_what_adds_to_j():
+    random = np.random.default_rng(0)
+    vectors = (1 + random.normal(size=(31, 8))).astype(np.float32)
+    found = neighbourhood(vectors[0], vectors[1:], Rules(k=6, clamp=True))
+    np.testing.assert_allclose(found.shared.sum(axis=1), found.jaccard, atol=1e-6)
+    named = found.neighbours(0)
+    assert named
+    assert 0 not in named
+    assert set(named) == set(np.flatnonzero(found.shared[0, 1:]).tolist()) - {0}
+    assert [found.shared[0, 1 + each] for each in named] == sorted((found.shared[0, 1 + each] for each in named), reverse=True)
 
 
 def test_weight_one_is_the_plain_inner_product():
@@ -107,7 +185,7 @@ def test_clamped_jaccard_stays_in_the_unit_interval():
     random = np.random.default_rng(0)
     for _ in range(20):
         vectors = random.normal(size=(31, 4)).astype(np.float32)
-        jaccard = neighbourhood(vectors[0], vectors[1:], k=5, tau=0.5, clamp=True).jaccard
+        jaccard = neighbourhood(vectors[0], vectors[1:], Rules(k=5, tau=0.5, clamp=True)).jaccard
         assert 0 <= jaccard.min() <= jaccard.max() <= 1
 
 
@@ -120,6 +198,11 @@ def test_clamped_jaccard_stays_in_the_unit_interval():
         ({"weight": 1.5}, "1.5"),
         ({"query": np.zeros(3, np.float32)}, r"\(3,\)"),
         ({"query": np.array([np.nan, 0], np.float32)}, "NaN"),
+        ({"vectors": np.array([[0, 0], [np.inf, 0]], np.float32)}, "NaN, infinity"),
+        ({"vectors": np.array([[0, 0], [1e30, 0]], np.float32)}, "too large"),
+        ({"weight_function": "cubic"}, "cubic"),
+        ({"weight_parameter": 0.0}, "weight parameter"),
+        ({"normalize": "median"}, "median"),
     ],
 )
 def test_what_cannot_be_meant_is_said(changes, said):
@@ -131,7 +214,7 @@ def test_what_cannot_be_meant_is_said(changes, said):
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 10_000),
-    st.integers(1, 150),
+    st.integers(1, 400),
     st.integers(1, 30),
     st.integers(1, 8),
     st.sampled_from([0.0, 0.1, 0.5, 1.0]),
@@ -143,19 +226,83 @@ def test_the_fast_way_gives_what_the_exact_way_gives(seed, count, k, k_exp, tau,
     elements = (random.normal(size=16) + random.normal(size=(count + 1, 16))).astype(np.float32)
     elements /= np.linalg.norm(elements, axis=1, keepdims=True)
     similarity = elements @ elements.T
-    rules = Rules(min(k, count) + 1, k_exp, tau, "exp" if exponential else "linear", 2.0, inclusive, clamp=True)
-    quick, slow_way = fast.sets(similarity, rules), exact.sets(similarity, rules)
+    function = "exp" if exponential else "linear"
+    rules = Rules(k, k_exp, tau, function, 2.0, inclusive=inclusive, clamp=True)
+    probes = [0, count // 2]
+    quick, slow_way = fast.sets(similarity, rules, probes), exact.sets(similarity, rules, probes)
     if quick is None:
         return
-    np.testing.assert_array_equal(quick.members, slow_way.members)
+    np.testing.assert_allclose(quick.shared, slow_way.shared, atol=2e-6)
+    np.testing.assert_allclose(quick.shared.sum(axis=2), quick.jaccard, atol=2e-6)
     np.testing.assert_allclose(quick.jaccard, slow_way.jaccard, atol=2e-6)
 
 
-def test_the_fast_way_is_taken_where_there_are_no_ties_and_left_where_there_are():
+@pytest.mark.parametrize(("count", "k", "tau"), [(60, 10, 0.0), (60, 10, 0.3), (300, 10, 0.0), (600, 3, 0.0), (600, 3, 0.5)])
+def test_the_fast_way_is_taken_where_there_are_no_ties_and_left_where_there_are(count, k, tau):
+    """Matrices, lists of indices, and groups of columns first: each of the ways."""
     random = np.random.default_rng(0)
-    elements = (4 + random.normal(size=(61, 32))).astype(np.float32)
+    elements = (4 + random.normal(size=(count + 1, 32))).astype(np.float32)
     elements /= np.linalg.norm(elements, axis=1, keepdims=True)
-    rules = Rules(11, 3, 0.3, "linear", 1.0, inclusive=False, clamp=True)
-    assert fast.sets(elements @ elements.T, rules) is not None
-    elements = random.integers(0, 2, (61, 8)).astype(np.float32)
+    rules = Rules(k, 3, tau, clamp=True)
+    similarity = elements @ elements.T
+    quick, slow_way = fast.sets(similarity, rules, [0, 5]), exact.sets(similarity, rules, [0, 5])
+    np.testing.assert_allclose(quick.shared, slow_way.shared, atol=2e-6)
+    np.testing.assert_allclose(quick.shared.sum(axis=2), quick.jaccard, atol=2e-6)
+    np.testing.assert_allclose(quick.jaccard, slow_way.jaccard, atol=2e-6)
+    elements = random.integers(0, 2, (count + 1, 8)).astype(np.float32)
     assert fast.sets(elements @ elements.T, rules) is None
+
+
+def test_exponentials_that_float32_cannot_hold_do_not_overflow():
+    random = np.random.default_rng(0)
+    query, vectors = sixteenths(random, 8, 1), sixteenths(random, (20, 8), 1)
+    longest = max(float(vector @ vector) for vector in [query, *vectors])
+    options = {"k": 4, "k_exp": 2, "weight": 0.0}
+    found = reciprocal(
+        query.astype(np.float32), vectors.astype(np.float32), weight_function="exp", weight_parameter=300 / longest, **options
+    )
+    expected = slow(query, vectors, function="exp", parameter=300 / longest, **options)[0]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_batch_gives_what_each_query_gives_alone():
+    random = np.random.default_rng(0)
+    queries = random.normal(size=(4, 16)).astype(np.float32)
+    lists = [random.normal(size=(count, 16)).astype(np.float32) for count in (30, 0, 1, 200)]
+    rules = Rules(k=7, tau=0.4, clamp=True)
+    together = reciprocal_batch(queries, lists, weight=0.6, rules=rules)
+    for query, vectors, scores in zip(queries, lists, together, strict=True):
+        alone = reciprocal(query, vectors, k=7, tau=0.4, clamp=True, weight=0.6)
+        np.testing.assert_array_equal(scores, alone)
+    with pytest.raises(UsageError, match="4 queries and 3 lists"):
+        reciprocal_batch(queries, lists[:3])
+
+
+@pytest.mark.parametrize("relevant", [[0], [3, 1], [2, 2, 5]])
+@pytest.mark.parametrize("tau", [0.0, 0.5])
+def test_soft_evidence_is_the_average_over_the_relevant(relevant, tau):
+    random = np.random.default_rng(0)
+    query, vectors = sixteenths(random, 6, 1), sixteenths(random, (20, 6), 0)
+    found = evidence(query.astype(np.float32), vectors.astype(np.float32), relevant, weight=0.4, rules=Rules(k=6, tau=tau))
+    expected = slow(query, vectors, k=6, tau=tau, weight=0.4, probes=[place + 1 for place in relevant]).mean(axis=0)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_soft_evidence_says_what_it_cannot_use():
+    vectors = np.eye(3, dtype=np.float32)
+    with pytest.raises(UsageError, match="at least one"):
+        evidence(vectors[0], vectors, [])
+    with pytest.raises(UsageError, match="no candidate 3"):
+        evidence(vectors[0], vectors, [0, 3])
+    with pytest.raises(UsageError, match="2 grades"):
+        evidence(vectors[0], vectors, [0], grades=[1, 2])
+    with pytest.raises(UsageError, match="boost=0"):
+        labels(np.ones(3, np.float32), [0], boost=0)
+
+
+def test_a_relevant_candidate_keeps_its_label_beyond_the_cut():
+    scores = np.array([0.1, 0.9, 0.8, 0.7], np.float32)
+    made = labels(scores, [0], keep=2)
+    assert (made > 0).tolist() == [True, True, True, False]
+    assert made.sum() == pytest.approx(1)
+    np.testing.assert_allclose(labels(np.full(4, 0.5, np.float32), [0]), 0.25)

@@ -1,0 +1,116 @@
+"""An explained hit, or a weighed text, as a picture: what a page and an image of it show, and the page.
+
+The page is one file that needs nothing else: no script, no font, no address. It reads in light and dark, from right to left
+where the text does, and on paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: The darkest shade, as red, green, blue; the lightest is nearly white.
+_DARKEST = (0, 110, 60)
+_LIGHTEST = 235
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One shaded text.
+
+    Attributes:
+        title: Stands above it.
+        text: The text, whole.
+        words: Start, end and weight of words, in reading order, not overlapping; offsets in characters of `text`.
+        rows: Share, name and a sentence for each part of a score, which stand below.
+        note: A line under the title.
+    """
+
+    title: str
+    text: str
+    words: Sequence[tuple[int, int, float]]
+    rows: Sequence[tuple[float, str, str]] = ()
+    note: str = ""
+
+    def runs(self) -> Iterator[tuple[str, float, float]]:
+        """The text in pieces: piece, weight, and that weight as a share of the heaviest; 0 between words."""
+        heaviest = max((weight for _, _, weight in self.words), default=0.0)
+        at = 0
+        for start, end, weight in self.words:
+            if start > at:
+                yield self.text[at:start], 0.0, 0.0
+            yield self.text[start:end], weight, max(0.0, weight / heaviest) if heaviest > 0 else 0.0
+            at = end
+        if at < len(self.text):
+            yield self.text[at:], 0.0, 0.0
+
+
+def colour(share: float) -> tuple[int, int, int]:
+    """Red, green and blue of a share from 0 (nearly white) to 1 (the darkest)."""
+    red, green, blue = (round(_LIGHTEST - (_LIGHTEST - end) * share) for end in _DARKEST)
+    return red, green, blue
+
+
+def wants_white(share: float) -> bool:
+    """Whether letters on this shade have to be white to be read."""
+    return share > 0.5
+
+
+_PAGE = """<!doctype html>
+<html lang="und">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.2rem; }}
+h2 {{ font-size: 1rem; margin: 2rem 0 .2rem; }}
+p.note {{ margin: 0; opacity: .7; }}
+p.text {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
+mark {{ border-radius: .2em; padding: 0 .1em; print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
+table {{ border-collapse: collapse; font-size: .9rem; }}
+td {{ padding: .1rem .8rem .1rem 0; vertical-align: top; }}
+td:first-child {{ text-align: right; font-variant-numeric: tabular-nums; }}
+</style>
+</head>
+<body>
+<h1 dir="auto">{title}</h1>
+{body}
+</body>
+</html>
+"""
+
+
+def html(title: str, pictures: Sequence[Picture]) -> str:
+    """The pictures as one page.
+
+    Args:
+        title: Of the page: the query, say.
+        pictures: In the order they are shown.
+    """
+    return _PAGE.format(title=escape(title), body="\n".join(_section(each) for each in pictures))
+
+
+def _section(picture: Picture) -> str:
+    lines = [f'<h2 dir="auto">{escape(picture.title)}</h2>']
+    if picture.note:
+        lines.append(f'<p class="note" dir="auto">{escape(picture.note)}</p>')
+    lines.append(f'<p class="text" dir="auto">{"".join(_run(*run) for run in picture.runs())}</p>')
+    if picture.rows:
+        cells = (f"<td>{share:+.4f}</td><td>{escape(name)}</td><td>{escape(said)}</td>" for share, name, said in picture.rows)
+        lines.append("<table>\n" + "\n".join(f"<tr>{each}</tr>" for each in cells) + "\n</table>")
+    return "<section>\n" + "\n".join(lines) + "\n</section>"
+
+
+def _run(piece: str, weight: float, share: float) -> str:
+    if share <= 0:
+        return escape(piece)
+    ink = "#fff" if wants_white(share) else "#000"
+    style = f"background:rgb{colour(share)};color:{ink}".replace(" ", "")
+    return f'<mark style="{style}" title="{weight:.4g}">{escape(piece)}</mark>'

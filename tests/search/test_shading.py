@@ -1,0 +1,160 @@
+"""Words of a passage that gave a hit its score, and the pictures of them."""
+
+from __future__ import annotations
+
+import struct
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from termweave.cli import _pictures
+from termweave.records import Hit
+from termweave.search import shading
+from termweave.search.pictures import Picture, colour, html
+from termweave.search.pictures_png import _visual, png
+
+#: Ligatures, accents composed and not, Chinese, emoji of one and of several code points, right to left.
+AWKWARD = "The ﬁnal cafe\u0301 and café: 你好世界 good👍🏽 1️⃣ שלום עולם مرحبا İstanbul 𝒜 end."
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    from termweave.encoders import load
+
+    return load()
+
+
+def shade(text, parts, encoder):
+    """No engine: nothing here is of the lexical signal (that is in test_explanations)."""
+    return shading.shade(text, parts, encoder=encoder, engine=None, index="")
+
+
+def test_sub_words_come_back_as_the_words_of_the_original_text(encoder):
+    terms = sorted({term for _, _, term in encoder.locate(AWKWARD) if term})
+    part = {"name": "weights", "score": 1.0, "share": 0.5, "terms": [{"term": term, "share": 1 / len(terms)} for term in terms]}
+    words = shade(AWKWARD, [part], encoder)
+    shown = [AWKWARD[each["start"] : each["end"]] for each in words]
+    assert shown[:9] == ["ﬁnal", "cafe\u0301", "café", "你", "好", "世", "界", "good", "👍"]
+    assert {"1️⃣", "שלום", "עולם", "مرحبا", "İstanbul", "𝒜", "end"} <= set(shown)
+    assert all(each["share"] == pytest.approx(0.5 / len(terms)) for each in words)
+
+
+def test_a_word_counts_what_it_gives_in_all_signals_and_something_where_nothing_counts(encoder):
+    parts = [
+        {
+            "name": "weights",
+            "score": 4.0,
+            "share": 0.2,
+            "terms": [{"term": "timer", "share": 3.0}, {"term": "run", "share": 1.0}],
+        },
+        {"name": "term_frequency", "score": 2.0, "share": 0.1, "terms": [{"term": "timer", "share": 2.0}]},
+        {"name": "rnn", "share": 0.3},
+    ]
+    words = shade("Timer runs a timer", parts, encoder)
+    assert [(each["term"], round(each["share"], 6)) for each in words] == [("timer", 0.25), ("run", 0.05), ("timer", 0.25)]
+    silent = [part | {"share": 0.0} for part in parts[:1]]
+    assert [each["share"] for each in shade("timer runs", silent, encoder)] == [0.75, 0.25]
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab 你👍\n", max_size=300), st.data(), st.integers(40, 120))
+def test_the_window_lies_inside_the_text_and_holds_the_heaviest_word(text, data, width):
+    starts = data.draw(st.lists(st.integers(0, max(0, len(text) - 2)), max_size=5, unique=True)) if len(text) > 2 else []
+    words = [{"start": start, "end": start + 1, "share": 1.0 / (1 + start)} for start in sorted(starts)]
+    begin, end = shading.window(text, words, width)
+    assert 0 <= begin <= end <= len(text)
+    assert end - begin <= width
+    if len(words) == 1:
+        assert begin <= words[0]["start"]
+        assert words[0]["end"] <= end
+
+
+@given(st.text(max_size=80), st.data())
+def test_runs_are_the_whole_text_and_each_word_once(text, data):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8, unique=True)))
+    words = [(start, end, float(end)) for start, end in zip(cuts[::2], cuts[1::2], strict=False)]
+    runs = list(Picture("", text, words).runs())
+    assert "".join(piece for piece, _, _ in runs) == text
+    assert [(piece, weight) for piece, weight, share in runs if share > 0] == [(text[a:b], w) for a, b, w in words if w > 0]
+    assert all(0 <= share <= 1 for _, _, share in runs)
+
+
+class Reader(HTMLParser):
+    """What a browser would show, and everything it would load."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.marks, self.loads, self.open, self.tags = "", [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attributes if name in {"src", "href", "srcset", "action"}]
+        if tag != "meta":
+            self.open.append(tag)
+        if tag == "mark":
+            self.marks.append([dict(attributes)["style"], ""])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text += data
+        if self.open and self.open[-1] == "mark":
+            self.marks[-1][1] += data
+
+
+def test_the_page_is_whole_and_needs_nothing_else():
+    text = AWKWARD + ' <script>alert("x")</script> & "quotes"'
+    start = text.index("你")
+    picture = Picture("<b>title</b>", text, [(4, 9, 1.0), (start, start + 1, 0.25)], [(0.5, "weights", "3.1 <i>")], "note & more")
+    page = html('q"<&', [picture, picture])
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert reader.loads == []
+    assert "script" not in reader.tags
+    assert reader.text.count(text) == 2
+    assert [word for _, word in reader.marks] == [text[4:9], "你"] * 2
+    red, green, blue = colour(1.0)
+    assert f"rgb({red},{green},{blue})" in reader.marks[0][0]
+    assert "url(" not in page
+    assert "@import" not in page
+    assert page.startswith("<!doctype html>")
+    assert '<meta charset="utf-8">' in page
+
+
+def test_the_image_is_one_and_says_what_no_font_has():
+    picture = Picture("title", AWKWARD + "\nnext \U000e0fff\ue000", [(4, 9, 1.0)], [(0.5, "weights", "café 3.1")])
+    image, missing = png("query", [picture])
+    assert image.startswith(b"\x89PNG\r\n")
+    width, height = struct.unpack(">II", image[16:24])
+    assert width > 1000
+    assert height > 200
+    assert not set(missing) & set("The final café שלום مرحبا")  # matplotlib brings a font that has them
+    taller, _ = png("query", [picture, Picture("t", "word " * 400, [])])
+    assert struct.unpack(">II", taller[16:24])[1] > height
+
+
+def test_words_against_the_line_are_turned_round():
+    def visual(line, leftwards):
+        return "".join(text for text, _ in _visual([(piece, 0.0) for piece in line], leftwards=leftwards))
+
+    assert visual(["a", " ", "b"], leftwards=False) == "a b"
+    assert visual(["a", " ", "ש", " ", "ל", " ", "b"], leftwards=False) == "a ל ש b"
+    assert visual(["ש", " ", "a", " ", "b", " ", "ל"], leftwards=True) == "ל a b ש"
+    assert visual(["ש", " ", "12", " ", "ל"], leftwards=True) == "ל 12 ש"
+
+
+def test_a_terminal_shows_the_stretch_that_counts():
+    text = "start " + "filler " * 100 + "answer " + "filler " * 100
+    place = text.index("answer")
+    words = [{"start": place, "end": place + 6, "term": "answer", "share": 0.4}]
+    hit = Hit("id", 0.4, 1, {}, {}, {"score": 0.4, "parts": [], "text": text, "words": words})
+    shown = _pictures.passage(hit)
+    assert shown.plain.startswith("... ")
+    assert shown.plain.endswith(" ...")
+    marked = [shown.plain[span.start : span.end] for span in shown.spans if "on rgb" in str(span.style)]
+    assert marked == ["answer"]
