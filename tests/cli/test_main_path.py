@@ -152,7 +152,7 @@ def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_pa
     ]
     line = (tmp_path / "runs" / "dense.trec").read_text().splitlines()[0].split()
     assert (line[1], line[3], line[5], len(line)) == ("Q0", "1", "dense", 6)
-    assert "| BM25 |" in termweave("evaluate", live, str(folder), "--markdown").stdout
+    assert "| BM25 |" in termweave("evaluate", live, str(folder), "--markdown", "-").stdout
     assert "paired randomisation test" in termweave("evaluate", live, str(folder)).stdout
 
 
