@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli._batch import DEPTH, answer_all, batch_options
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("search", context_settings=CONTEXT, short_help="The best documents for a query.")
 @click.argument("name")
-@click.argument("query")
+@click.argument("query", required=False)
 @rank_options
-@click.option("-k", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many hits.")
+@click.option("-k", type=click.IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @click.option(
     "--candidates",
     type=click.IntRange(1, 10_000),
@@ -65,16 +66,17 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--filter-json", metavar="JSON", help="A filter of the query DSL.")
 @click.option("--explain", is_flag=True, help="Say how each score comes about.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
+@batch_options
 @model_options
 @output_options
 @connection_options
 def command(
     *,
     name: str,
-    query: str,
+    query: str | None,
     mode: str,
     rerank: str,
-    k: int,
+    k: int | None,
     candidates: int,
     start: int,
     fields: str,
@@ -82,12 +84,18 @@ def command(
     filter_json: str | None,
     explain: bool,
     show_query: bool,
+    queries_file: str | None,
+    run_file: str | None,
+    run_name: str | None,
+    workers: int,
     weights: str | None,
     dense: str | None,
     settings: Settings,
     out: Output,
 ) -> None:
-    """Search NAME for QUERY ('-' reads it from standard input).
+    """Search NAME for QUERY ('-' reads it from standard input), or for all queries of a file.
+
+    With --queries the answers are written to OUT when all are there; Ctrl-C leaves what is done in OUT.partial.
 
     \b
     Examples:
@@ -96,13 +104,41 @@ def command(
       termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
       termweave search docs "parse json" --filter kind=function
       termweave search docs "parse json" --show-query
+      termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn
     """
     from termweave import engine
     from termweave.search import Index
 
-    text = sys.stdin.read().strip() if query == "-" else query
-    index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     where = _filters(filters, filter_json)
+    models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
+    if queries_file is not None:
+        if query is not None or explain or show_query or start:
+            raise click.UsageError("--queries takes no QUERY, --from, --explain or --show-query beside it.")
+        if run_file is None:
+            raise click.UsageError("--queries needs --run OUT, the file for the answers; '-' prints them.")
+        answer_all(
+            engine.connect(settings, pool_maxsize=max(8, workers)),
+            name,
+            queries_file,
+            run_file,
+            run_name,
+            models=models,
+            mode=mode,
+            rerank=rerank,
+            k=k or DEPTH,
+            candidates=candidates,
+            where=where,
+            workers=workers,
+            out=out,
+        )
+        return
+    if query is None:
+        raise click.UsageError("Give a QUERY, or a file of them with --queries.")
+    if run_file is not None or run_name is not None:
+        raise click.UsageError("--run and --run-name go with --queries FILE.")
+    text = sys.stdin.read().strip() if query == "-" else query
+    k = k or 10
+    index = Index.open(engine.connect(settings), name, **models)
     if show_query:
         requests = index.requests(text, k=start + k, mode=mode, rerank=rerank, where=where)
         out.emit({"schema": "termweave.requests/1", "requests": requests}, lambda: _as_console(requests))

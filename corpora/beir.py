@@ -155,7 +155,7 @@ def read_queries(path: Path, wanted: Qrels) -> list[Query]:
     queries: dict[str, Query] = {}
     for number, line in files.lines(path):
         try:
-            query = _query(line)
+            query = query_of(line)
         except BadLine as bad:
             raise bad.at(str(path), number) from None
         if query.id in wanted and queries.setdefault(query.id, query) != query:
@@ -164,7 +164,12 @@ def read_queries(path: Path, wanted: Qrels) -> list[Query]:
     return list(queries.values())
 
 
-def _query(line: bytes | None) -> Query:
+def query_of(line: bytes | None) -> Query:
+    """The query on a line of JSON.
+
+    Raises:
+        BadLine: There is none.
+    """
     found = parse(line)
     id_, text = identity(found, QUERY_ID_KEYS), text_of(found, QUERY_TEXT_KEYS)
     if id_ is None or text is None:

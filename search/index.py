@@ -134,7 +134,7 @@ class Index:
             reranking: Parameters of "rnn".
             explain: Bring along how each score comes about.
         """
-        options = _reranking(rerank, reranking)
+        options = chosen_reranking(rerank, reranking)
         depth = max(candidates, start + k)
         if depth > MAX_DEPTH:
             raise UsageError(
@@ -160,7 +160,7 @@ class Index:
         Raises:
             UsageError: The index does not hold the document.
         """
-        options = _reranking(rerank, reranking)
+        options = chosen_reranking(rerank, reranking)
 
         def once() -> Hit:
             chosen = self.mode(mode)
@@ -226,7 +226,7 @@ class Index:
         """The requests that `search` would send, for applications that are not in Python."""
         chosen = self._signals(list(self.mode(mode).weights))
         (prepared,) = self._legs(
-            [query], chosen, depth=max(DEPTH, k), where=where, with_vectors=_reranking(rerank, None) is not None
+            [query], chosen, depth=max(DEPTH, k), where=where, with_vectors=chosen_reranking(rerank, None) is not None
         )
         lines: list[Any] = []
         for body in prepared.bodies.values():
@@ -353,7 +353,12 @@ class Index:
         return encoder
 
 
-def _reranking(name: str, parameters: Reranking | None) -> Reranking | None:
+def chosen_reranking(name: str, parameters: Reranking | None) -> Reranking | None:
+    """What a reranker's name means, with parameters or the default ones; None for "none".
+
+    Raises:
+        UsageError: There is no such reranker.
+    """
     if name == "none":
         return None
     if name != "rnn":
