@@ -150,7 +150,7 @@ def _runs(
         gathered = index.candidates([text for _, text in part], signals, depth=depth, with_vectors=with_vectors)
         for (identity, _), candidates in zip(part, gathered, strict=True):
             for system in systems:
-                places = order(candidates, chosen[system.name], system.reranking)[:depth]
+                places = order(candidates, chosen[system.name], system.reranking, depth)
                 scores[system.name][identity] = {place.id: place.score for place in places}
         progress(min(start + _QUERIES, len(queries)), len(queries))
     return {name: Run(name, found) for name, found in scores.items()}

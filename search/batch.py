@@ -61,7 +61,7 @@ def ranked(
             where=where,
             with_vectors=reranking is not None,
         )
-        return [(query, order(each, mode, reranking)[:k]) for query, each in zip(part, found, strict=True)]
+        return [(query, order(each, mode, reranking, k)) for query, each in zip(part, found, strict=True)]
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="termweave-search")
     waiting: deque[Future[list[tuple[Query, list[Place]]]]] = deque()

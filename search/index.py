@@ -146,7 +146,7 @@ class Index:
             (found,) = self.candidates(
                 [query], list(chosen.weights), depth=depth, window=candidates, where=where, with_vectors=options is not None
             )
-            places = order(found, chosen, options)[start : start + k]
+            places = order(found, chosen, options, start + k)[start:]
             hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
             return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.errors import UsageError
@@ -10,7 +11,7 @@ from termweave.records import SignalScore
 from termweave.search.fusion import fuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from termweave.search.candidates import Candidates
     from termweave.search.modes import Mode
@@ -56,38 +57,48 @@ class Place:
     rerank: Mapping[str, Any] | None = None
 
 
-def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None) -> list[Place]:
+def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None, limit: int | None = None) -> list[Place]:
     """Rank the candidates of one query.
 
     One signal alone keeps its own scores. Several are fused into [0, 1]. Reranking mixes that fused score with the
     neighbours' J; documents beyond its N keep ``weight * fused``, which no reranked document can fall below, J being >= 0.
+
+    Args:
+        candidates: What the signals found.
+        mode: Signals and their weights.
+        reranking: Parameters of the reranker; None: none.
+        limit: How many places are wanted; all candidates take part all the same. None: all.
     """
     lists = {name: candidates.lists[name] for name in mode.weights}
     if mode.single and reranking is None:
         ((name, ranked),) = lists.items()
         return [
             Place(document, score, {name: SignalScore(score, place, score)})
-            for place, (document, score) in enumerate(ranked.scores.items(), 1)
+            for place, (document, score) in enumerate(islice(ranked.scores.items(), limit), 1)
         ]
     fused = fuse(lists, mode.weights)
-    said = _said(lists, mode)
-    if reranking is None:
-        return [Place(document, score, said[document]) for document, score in fused]
-    return _reranked(candidates, fused, said, reranking)
+    if reranking is not None:
+        return _reranked(candidates, fused, mode, reranking, limit)
+    wanted = fused[:limit]
+    said = _said(lists, mode, {document for document, _ in wanted})
+    return [Place(document, score, said[document]) for document, score in wanted]
 
 
-def _said(lists: Mapping[str, Any], mode: Mode) -> dict[str, dict[str, SignalScore]]:
-    """What each signal said of each document, with its share of the fused score."""
-    said: dict[str, dict[str, SignalScore]] = {}
+def _said(
+    lists: Mapping[str, Any], mode: Mode, wanted: Collection[str], factor: float = 1.0
+) -> dict[str, dict[str, SignalScore]]:
+    """What each signal said of the documents wanted, with its share of the fused score times `factor`."""
+    said: dict[str, dict[str, SignalScore]] = {document: {} for document in wanted}
     for name, ranked in lists.items():
         for place, (document, score) in enumerate(ranked.scores.items(), 1):
-            share = mode.weights[name] * ranked.normalised(score)
-            said.setdefault(document, {})[name] = SignalScore(score, place, share)
+            if document in said:
+                share = factor * mode.weights[name] * ranked.normalised(score)
+                said[document][name] = SignalScore(score, place, share)
     return said
 
 
 def _reranked(
-    candidates: Candidates, fused: list[tuple[str, float]], said: Mapping[str, Mapping[str, SignalScore]], reranking: Reranking
+    candidates: Candidates, fused: list[tuple[str, float]], mode: Mode, reranking: Reranking, limit: int | None
 ) -> list[Place]:
     import numpy as np  # noqa: PLC0415 - `--help` does not rank
 
@@ -103,36 +114,34 @@ def _reranked(
         )
     # A candidate without a vector (no text, or not ours) is nobody's neighbour: J is 0.
     nowhere = np.zeros_like(candidates.query.vector)
-    vectors = np.stack([candidates.vectors.get(document, nowhere) for document, _ in head])
-    found = neighbourhood(candidates.query.vector, vectors, k=reranking.k, k_exp=reranking.k_exp, tau=reranking.tau, clamp=True)
-    lam = reranking.weight
     ids = [document for document, _ in head]
-    places = []
-    for row, (document, score) in enumerate(head):
-        jaccard = float(found.jaccard[row])
-        rerank: dict[str, Any] = {"jaccard": jaccard, "weight": lam, "share": (1 - lam) * jaccard}
-        shared = np.flatnonzero(found.members[0] & found.members[row + 1])
-        rerank["neighbours"] = [ids[element - 1] for element in shared.tolist() if element not in {0, row + 1}]
-        if reranking.similarity == "dense":
-            rerank["similarity"] = float(found.similarity[row])
-            rerank["share"] += lam * rerank["similarity"]
-            signals = _scaled(said[document], 0.0)
-        else:
-            rerank["similarity"] = score
-            signals = _scaled(said[document], lam)
-        total = rerank["share"] + sum(each.share for each in signals.values())
-        places.append(Place(document, total, signals, rerank))
-    places.sort(key=lambda place: (-place.score, place.id))
+    vectors = np.stack([candidates.vectors.get(document, nowhere) for document in ids])
+    found = neighbourhood(candidates.query.vector, vectors, k=reranking.k, k_exp=reranking.k_exp, tau=reranking.tau, clamp=True)
+    lam, by_dense = reranking.weight, reranking.similarity == "dense"
+    jaccard = found.jaccard.tolist()
+    similarity: list[float] = found.similarity.tolist() if by_dense else [score for _, score in head]
+    total = [lam * near + (1 - lam) * shared for near, shared in zip(similarity, jaccard, strict=True)]
+    best = sorted(range(len(head)), key=lambda row: (-total[row], ids[row]))
     # With the inner product as s the two scales differ: nothing outside N may pass what was reranked.
-    lowest = places[-1].score if reranking.similarity == "dense" else lam
-    below = []
-    for document, score in tail:
-        signals = _scaled(said[document], lam)
-        drop = lowest - lam if lowest < lam else 0.0
+    lowest = total[best[-1]] if by_dense else lam
+    drop = min(lowest - lam, 0.0)
+    shown, below = best[:limit], tail[: None if limit is None else max(0, limit - len(head))]
+    lists = {name: candidates.lists[name] for name in mode.weights}
+    said = _said(lists, mode, {ids[row] for row in shown}, 0.0 if by_dense else lam)
+    places = []
+    for row in shown:
+        # Who is in both sets: the query's and the candidate's own; their places in the matrix begin behind the query's.
+        both = np.flatnonzero(found.members[0] & found.members[row + 1]).tolist()
+        rerank = {
+            "jaccard": jaccard[row],
+            "weight": lam,
+            "share": (1 - lam) * jaccard[row] + (lam * similarity[row] if by_dense else 0.0),
+            "neighbours": [ids[element - 1] for element in both if element not in {0, row + 1}],
+            "similarity": similarity[row],
+        }
+        places.append(Place(ids[row], total[row], said[ids[row]], rerank))
+    said = _said(lists, mode, {document for document, _ in below}, lam)
+    for document, score in below:
         rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": score, "neighbours": []}
-        below.append(Place(document, lam * score + drop, signals, rerank))
-    return places + below
-
-
-def _scaled(said: Mapping[str, SignalScore], factor: float) -> dict[str, SignalScore]:
-    return {name: SignalScore(each.score, each.rank, factor * each.share) for name, each in said.items()}
+        places.append(Place(document, lam * score + drop, said[document], rerank))
+    return places
