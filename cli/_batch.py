@@ -66,7 +66,7 @@ def answer_all(
     """
     from termweave.corpora import queries
     from termweave.search import Index, batch, lineage
-    from termweave.search.index import chosen_reranking
+    from termweave.search.ranking import chosen_reranking
 
     asked = queries.read(queries_file)
     index = Index.open(server, lineage.resolve(server, name), **models)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,11 +16,14 @@ from termweave.cli._options import CONTEXT, connection_options, output_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rich.text import Text
+
     from termweave.cli._options import Output
-    from termweave.records import Hit
+    from termweave.records import Highlight, Hit
     from termweave.settings import Settings
 
 _SNIPPET = 200
+_BLANK = re.compile(r"\s")
 
 
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,6 +71,15 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--filter-json", metavar="JSON", help="A filter of the query DSL.")
 @click.option("--explain", is_flag=True, help="Say how each score comes about.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
+@click.option(
+    "--highlight/--no-highlight",
+    default=None,
+    help="Mark where lexical and weights matched, and show that passage.  [default: yes, but not in JSON]",
+)
+@click.option(
+    "--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore: faster for long queries, inexact."
+)
+@click.option("--server-fusion", is_flag=True, help="Let the server fuse the signals (plugin neural-search).")
 @batch_options
 @model_options
 @output_options
@@ -84,6 +98,9 @@ def command(
     filter_json: str | None,
     explain: bool,
     show_query: bool,
+    highlight: bool | None,
+    two_phase: bool,
+    server_fusion: bool,
     queries_file: str | None,
     run_file: str | None,
     run_name: str | None,
@@ -112,8 +129,10 @@ def command(
     where = _filters(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
     if queries_file is not None:
-        if query is not None or explain or show_query or start:
-            raise click.UsageError("--queries takes no QUERY, --from, --explain or --show-query beside it.")
+        if query is not None or explain or show_query or start or highlight or two_phase or server_fusion:
+            raise click.UsageError(
+                "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing."
+            )
         if run_file is None:
             raise click.UsageError("--queries needs --run OUT, the file for the answers; '-' prints them.")
         answer_all(
@@ -139,15 +158,24 @@ def command(
     text = sys.stdin.read().strip() if query == "-" else query
     k = k or 10
     index = Index.open(engine.connect(settings), name, **models)
+    asked = tuple(each.strip() for each in fields.split(",") if each.strip())
+    options: dict[str, Any] = {
+        "k": k,
+        "candidates": candidates,
+        "mode": mode,
+        "rerank": rerank,
+        "start": start,
+        "fields": asked,
+        "where": where,
+        "two_phase": two_phase,
+        "server_fusion": server_fusion,
+    }
     if show_query:
-        requests = index.requests(text, k=start + k, mode=mode, rerank=rerank, where=where)
+        requests = index.requests(text, **options)
         out.emit({"schema": "termweave.requests/1", "requests": requests}, lambda: _as_console(requests))
         return
     began = time.perf_counter()
-    asked = tuple(each.strip() for each in fields.split(",") if each.strip())
-    answer = index.answer(
-        text, k=k, candidates=candidates, mode=mode, rerank=rerank, start=start, fields=asked, where=where, explain=explain
-    )
+    answer = index.answer(text, explain=explain, highlight=not out.json if highlight is None else highlight, **options)
     took = (time.perf_counter() - began) * 1000
     for signal, terms in answer.dropped.items():
         out.warn(
@@ -165,7 +193,7 @@ def command(
 def as_json(hit: Hit) -> dict[str, Any]:
     """A hit as the JSON schema has it."""
     signals = {name: {"score": each.score, "rank": each.rank, "share": each.share} for name, each in hit.signals.items()}
-    return {
+    found: dict[str, Any] = {
         "id": hit.id,
         "score": hit.score,
         "rank": hit.rank,
@@ -173,6 +201,9 @@ def as_json(hit: Hit) -> dict[str, Any]:
         "signals": signals,
         "explanation": hit.explanation,
     }
+    if hit.highlights is not None:
+        found["highlights"] = [asdict(each) for each in hit.highlights]
+    return found
 
 
 def show(hits: Sequence[Hit], out: Output) -> None:
@@ -183,20 +214,35 @@ def show(hits: Sequence[Hit], out: Output) -> None:
 
     console = out.console()
     for hit in hits:
+        marks = {each.field: each for each in hit.highlights or ()}
         title = str(hit.fields.get("title") or hit.id)
         console.print(
             Text.assemble(
                 (f"{hit.rank:>3}  ", "dim"),
                 (f"{hit.score:.4f}  ", "cyan"),
-                (title, "bold"),
+                _marked(title, marks.get("title"), "bold"),
                 ("" if title == hit.id else f"  [{hit.id}]", "dim"),
             )
         )
         snippet = " ".join(str(hit.fields.get("text", "")).split())
-        if snippet:
+        if "text" in marks:
+            cut = marks["text"].start + len(marks["text"].text) < len(str(hit.fields["text"]))
+            before, behind = "... " if marks["text"].start else "", "..." if cut else ""
+            console.print(Text.assemble(f"     {before}", _marked("", marks["text"], ""), behind))
+        elif snippet:
             console.print(Text(f"     {snippet[:_SNIPPET]}{'...' if len(snippet) > _SNIPPET else ''}"))
         if hit.explanation is not None:
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
+
+
+def _marked(text: str, highlight: Highlight | None, style: str) -> Text:
+    """A passage on one line with its matches marked; `text` where there is none."""
+    from rich.text import Text
+
+    shown = Text(_BLANK.sub(" ", highlight.text if highlight else text), style)  # one blank each: offsets stay
+    for start, end in highlight.matches if highlight else ():
+        shown.stylize("bold yellow", start, end)
+    return shown
 
 
 def _filters(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.records import Hit
-from termweave.search import explanation, lineage, modes, stored_statistics
+from termweave.search import explanation, highlighting, lineage, modes, server_side, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
-from termweave.search.ranking import Place, Reranking, order
+from termweave.search.execution import Execution
+from termweave.search.ranking import Place, Reranking, chosen_reranking, order
 from termweave.signals import DocumentLayout
 from termweave.signals.layout import engine_id, stored_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -34,6 +35,7 @@ DEPTH = 100
 MAX_DEPTH = 10_000
 #: Fields of a hit unless others are asked for.
 FIELDS = ("title", "text", "metadata")
+PLAIN = Execution()
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,9 @@ class Index:
         where: Sequence[Mapping[str, Any]] = (),
         reranking: Reranking | None = None,
         explain: bool = False,
+        highlight: bool = False,
+        two_phase: bool = False,
+        server_fusion: bool = False,
     ) -> Answer:
         """The best documents for a query, and what was left out of it.
 
@@ -133,6 +138,9 @@ class Index:
             where: Filters of the query DSL; all must hold.
             reranking: Parameters of "rnn".
             explain: Bring along how each score comes about.
+            highlight: Bring along where lexical and weights matched, and the passage around it.
+            two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
+            server_fusion: Let the server fuse; its answer cannot be explained.
         """
         options = chosen_reranking(rerank, reranking)
         depth = max(candidates, start + k)
@@ -141,13 +149,26 @@ class Index:
                 f"Hit {depth:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
             )
 
+        if server_fusion and explain:
+            raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
+
         def once() -> Answer:
             chosen = self.mode(mode)
             (found,) = self.candidates(
-                [query], list(chosen.weights), depth=depth, window=candidates, where=where, with_vectors=options is not None
+                [query],
+                list(chosen.weights),
+                depth=depth,
+                window=candidates,
+                where=where,
+                with_vectors=options is not None,
+                execution=Execution(two_phase, chosen if server_fusion else None),
             )
+            chosen = server_side.answer_mode() if server_fusion else chosen
             places = order(found, chosen, options, start + k)[start:]
             hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
+            if highlight:
+                asked = self._signals(self.mode(mode).weights)
+                hits = highlighting.of(self.engine, found.index, self._now.encoder, asked, found.query, hits)
             return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
 
         return self._on_the_live_one(once)
@@ -190,6 +211,7 @@ class Index:
         window: int | None = None,
         where: Sequence[Mapping[str, Any]] = (),
         with_vectors: bool = False,
+        execution: Execution = PLAIN,
     ) -> list[Candidates]:
         """The candidates of each query from each signal, in one request.
 
@@ -197,9 +219,9 @@ class Index:
             AliasMoved: The alias points at another generation by now; that one is open when this is raised.
         """
         chosen = self._signals(signals)
-        prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors)
+        prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors, execution=execution)
         try:
-            found, seen = gather(self.engine, self.name, prepared, chosen, window)
+            found, seen = gather(self.engine, self.name, prepared, execution.answering(chosen), window)
         except EngineError:
             self._follow()  # the fields of another generation may be other ones
             raise
@@ -221,23 +243,40 @@ class Index:
         return call()
 
     def requests(
-        self, query: str, *, k: int = 10, mode: str = "hybrid", rerank: str = "none", where: Sequence[Mapping[str, Any]] = ()
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str = "hybrid",
+        rerank: str = "none",
+        candidates: int = DEPTH,
+        start: int = 0,
+        fields: Sequence[str] = FIELDS,
+        where: Sequence[Mapping[str, Any]] = (),
+        two_phase: bool = False,
+        server_fusion: bool = False,
     ) -> list[dict[str, Any]]:
-        """The requests that `search` would send, for applications that are not in Python."""
-        chosen = self._signals(list(self.mode(mode).weights))
+        """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`."""
+        chosen = self.mode(mode)
         (prepared,) = self._legs(
-            [query], chosen, depth=max(DEPTH, k), where=where, with_vectors=chosen_reranking(rerank, None) is not None
+            [query],
+            self._signals(list(chosen.weights)),
+            depth=max(candidates, start + k),
+            where=where,
+            with_vectors=chosen_reranking(rerank, None) is not None,
+            execution=Execution(two_phase, chosen if server_fusion else None),
         )
         lines: list[Any] = []
         for body in prepared.bodies.values():
             lines += [{}, body]
         fetch = {"ids": ["<the ids of the best after fusion>"]}
+        included = ",".join(self._wanted(fields, explain=False))
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines},
-            {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={','.join(FIELDS)}", "body": fetch},
+            {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={included}", "body": fetch},
         ]
 
-    def _signals(self, names: Sequence[str]) -> list[Signal]:
+    def _signals(self, names: Collection[str]) -> list[Signal]:
         return [signal for signal in self._now.layout.signals if signal.name in names]
 
     def _legs(
@@ -248,6 +287,7 @@ class Index:
         depth: int,
         where: Sequence[Mapping[str, Any]],
         with_vectors: bool,
+        execution: Execution,
     ) -> list[Legs]:
         if with_vectors and "dense" not in self.signals:
             raise UsageError(
@@ -255,10 +295,12 @@ class Index:
                 "Use --rerank none, or index with a dense model.",
             )
         capabilities = self.engine.capabilities
-        return [
+        execution.check(capabilities)
+        prepared = [
             legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors)
             for each in self.encode(queries)
         ]
+        return [execution.shape(each, signals, capabilities, depth=depth, where=where) for each in prepared]
 
     def _hits(
         self, places: Sequence[Place], candidates: Candidates, *, first: int, fields: Sequence[str], explain: bool
@@ -351,19 +393,6 @@ class Index:
                     f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
                 )
         return encoder
-
-
-def chosen_reranking(name: str, parameters: Reranking | None) -> Reranking | None:
-    """What a reranker's name means, with parameters or the default ones; None for "none".
-
-    Raises:
-        UsageError: There is no such reranker.
-    """
-    if name == "none":
-        return None
-    if name != "rnn":
-        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn.")
-    return parameters or Reranking()
 
 
 def _fields(stored: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

@@ -40,6 +40,19 @@ class Reranking:
     similarity: Literal["fused", "dense"] = "fused"
 
 
+def chosen_reranking(name: str, parameters: Reranking | None) -> Reranking | None:
+    """What a reranker's name means, with parameters or the default ones; None for "none".
+
+    Raises:
+        UsageError: There is no such reranker.
+    """
+    if name == "none":
+        return None
+    if name != "rnn":
+        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn.")
+    return parameters or Reranking()
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """One document in the order.
