@@ -47,7 +47,7 @@ def differences(experiment: Experiment) -> str:
     others = [row for row in experiment.rows if row.system != experiment.baseline]
     if not others:
         return ""
-    columns = min(3, len(others))
+    columns = 2 if len(others) == 4 else min(3, len(others))
     rows = -(-len(others) // columns)
     figure = Figure(figsize=(3.3 * columns, 2.4 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError
 from termweave.search.fusion import Ranked
-from termweave.signals.dense import VECTOR_FIELD, from_half
+from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +37,10 @@ class HalfVectors(Mapping[str, "NDArray[np.float32]"]):
     def __len__(self) -> int:
         return len(self._encoded)
 
+    def stacked(self, documents: Sequence[str], dimension: int) -> NDArray[np.float32]:
+        """float32 ``(len(documents), dimension)``; a row of zeros for a document without a vector."""
+        return from_halves([self._encoded.get(document) for document in documents], dimension)
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -55,6 +59,19 @@ class Candidates:
     clauses: Mapping[str, Clause]
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     index: str = ""
+
+    def matrix(self, documents: Sequence[str]) -> NDArray[np.float32]:
+        """Their vectors, float32 ``(len(documents), d)``; a row of zeros for a document without one (no text, or not ours).
+
+        The query has to have a vector.
+        """
+        import numpy as np  # noqa: PLC0415 - `--help` does not rank
+
+        assert self.query.vector is not None
+        if isinstance(self.vectors, HalfVectors):
+            return self.vectors.stacked(documents, len(self.query.vector))
+        nowhere = np.zeros_like(self.query.vector)
+        return np.stack([self.vectors.get(document, nowhere) for document in documents])
 
 
 @dataclass(frozen=True)

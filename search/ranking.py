@@ -125,10 +125,8 @@ def _reranked(
             "Reranking by neighbours needs the query's vector, and this index has no dense model.",
             "Use --rerank none, or index with one.",
         )
-    # A candidate without a vector (no text, or not ours) is nobody's neighbour: J is 0.
-    nowhere = np.zeros_like(candidates.query.vector)
     ids = [document for document, _ in head]
-    vectors = np.stack([candidates.vectors.get(document, nowhere) for document in ids])
+    vectors = candidates.matrix(ids)  # who has none is nobody's neighbour: J is 0
     found = neighbourhood(candidates.query.vector, vectors, k=reranking.k, k_exp=reranking.k_exp, tau=reranking.tau, clamp=True)
     lam, by_dense = reranking.weight, reranking.similarity == "dense"
     jaccard = found.jaccard.tolist()
