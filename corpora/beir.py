@@ -110,6 +110,12 @@ class BeirFolder:
         """What was left out of the judgements."""
         return self._judged[2]
 
+    @cached_property
+    def unjudged(self) -> int:
+        """How many queries of the file have no judgement in the split."""
+        path = files.plain_or_packed(self._folder, QUERIES)
+        return sum(1 for _ in files.lines(path)) - len(self._judged[0]) if path else 0
+
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """The corpus; see `JsonLines.documents`."""
         return self._corpus.documents(progress)

@@ -11,7 +11,6 @@ from termweave.evaluation.significance import holm, randomisation_test
 from termweave.evaluation.systems import default_systems, with_baseline
 from termweave.records import Run
 from termweave.search.ranking import order
-from termweave.signals.layout import engine_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -116,7 +115,7 @@ def evaluate(
             f"{dataset.name} has no judged queries in the split {dataset.split!r}.",
             f"Splits there are: {', '.join(dataset.splits())}.",
         )
-    notes = [*dataset.notes, *_lacking(index, dataset.name, qrels), *_idle(qrels, dataset.relevant_from)]
+    notes = [*dataset.notes, *_unjudged(dataset), *_lacking(index, dataset.name, qrels), *_idle(qrels, dataset.relevant_from)]
     found = _runs(index, [(query.id, query.text) for query in queries], chosen, progress, depth)
     described = {system.name: (system.mode, system.reranker) for system in chosen}
     ids = [query.id for query in queries]
@@ -172,9 +171,14 @@ def _lacking(index: Index, name: str, qrels: Qrels) -> list[str]:
     judged = sorted({document for grades in qrels.values() for document in grades})
     held = 0
     for start in range(0, len(judged), _IDS):
-        wanted = [engine_id(each) for each in judged[start : start + _IDS]]
-        body = {"query": {"ids": {"values": wanted}}}
-        held += index.engine.request("POST", f"/{index.generation}/_count", body=body)["count"]
+        body = {
+            "size": _IDS,
+            "query": {"terms": {"id": judged[start : start + _IDS]}},
+            "collapse": {"field": "id"},  # a document may lie in several passages
+            "stored_fields": "_none_",
+            "track_total_hits": False,
+        }
+        held += len(index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"])
     if judged and not held:
         raise InputError(
             f"Not one judged document of {name} is in the index {index.name!r}.",
@@ -182,6 +186,12 @@ def _lacking(index: Index, name: str, qrels: Qrels) -> list[str]:
         )
     lost = len(judged) - held
     return [f"{lost:,} of {len(judged):,} judged documents are not in the index and cannot be found."] if lost > 0 else []
+
+
+def _unjudged(dataset: Dataset) -> list[str]:
+    """Queries of the file that the split says nothing of, where the reader counts them."""
+    count = getattr(dataset, "unjudged", 0)
+    return [f"{count:,} queries of the set have no judgement in {dataset.split!r} and are left out."] if count else []
 
 
 def _idle(qrels: Qrels, relevant_from: int) -> list[str]:

@@ -218,21 +218,23 @@ class Index:
         Raises:
             AliasMoved: The alias points at another generation by now; that one is open when this is raised.
         """
+        now = self._now  # another thread may open another generation meanwhile
         chosen = self._signals(signals)
         prepared = self._legs(queries, chosen, depth=depth, where=where, with_vectors=with_vectors, execution=execution)
         try:
             found, seen = gather(self.engine, self.name, prepared, execution.answering(chosen), window)
         except EngineError:
-            self._follow()  # the fields of another generation may be other ones
+            self._follow(now)  # the fields of another generation may be other ones
             raise
-        if seen != {self._now.index}:
-            self._follow()
-        return [replace(each, index=self._now.index) for each in found]
+        if seen != {now.index}:
+            self._follow(now)
+        return [replace(each, index=now.index) for each in found]
 
-    def _follow(self) -> None:
-        """Open the generation that the alias points at, if it is another one."""
-        if lineage.resolve(self.engine, self.name) != self._now.index:
-            self._now = self._open()
+    def _follow(self, asked: _Opened) -> None:
+        """Open the generation that the alias points at, if it is another than the one asked."""
+        if lineage.resolve(self.engine, self.name) != asked.index:
+            if self._now is asked:
+                self._now = self._open()
             raise AliasMoved(f"The alias {self.name!r} has moved to {self._now.index!r}.", "Run it again.")
 
     def _on_the_live_one(self, call: Callable[[], _T]) -> _T:

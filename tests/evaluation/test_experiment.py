@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
     ]
     (root / "corpus.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
     queries = [{"_id": f"q-{subject}", "text": f"chapter {number % 5} of {subject}"} for number, subject in enumerate(SUBJECTS)]
+    queries.append({"_id": "q-unjudged", "text": "nobody judged this"})
     (root / "queries.jsonl").write_bytes(b"\n".join(map(orjson.dumps, queries)))
     (root / "qrels").mkdir()
     judged = [f"q-{subject}\t{subject}-{number % 5}\t{int(subject != 'queue')}" for number, subject in enumerate(SUBJECTS)]
@@ -80,6 +81,7 @@ def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found
         assert bool(row.p) == (row.system != "BM25")
     assert found.rows[0].values["recall@100"] == pytest.approx((6 + 0.5) / 8)
     assert any("1 of 9 judged documents are not in the index" in note for note in found.notes)
+    assert "1 queries of the set have no judgement in 'test' and are left out." in found.notes
     assert any("1 of 8 queries have no relevant document" in note for note in found.notes)
 
 
