@@ -128,7 +128,7 @@ def command(
     with out.progress("Queries") as bar:
         found = evaluate(index, opened, rows, progress=bar, baseline=baseline)
     if timed:
-        found = _timed(index, found, rows, timed, out)
+        found = _timed(index, found, systems.with_baseline(rows, baseline, index.signals)[0], timed, out)
     verdicts = [gates.check(each, found, opened) for each in parsed]
     for note in found.notes:
         out.say(note)

@@ -1,7 +1,8 @@
 """Where the words of a query stand in a hit, and the passage of it that shows most of them.
 
-`weights` is matched here: the analysis that made the terms finds them again, to the character. `lexical` is matched by the engine's
-highlighter, whose analyzer only the engine has; what it says of a whole field is laid beside the hit's own text.
+Terms of a model's analysis (weights) are matched here: the analysis that made them finds them again, to the character. A query of
+plain words (lexical) is matched by the engine's highlighter, whose analyzer only the engine has; what it says of a whole field is
+laid beside the hit's own text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.records import Highlight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -49,10 +50,14 @@ def of(
         hits: With the fields `title` and `text`, as far as they are to be marked.
     """
     capabilities = engine.capabilities
-    clauses = {signal.name: signal.clause(query, size=1, where=(), capabilities=capabilities) for signal in signals}
-    weights, lexical = clauses.get("weights"), clauses.get("lexical")
-    terms = set(weights.terms or ()) if weights else set()
-    marked = _marked(engine, index, lexical, hits) if lexical else {}
+    terms: set[str] = set()
+    marked: dict[str, Spans] = {}
+    for signal in signals:
+        clause = signal.clause(query, size=1, where=(), capabilities=capabilities)
+        if clause is not None and clause.terms:
+            terms |= clause.terms.keys()
+        elif clause is not None and signal.needs is None and hits:
+            marked |= _marked(engine, index, clause, hits)
     found = []
     for hit in hits:
         highlights = []
@@ -102,7 +107,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
     return merged
 
 
-def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> Mapping[str, Spans]:
+def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
     """Text of a field -> where the engine found words of the query in it."""
     body: dict[str, Any] = {
         # A document of several passages has more texts than one; which is shown is seen by the text itself.

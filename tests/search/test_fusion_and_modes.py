@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from termweave.errors import UsageError
-from termweave.records import Encoding
+from termweave.records import Capabilities, Encoding
 from termweave.search import modes
-from termweave.search.candidates import Candidates
+from termweave.search.candidates import Candidates, HalfVectors
+from termweave.search.execution import Execution
 from termweave.search.fusion import Ranked, fuse
 from termweave.search.modes import Mode
 from termweave.search.ranking import Reranking, order
+from termweave.signals.dense import to_half
 
 LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
 
@@ -80,6 +84,40 @@ def test_one_signal_alone_keeps_its_scores():
     found = candidates()
     places = order(found, Mode("dense", {"dense": 1.0}))
     assert {place.id: place.score for place in places} == dict(found.lists["dense"].scores)
+
+
+@pytest.mark.parametrize("reranking", [None, Reranking(candidates=5), Reranking(candidates=20, similarity="dense")])
+@pytest.mark.parametrize("mode", [Mode("dense", {"dense": 1.0}), Mode("hybrid", {"weights": 0.6, "dense": 0.4})])
+def test_a_limit_gives_the_beginning_of_the_whole_order(mode, reranking):
+    whole = order(candidates(), mode, reranking)
+    for limit in (0, 1, 5, 6, 20, 79, 80, 500):
+        assert order(candidates(), mode, reranking, limit) == whole[:limit]
+
+
+def test_vectors_decoded_together_are_those_decoded_one_by_one():
+    found = candidates()
+    halves = HalfVectors({document: to_half(vector) for document, vector in found.vectors.items() if document != "d003"})
+    ids = ["d001", "d003", "nobody", "d000"]
+    matrix = replace(found, vectors=halves).matrix(ids)
+    np.testing.assert_array_equal(matrix[0], halves["d001"])
+    np.testing.assert_array_equal(matrix[1:3], 0)
+    np.testing.assert_allclose(matrix, replace(found, vectors={key: found.vectors[key] for key in halves}).matrix(ids), atol=1e-3)
+    assert sorted(halves) == sorted(set(found.vectors) - {"d003"})
+    assert len(halves) == 79
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "weights", "two_phase", "said"),
+    [
+        (Capabilities("2.19.1"), {"a": 0.5, "b": 0.5}, False, "2.19.1\\) cannot fuse"),
+        (Capabilities("3.6.0", neural_sparse=True), {"a": 1.0}, False, "has 1"),
+        (Capabilities("3.6.0", neural_sparse=True), dict.fromkeys("abcdef", 1 / 6), False, "has 6"),
+        (Capabilities("3.6.0", neural_sparse=True), {"a": 0.5, "b": 0.5}, True, "rescores before it fuses"),
+    ],
+)
+def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, two_phase, said):
+    with pytest.raises(UsageError, match=said):
+        Execution(two_phase, Mode("asked", weights)).check(capabilities)
 
 
 def test_reranking_without_vectors_says_so():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -142,7 +143,12 @@ def test_highlights_mark_the_words_that_matched(index, mode):
     assert index.search("json", k=1)[0].highlights is None
 
 
-def test_two_phases_lose_only_what_no_heavy_term_finds_and_score_the_rest_exactly(index):
+@pytest.mark.parametrize("plugin", [True, False])
+def test_two_phases_lose_only_what_no_heavy_term_finds_and_score_the_rest_exactly(index, monkeypatch, plugin):
+    has = index.engine.capabilities
+    if plugin and not has.neural_sparse:
+        pytest.skip("this server has no neural_sparse")
+    monkeypatch.setattr(index.engine, "capabilities", replace(has, neural_sparse=plugin))
     query = "json json json functions of thread and timer modules"
     exact = {hit.id: hit.score for hit in index.search(query, mode="weights", k=40)}
     found = {hit.id: hit.score for hit in index.search(query, mode="weights", k=40, two_phase=True)}
