@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.records import Capabilities, Encoding
-    from termweave.search.server_side import Fused
+    from termweave.search.server_side import FusedList
     from termweave.signals import Clause, Signal
 
 
@@ -123,7 +123,7 @@ def legs(
 
 
 def gather(
-    engine: Engine, target: str, prepared: Sequence[Legs], signals: Sequence[Signal | Fused], window: int | None = None
+    engine: Engine, target: str, prepared: Sequence[Legs], signals: Sequence[Signal | FusedList], window: int | None = None
 ) -> tuple[list[Candidates], set[str]]:
     """Send the searches of any number of queries as one `_msearch`.
 

@@ -53,11 +53,20 @@ class Execution:
         depth: int,
         where: Sequence[Mapping[str, Any]],
     ) -> Legs:
-        """The searches of one query as they are to be sent."""
+        """The searches of one query as they are to be sent.
+
+        Raises:
+            UsageError: The index holds passages: the engine cannot group them by document and rescore or fuse at once.
+        """
+        if (self.two_phase or self.fused) and any("collapse" in body for body in prepared.bodies.values()):
+            raise UsageError(
+                "This index holds passages; the engine cannot group them by document and rescore or fuse at once.",
+                "Leave --two-phase and --server-fusion out.",
+            )
         if self.two_phase:
             return two_phase.split(prepared, signals, capabilities, depth=depth, where=where)
         return server_side.fused(prepared, self.fused, depth) if self.fused else prepared
 
-    def answering(self, signals: Sequence[Signal]) -> Sequence[Signal | server_side.Fused]:
+    def answering(self, signals: Sequence[Signal]) -> Sequence[Signal | server_side.FusedList]:
         """Whose lists come back."""
-        return [server_side.Fused()] if self.fused else signals
+        return [server_side.FusedList()] if self.fused else signals

@@ -42,15 +42,22 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
         )
 
 
-class Fused:
+class FusedList:
     """The one list of the answer, in the place of a signal: its scores are what they are."""
 
     name = SIGNAL
+    needs = None
+    floor = None
 
     def score(self, engine_score: float, clause: Clause) -> float:
         """As the server gave it, in [0, 1]."""
         del clause
         return engine_score
+
+    def spread(self, low: float, high: float) -> float:
+        """The only list counts in full."""
+        del low, high
+        return 1.0
 
 
 def fused(prepared: Legs, mode: Mode, depth: int) -> Legs:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.errors import UsageError
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:
@@ -38,9 +37,6 @@ def split(
     """The same searches with those of weighted terms in two phases; what is explained is still the whole clause.
 
     The engine rescores by score alone, so documents of equal score come in its own order.
-
-    Raises:
-        UsageError: The index holds passages; the engine cannot group and rescore at once.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -49,11 +45,6 @@ def split(
         clause = prepared.clauses.get(signal.name)
         if clause is None or not clause.terms:
             continue
-        if "collapse" in bodies[signal.name]:
-            raise UsageError(
-                "Two phases do not work on an index of passages: the engine cannot group and rescore at once.",
-                "Leave --two-phase out.",
-            )
         limit = PRUNE_RATIO * max(clause.terms.values())
         parts = []
         for chosen in (
