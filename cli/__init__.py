@@ -29,6 +29,7 @@ VERBS = (
     "explain",
     "weights",
     "evaluate",
+    "tune",
     "export",
     "config",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +12,70 @@ from termweave.cli._options import CONTEXT, connection_options, output_options
 from termweave.cli.search import model_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from termweave.cli._options import Output
-    from termweave.evaluation import Experiment
+    from termweave.corpora import Dataset
+    from termweave.evaluation import Experiment, System
+    from termweave.search import Index
     from termweave.settings import Settings
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the figures go besides the terminal."""
+    for option in (
+        click.option("--html", type=_FILE, metavar="FILE", help="Write a report with plots, one file that needs nothing else."),
+        click.option(
+            "--markdown",
+            type=click.Path(dir_okay=False, allow_dash=True),
+            metavar="FILE",
+            help="Write the table as Markdown; '-' prints it.",
+        ),
+        click.option(
+            "--per-query",
+            type=_FILE,
+            metavar="FILE",
+            help="Write every query's values: tab-separated, or JSON lines for *.jsonl.",
+        ),
+        click.option(
+            "--save-run",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Write every system's run as a TREC file.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 @click.command("evaluate", context_settings=CONTEXT, short_help="A table of modes and measures, with significance.")
 @click.argument("name")
 @click.argument("dataset")
+@click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A row of the table, as search takes it; repeatable.")
 @click.option(
-    "--save-run", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write every system's run as a TREC file."
+    "--rerank",
+    "rerankers",
+    multiple=True,
+    type=click.Choice(["none", "rnn"]),
+    help="Every mode with this reranker; repeatable.  [default: none]",
+)
+@click.option(
+    "--baseline", metavar="MODE|RUN", help="What the others are compared with: a mode, or a saved TREC run.  [default: BM25]"
 )
 @click.option(
     "--require", "required", multiple=True, metavar="GATE", help="Exit with 3 unless it holds: 'nDCG@10>=0.4'; repeatable."
 )
-@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
+@click.option(
+    "--latency",
+    "timed",
+    type=click.IntRange(0),
+    default=0,
+    metavar="QUERIES",
+    help="Time this many queries, one at a time.  [default: 0]",
+)
+@_report_options
 @model_options
 @output_options
 @connection_options
@@ -33,55 +83,109 @@ def command(
     *,
     name: str,
     dataset: str,
-    save_run: Path | None,
+    chosen: tuple[str, ...],
+    rerankers: tuple[str, ...],
+    baseline: str | None,
     required: tuple[str, ...],
-    markdown: bool,
+    timed: int,
+    save_run: Path | None,
+    per_query: Path | None,
+    markdown: str | None,
+    html: Path | None,
     weights: str | None,
     dense: str | None,
     settings: Settings,
     out: Output,
 ) -> int:
-    """Compare BM25, each signal, hybrid and hybrid+rNN on the judged queries of DATASET.
+    """Compare modes and rerankers on the judged queries of DATASET: by default BM25, each signal, hybrid and hybrid+rNN.
 
     DATASET is a BEIR folder or 'demo'; PATH:SPLIT names the split (default: test). p-values come from a paired
-    randomisation test against BM25, corrected for the number of systems (Holm).
+    randomisation test against the baseline, corrected for the number of systems (Holm). Queries are encoded once and the
+    engine is asked once a signal, however many rows the table has.
 
     \b
     Examples:
       termweave evaluate demo demo
-      termweave evaluate docs ./nfcorpus:dev --save-run runs/
-      termweave evaluate docs ./nfcorpus --json
+      termweave evaluate docs ./nfcorpus:dev --save-run runs/ --per-query values.tsv
+      termweave evaluate docs ./nfcorpus --mode dense --mode hybrid --rerank none --rerank rnn --baseline dense
+      termweave evaluate docs ./nfcorpus --baseline runs/hybrid.trec --html report.html --latency 50
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
-    from termweave.evaluation import evaluate, gates, report, runs
+    from termweave.evaluation import evaluate, gates, plots, runs, systems
     from termweave.search import Index
 
+    if html is not None:
+        plots.require()
     parsed = [gates.parse(each) for each in required]
+    for gate in parsed:
+        if gate.run is not None:
+            runs.read(gate.run)  # what cannot be read is said before the work, not after it
     opened = corpora.open_dataset(dataset)
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    rows = systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
-        found = evaluate(index, opened, progress=bar)
-    for note in opened.notes:
-        out.say(note)
-    if save_run is not None:
-        save_run.mkdir(parents=True, exist_ok=True)
-        for system, run in found.runs.items():
-            runs.write(run, save_run / f"{system}.trec")
-        out.say(f"{len(found.runs)} runs in {save_run}")
+        found = evaluate(index, opened, rows, progress=bar, baseline=baseline)
+    if timed:
+        found = _timed(index, found, systems.with_baseline(rows, baseline, index)[0], timed, out)
     verdicts = [gates.check(each, found, opened) for each in parsed]
+    for note in found.notes:
+        out.say(note)
+    _written(found, save_run, per_query, out)
+    if html is not None:
+        _report(html, found, opened, index, verdicts, out)
     told = [
         {"gate": gate.text, "met": verdict.met, "reason": verdict.reason} for gate, verdict in zip(parsed, verdicts, strict=True)
     ]
-    out.emit({**as_json(found), "gates": told}, report.markdown(found) if markdown else lambda: report.table(found))
+    _shown(found, told, markdown, out)
     for verdict in verdicts:
         out.say(f"{'Met' if verdict.met else 'NOT met'}: {verdict.reason}.")
     return 0 if all(verdict.met for verdict in verdicts) else GateNotMet.exit_status
 
 
+def _timed(index: Index, found: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:
+    from termweave.evaluation import latency
+
+    texts = [found.texts[query] for query in found.queries[:timed]]
+    with out.progress("Timing") as bar:
+        return replace(found, latency=latency.measure(index, rows, texts, bar))
+
+
+def _written(found: Experiment, save_run: Path | None, per_query: Path | None, out: Output) -> None:
+    from termweave.evaluation import report, runs
+
+    if save_run is not None:
+        save_run.mkdir(parents=True, exist_ok=True)
+        ours = [row.system for row in found.rows if row.mode != "run"]
+        for system in ours:
+            runs.write(found.runs[system], save_run / f"{system}.trec")
+        out.say(f"{len(ours)} runs in {save_run}")
+    if per_query is not None:
+        report.write_per_query(found, per_query)
+        out.say(f"The values of {len(found.queries):,} queries are in {per_query}")
+
+
+def _report(path: Path, found: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
+    from termweave.evaluation import page
+
+    models = dict.fromkeys(model.name for model in index.lineage.models.values())
+    about = {"index": index.generation, "OpenSearch": index.engine.capabilities.version, "models": ", ".join(models) or "none"}
+    path.write_text(page.html(found, dataset, about=about, verdicts=verdicts), encoding="utf-8")
+    out.say(f"The report is {path}")
+
+
+def _shown(found: Experiment, told: list[dict[str, Any]], markdown: str | None, out: Output) -> None:
+    from termweave.evaluation import report
+
+    if markdown not in {None, "-"}:
+        Path(str(markdown)).write_text(report.markdown(found) + "\n", encoding="utf-8")
+    as_markdown = report.markdown(found) if markdown == "-" else None
+    out.emit({**as_json(found), "gates": told}, as_markdown or (lambda: report.table(found)))
+
+
 def as_json(experiment: Experiment) -> dict[str, Any]:
-    """Rows of mode, reranker, measure, value, p, n."""
+    """Rows of mode, reranker, measure, value, p, n; what holds for a whole system beside them."""
     rows = [
         {
             "system": row.system,
@@ -95,4 +199,22 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         for row in experiment.rows
         for name, value in row.values.items()
     ]
-    return {"schema": "termweave.evaluate/1", "dataset": experiment.dataset, "baseline": experiment.baseline, "rows": rows}
+    systems = [
+        {
+            "system": row.system,
+            "wins": row.wins,
+            "ties": row.ties,
+            "losses": row.losses,
+            "judged": row.judged,
+            "latency_ms": asdict(experiment.latency[row.system]) if row.system in experiment.latency else None,
+        }
+        for row in experiment.rows
+    ]
+    return {
+        "schema": "termweave.evaluate/1",
+        "dataset": experiment.dataset,
+        "baseline": experiment.baseline,
+        "rows": rows,
+        "systems": systems,
+        "notes": list(experiment.notes),
+    }

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave.cli import _pictures
+from termweave.cli._batch import DEPTH, answer_all, batch_options
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from rich.text import Text
+
     from termweave.cli._options import Output
-    from termweave.records import Hit
+    from termweave.records import Highlight, Hit
     from termweave.settings import Settings
 
 _SNIPPET = 200
+_BLANK = re.compile(r"\s")
 
 
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,24 +40,21 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--mode and --rerank."""
     function = click.option(
         "--mode",
-        default="hybrid",
-        show_default=True,
-        help="lexical, weights, dense, hybrid, or a weighted list: weights:0.6,dense:0.4.",
+        help="lexical, weights, dense, hybrid, a weighted list (weights:0.6,dense:0.4), either with @FUSION (adaptive, min-max, "
+        "z-score, rrf, sum), or a profile of tune.  [default: the profile adopted, else hybrid]",
     )(function)
     return click.option(
         "--rerank",
         type=click.Choice(["none", "rnn"]),
-        default="none",
-        show_default=True,
-        help="Rerank by reciprocal nearest neighbours.",
+        help="Rerank by reciprocal nearest neighbours.  [default: as the profile says, else none]",
     )(function)
 
 
 @click.command("search", context_settings=CONTEXT, short_help="The best documents for a query.")
 @click.argument("name")
-@click.argument("query")
+@click.argument("query", required=False)
 @rank_options
-@click.option("-k", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many hits.")
+@click.option("-k", type=click.IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @click.option(
     "--candidates",
     type=click.IntRange(1, 10_000),
@@ -67,6 +70,16 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--filter-json", metavar="JSON", help="A filter of the query DSL.")
 @click.option("--explain", is_flag=True, help="Say how each score comes about, and shade the words that gave it.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
+@click.option(
+    "--highlight/--no-highlight",
+    default=None,
+    help="Mark where lexical and weights matched, and show that passage.  [default: yes, but not in JSON]",
+)
+@click.option(
+    "--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore: faster for long queries, inexact."
+)
+@click.option("--server-fusion", is_flag=True, help="Let the server fuse the signals (plugin neural-search).")
+@batch_options
 @model_options
 @_pictures.picture_options
 @output_options
@@ -74,10 +87,10 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def command(
     *,
     name: str,
-    query: str,
-    mode: str,
-    rerank: str,
-    k: int,
+    query: str | None,
+    mode: str | None,
+    rerank: str | None,
+    k: int | None,
     candidates: int,
     start: int,
     fields: str,
@@ -85,13 +98,22 @@ def command(
     filter_json: str | None,
     explain: bool,
     show_query: bool,
+    highlight: bool | None,
+    two_phase: bool,
+    server_fusion: bool,
+    queries_file: str | None,
+    run_file: str | None,
+    run_name: str | None,
+    workers: int,
     weights: str | None,
     dense: str | None,
     files: dict[str, Path],
     settings: Settings,
     out: Output,
 ) -> None:
-    """Search NAME for QUERY ('-' reads it from standard input).
+    """Search NAME for QUERY ('-' reads it from standard input), or for all queries of a file.
+
+    With --queries the answers are written to OUT when all are there; Ctrl-C leaves what is done in OUT.partial.
 
     \b
     Examples:
@@ -100,30 +122,62 @@ def command(
       termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
       termweave search docs "parse json" --filter kind=function
       termweave search docs "parse json" --show-query
+      termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn
     """
     from termweave import engine
     from termweave.search import Index
 
-    text = sys.stdin.read().strip() if query == "-" else query
-    index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     where = _filters(filters, filter_json)
+    models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
+    if queries_file is not None:
+        if query is not None or explain or show_query or start or highlight or two_phase or server_fusion:
+            raise click.UsageError(
+                "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing."
+            )
+        if run_file is None:
+            raise click.UsageError("--queries needs --run OUT, the file for the answers; '-' prints them.")
+        answer_all(
+            engine.connect(settings, pool_maxsize=max(8, workers)),
+            name,
+            queries_file,
+            run_file,
+            run_name,
+            models=models,
+            mode=mode,
+            rerank=rerank,
+            k=k or DEPTH,
+            candidates=candidates,
+            where=where,
+            workers=workers,
+            out=out,
+        )
+        return
+    if query is None:
+        raise click.UsageError("Give a QUERY, or a file of them with --queries.")
+    if run_file is not None or run_name is not None:
+        raise click.UsageError("--run and --run-name go with --queries FILE.")
+    text = sys.stdin.read().strip() if query == "-" else query
+    k = k or 10
+    index = Index.open(engine.connect(settings), name, **models)
+    asked = tuple(each.strip() for each in fields.split(",") if each.strip())
+    options: dict[str, Any] = {
+        "k": k,
+        "candidates": candidates,
+        "mode": mode,
+        "rerank": rerank,
+        "start": start,
+        "fields": asked,
+        "where": where,
+        "two_phase": two_phase,
+        "server_fusion": server_fusion,
+    }
     if show_query:
-        requests = index.requests(text, k=start + k, mode=mode, rerank=rerank, where=where)
+        requests = index.requests(text, **options)
         out.emit({"schema": "termweave.requests/1", "requests": requests}, lambda: _as_console(requests))
         return
     began = time.perf_counter()
-    asked = tuple(each.strip() for each in fields.split(",") if each.strip())
-    answer = index.answer(
-        text,
-        k=k,
-        candidates=candidates,
-        mode=mode,
-        rerank=rerank,
-        start=start,
-        fields=asked,
-        where=where,
-        explain=explain or bool(files),
-    )
+    marks = not out.json if highlight is None else highlight
+    answer = index.answer(text, explain=explain or bool(files), highlight=marks, **options)
     took = (time.perf_counter() - began) * 1000
     for signal, terms in answer.dropped.items():
         out.warn(
@@ -153,6 +207,8 @@ def as_json(hit: Hit) -> dict[str, Any]:
     }
     if (part := hit.passage) is not None:
         found["passage"] = {"number": part.number, "start": part.start, "end": part.end}
+    if hit.highlights is not None:
+        found["highlights"] = [asdict(each) for each in hit.highlights]
     return found
 
 
@@ -164,12 +220,13 @@ def show(hits: Sequence[Hit], out: Output) -> None:
 
     console = out.console()
     for hit in hits:
+        marks = {each.field: each for each in hit.highlights or ()}
         title = str(hit.fields.get("title") or hit.id)
         console.print(
             Text.assemble(
                 (f"{hit.rank:>3}  ", "dim"),
                 (f"{hit.score:.4f}  ", "cyan"),
-                (title, "bold"),
+                _marked(title, marks.get("title"), "bold"),
                 ("" if title == hit.id else f"  [{hit.id}]", "dim"),
                 (f"  passage {hit.passage.number}" if hit.passage else "", "dim"),
             )
@@ -177,8 +234,24 @@ def show(hits: Sequence[Hit], out: Output) -> None:
         if hit.explanation is not None:
             console.print(Text("     ").append_text(_pictures.passage(hit)))
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
-        elif snippet := " ".join(str(hit.fields.get("text", "")).split()):
+            continue
+        snippet = " ".join(str(hit.fields.get("text", "")).split())
+        if "text" in marks:
+            cut = marks["text"].start + len(marks["text"].text) < len(str(hit.fields["text"]))
+            before, behind = "... " if marks["text"].start else "", "..." if cut else ""
+            console.print(Text.assemble(f"     {before}", _marked("", marks["text"], ""), behind))
+        elif snippet:
             console.print(Text(f"     {snippet[:_SNIPPET]}{'...' if len(snippet) > _SNIPPET else ''}"))
+
+
+def _marked(text: str, highlight: Highlight | None, style: str) -> Text:
+    """A passage on one line with its matches marked; `text` where there is none."""
+    from rich.text import Text
+
+    shown = Text(_BLANK.sub(" ", highlight.text if highlight else text), style)  # one blank each: offsets stay
+    for start, end in highlight.matches if highlight else ():
+        shown.stylize("bold yellow", start, end)
+    return shown
 
 
 def _filters(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:

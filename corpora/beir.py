@@ -110,6 +110,12 @@ class BeirFolder:
         """What was left out of the judgements."""
         return self._judged[2]
 
+    @cached_property
+    def unjudged(self) -> int:
+        """How many queries of the file have no judgement in the split."""
+        path = files.plain_or_packed(self._folder, QUERIES)
+        return sum(1 for _ in files.lines(path)) - len(self._judged[0]) if path else 0
+
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """The corpus; see `JsonLines.documents`."""
         return self._corpus.documents(progress)
@@ -155,7 +161,7 @@ def read_queries(path: Path, wanted: Qrels) -> list[Query]:
     queries: dict[str, Query] = {}
     for number, line in files.lines(path):
         try:
-            query = _query(line)
+            query = query_of(line)
         except BadLine as bad:
             raise bad.at(str(path), number) from None
         if query.id in wanted and queries.setdefault(query.id, query) != query:
@@ -164,7 +170,12 @@ def read_queries(path: Path, wanted: Qrels) -> list[Query]:
     return list(queries.values())
 
 
-def _query(line: bytes | None) -> Query:
+def query_of(line: bytes | None) -> Query:
+    """The query on a line of JSON.
+
+    Raises:
+        BadLine: There is none.
+    """
     found = parse(line)
     id_, text = identity(found, QUERY_ID_KEYS), text_of(found, QUERY_TEXT_KEYS)
     if id_ is None or text is None:

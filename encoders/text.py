@@ -17,7 +17,7 @@ from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding, TermWeights, WordWeight
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -202,6 +202,16 @@ class TextEncoder:
             for start, end, term, weight in spans
             if term or analysis.is_word(text[start:end])
         ]
+
+    def spans(self, text: str, terms: Collection[str]) -> list[tuple[int, int]]:
+        """Where words stand in a text whose terms are among those given: (start, end) in characters. No model runs.
+
+        Raises:
+            UsageError: There is no weights model.
+        """
+        words = self._analysis().words([text])[0]
+        found = zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True)
+        return [(start, end) for start, end, term in found if term in terms]
 
     def _weigh(
         self,

@@ -8,7 +8,7 @@ fast as the client's own serializer.
 from __future__ import annotations
 
 import logging
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from termweave.engine import access
@@ -120,16 +120,7 @@ class Engine:
 
         if not retry:
             return once()
-        from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential  # noqa: PLC0415
-
-        # Full jitter: clients that failed together do not come back together.
-        patient = Retrying(
-            retry=retry_if_exception(_may_pass),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=stop_after_attempt(_ATTEMPTS),
-            reraise=True,
-        )
-        return patient(once)
+        return _patient()(once)
 
     def _once(
         self,
@@ -280,6 +271,20 @@ def _plain(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not params:
         return None
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in params.items() if value is not None}
+
+
+@cache
+def _patient() -> Any:
+    """What calls again; safe to share between threads."""
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential  # noqa: PLC0415
+
+    # Full jitter: clients that failed together do not come back together.
+    return Retrying(
+        retry=retry_if_exception(_may_pass),
+        wait=wait_random_exponential(multiplier=0.2, max=5),
+        stop=stop_after_attempt(_ATTEMPTS),
+        reraise=True,
+    )
 
 
 def _may_pass(error: BaseException) -> bool:

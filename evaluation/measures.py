@@ -54,6 +54,28 @@ def per_query(
     return {name: np.array([found[query] for query in queries]) for name, found in values.items()}
 
 
+def judged_share(run: Run, qrels: Qrels, queries: Sequence[str], *, depth: int = 10) -> NDArray[np.float64]:
+    """Which share of the best documents of every query is judged at all: judgements from a pool punish what was not pooled.
+
+    Args:
+        run: The ranking, best first; a query without results counts as 0.
+        qrels: Judgements; a grade of 0 is one.
+        queries: Ids, in the order of the result.
+        depth: How many of the best.
+
+    Returns:
+        float64 ``(len(queries),)`` in [0, 1].
+    """
+    import numpy as np  # noqa: PLC0415
+
+    shares = np.zeros(len(queries))
+    for place, query in enumerate(queries):
+        best = list(run.scores.get(query, {}))[:depth]
+        if best:
+            shares[place] = sum(document in qrels.get(query, {}) for document in best) / len(best)
+    return shares
+
+
 def _parse(name: str, relevant_from: int) -> Any:
     import ir_measures  # noqa: PLC0415
 

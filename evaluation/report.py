@@ -1,4 +1,4 @@
-"""Tables."""
+"""Tables for a terminal and for Markdown, and the values of every query."""
 
 from __future__ import annotations
 
@@ -7,70 +7,120 @@ from typing import TYPE_CHECKING
 from termweave.evaluation.measures import MEASURES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.table import Table
 
     from termweave.evaluation.experiment import Experiment, Row
 
 #: Below this corrected p a difference is marked.
 ALPHA = 0.05
+#: Colours of the marks.
+_STYLES = {"▲": "green", "▼": "red", "": ""}
 
 
 def table(experiment: Experiment) -> Table:
     """The table for a terminal: best values bold, differences from the baseline that are significant marked."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     shown = Table(
         title=f"{experiment.dataset}, {len(experiment.queries)} queries",
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=0,  # 80 columns hold it
     )
     shown.add_column("system", no_wrap=True)
     for name in MEASURES:
         shown.add_column(name, justify="right", no_wrap=True)
         shown.add_column("p", justify="right", style="dim", no_wrap=True)
-    shown.add_column("+/-", justify="right", no_wrap=True)
+    shown.add_column("+/=/-", justify="right", no_wrap=True)
     shown.add_column("judged", justify="right", style="dim", no_wrap=True)
+    if experiment.latency:
+        shown.add_column("ms", justify="right", no_wrap=True)
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
-    base = next(row for row in experiment.rows if row.system == experiment.baseline)
     for row in experiment.rows:
-        cells = []
+        cells: list[str | Text] = []
         for name in MEASURES:
-            text = f"{row.values[name]:.4f}{_mark(row, base, name) or ' '}"
-            cells += [f"[bold]{text}[/bold]" if row.values[name] == best[name] else text, _p(row, name)]
-        versus = "" if row.system == experiment.baseline else f"{row.wins}/{row.losses}"
-        shown.add_row(row.system, *cells, versus, f"{row.judged:.0%}")
-    shown.caption = (
-        f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)\n"
-        "+/- queries with a better and a worse nDCG@10; judged: share of the ten best that have a judgement"
-    )
+            mark = _mark(experiment, row, name)
+            style = f"{'bold ' if row.values[name] == best[name] else ''}{_STYLES[mark]}".strip()
+            cells += [Text(f"{row.values[name]:.4f}{mark or ' '}", style=style), _p(row, name)]
+        cells += [_versus(experiment, row), f"{row.judged:.0%}"]
+        if experiment.latency:
+            cells.append(_ms(experiment, row))
+        shown.add_row(row.system, *cells)
+    shown.caption = "\n".join(legend(experiment))
     shown.caption_justify = "left"
     return shown
 
 
+def legend(experiment: Experiment) -> list[str]:
+    """What the marks and columns of a table mean."""
+    lines = [
+        f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)",
+        "+/=/- queries with a better, the same, a worse nDCG@10; judged: share of the ten best with a judgement",
+    ]
+    if experiment.latency:
+        timed = next(iter(experiment.latency.values())).queries
+        lines.append(f"ms: median of {timed} whole searches, one at a time, the systems taking turns")
+    return lines
+
+
 def markdown(experiment: Experiment) -> str:
     """The same table for a README."""
+    columns = [*MEASURES, "+/=/-", "judged@10", *(["ms"] if experiment.latency else [])]
     lines = [
-        f"| {experiment.dataset}, {len(experiment.queries)} queries | {' | '.join(MEASURES)} |",
-        f"|---|{'---:|' * len(MEASURES)}",
+        f"| {experiment.dataset}, {len(experiment.queries)} queries | {' | '.join(columns)} |",
+        f"|---|{'---:|' * len(columns)}",
     ]
     for row in experiment.rows:
-        lines += [f"| {row.system} | {' | '.join(cell(experiment, row, name) for name in MEASURES)} |"]
-    return "\n".join(lines)
+        cells = [*(cell(experiment, row, name) for name in MEASURES), _versus(experiment, row), f"{row.judged:.0%}"]
+        cells += [_ms(experiment, row)] if experiment.latency else []
+        lines.append(f"| {row.system.replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *(f"{line}  " for line in (*legend(experiment), *experiment.notes))])
 
 
 def cell(experiment: Experiment, row: Row, name: str) -> str:
     """A value, marked where it differs significantly from the baseline's."""
-    base = next(each for each in experiment.rows if each.system == experiment.baseline)
-    return f"{row.values[name]:.4f}{_mark(row, base, name)}"
+    return f"{row.values[name]:.4f}{_mark(experiment, row, name)}"
 
 
-def _mark(row: Row, base: Row, name: str) -> str:
+def write_per_query(experiment: Experiment, path: Path) -> None:
+    """Every measure of every query and system: JSON lines where the file is called so, else tab-separated with a header."""
+    import orjson  # noqa: PLC0415
+
+    names = [*MEASURES, "judged@10"]
+    with path.open("wb") as file:
+        lines = path.suffix in {".jsonl", ".ndjson"}
+        if not lines:
+            file.write(("\t".join(["query", "system", *names, "text"]) + "\n").encode())
+        for place, query in enumerate(experiment.queries):
+            text = experiment.texts.get(query, "")
+            for system, values in experiment.values.items():
+                found = {name: float(values[name][place]) for name in names}
+                if lines:
+                    file.write(orjson.dumps({"query": query, "system": system, **found, "text": text}) + b"\n")
+                else:
+                    row = [query, system, *(f"{value:.6g}" for value in found.values()), " ".join(text.split())]
+                    file.write(("\t".join(row) + "\n").encode())
+
+
+def _mark(experiment: Experiment, row: Row, name: str) -> str:
     if row.p.get(name, 1.0) >= ALPHA:
         return ""
+    base = next(each for each in experiment.rows if each.system == experiment.baseline)
     return "▲" if row.values[name] > base.values[name] else "▼"
 
 
 def _p(row: Row, name: str) -> str:
     return "" if name not in row.p else "<.001" if row.p[name] < 0.001 else f"{row.p[name]:.3f}".removeprefix("0")
+
+
+def _versus(experiment: Experiment, row: Row) -> str:
+    return "" if row.system == experiment.baseline else f"{row.wins}/{row.ties}/{row.losses}"
+
+
+def _ms(experiment: Experiment, row: Row) -> str:
+    timed = experiment.latency.get(row.system)
+    return f"{timed.median:.1f}" if timed else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote
 
 from termweave.errors import InputError, UsageError
@@ -14,12 +14,51 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+class Writer:
+    """Writes a run query by query; it appears under its name when it is whole.
+
+    Until then, and after an interruption, what there is stands in ``NAME.partial``: whole queries only, itself a valid run.
+
+    Attributes:
+        path: Where the run will be.
+        partial: Where it is until then.
+        queries: How many queries were added.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.partial = path.with_name(f"{path.name}.partial")
+        self.queries = 0
+        self._name = name
+
+    def __enter__(self) -> Self:
+        self._file = self.partial.open("w", encoding="utf-8")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._file.close()
+        if kind is None:
+            self.partial.replace(self.path)
+
+    def add(self, query: str, scores: Mapping[str, float]) -> None:
+        """Add a query's documents, best first; without documents it has no line, as trec_eval wants it."""
+        self._file.write(lines(query, scores, self._name))
+        self.queries += 1
+
+
 def write(run: Run, path: Path) -> None:
-    """Write a run; white space in ids, which separates columns, and "%" are percent-encoded."""
-    with path.open("w", encoding="utf-8") as file:
+    """Write a run."""
+    with Writer(path, run.name) as writer:
         for query, scores in run.scores.items():
-            for rank, (document, score) in enumerate(strictly_decreasing(scores).items(), 1):
-                file.write(f"{_word(query)} Q0 {_word(document)} {rank} {score:.9g} {_word(run.name)}\n")
+            writer.add(query, scores)
+
+
+def lines(query: str, scores: Mapping[str, float], name: str) -> str:
+    """The lines of one query; white space in ids, which separates columns, and "%" are percent-encoded."""
+    return "".join(
+        f"{_word(query)} Q0 {_word(document)} {rank} {score:.9g} {_word(name)}\n"
+        for rank, (document, score) in enumerate(strictly_decreasing(scores).items(), 1)
+    )
 
 
 def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:

@@ -112,8 +112,7 @@ class Bench:
             for row, (candidates, head) in enumerate(zip(self._candidates, heads, strict=True)):
                 documents = [layout.documents[row][column] for column in head if column < len(layout.documents[row])]
                 if documents and candidates.query.vector is not None:
-                    nowhere = np.zeros_like(candidates.query.vector)
-                    vectors = np.stack([candidates.vectors.get(document, nowhere) for document in documents])
+                    vectors = candidates.matrix(documents)
                     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
                     found[row, : len(documents)] = neighbourhood(candidates.query.vector, vectors, rules).jaccard
             self._neighbours[key] = found
@@ -122,8 +121,9 @@ class Bench:
     def _measured(self, gains: Matrix) -> Matrix:
         """The measure from the gains of the best ``(queries, <= 10)``."""
         if self._measure == "nDCG@10":
-            reached = np.maximum(gains, 0.0) @ _DISCOUNTS[: gains.shape[1]]
-            return np.divide(reached, self._ideal, out=np.zeros_like(reached), where=self._ideal > 0)
+            reached: Matrix = np.maximum(gains, 0.0) @ _DISCOUNTS[: gains.shape[1]]
+            share: Matrix = np.divide(reached, self._ideal, out=np.zeros_like(reached), where=self._ideal > 0)
+            return share
         relevant = gains >= self._relevant_from
         first = relevant.argmax(axis=1)
         return np.where(relevant.any(axis=1), 1.0 / (first + 1), 0.0)

@@ -7,7 +7,7 @@ round after round until none changes. With optuna (extra ``tune``) a seeded samp
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import InputError, UsageError
@@ -169,9 +169,10 @@ def tune(
     low, high = interval(difference)
     figures = {each: float(values.mean()) for each, values in singles.items()}
     figures |= {"default": float(plain.mean()), "tuned": float(tuned.mean())}
-    fitted = {"dataset": f"{dataset.name}:{dataset.split}", "measure": measure, "queries": half, "held_out": figures}
+    source = f"{dataset.name}:{dataset.split}"
+    fitted = {"dataset": source, "measure": measure, "queries": half, "held_out": figures}
     return Report(
-        dataset=fitted["dataset"],
+        dataset=source,
         measure=measure,
         fitted=half,
         held_out=len(queries) - half,
@@ -264,16 +265,4 @@ class _Search:
     def _gains(self, point: Mapping[str, Any], over: Mapping[str, Any]) -> bool:
         difference = self.values(point) - self.values(over)
         error = float(difference.std()) / len(difference) ** 0.5
-        return float(difference.mean()) > _WORTH * error
-
-
-def adopt(report: Report, index: Index, *, force: bool = False) -> bool:
-    """Store the profile with the index, as what `search` uses from now on, if it beats the default on the held-out half.
-
-    Returns:
-        Whether it was stored.
-    """
-    if not report.better and not force:
-        return False
-    index.adopt(replace(report.profile))
-    return True
+        return bool(difference.mean() > _WORTH * error)

@@ -69,9 +69,7 @@ def of(
                 "share": said.share if said else 0.0,
                 "terms": [{"term": each.term, "word": words.get(each.term, each.term), "share": each.share} for each in shares],
             }
-            ranked = candidates.lists.get(signal.name)
-            number = ranked.passages.get(place.id) if ranked else None
-            if number is not None:
+            if (number := ranked.passages.get(place.id)) is not None:
                 part["passage"] = number
             explained[place.id]["parts"].append(part)
     for place in places:

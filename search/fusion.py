@@ -21,8 +21,9 @@ from termweave.errors import UsageError
 from termweave.records import SignalScore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from termweave.search.server_side import FusedList
     from termweave.signals import Signal
 
 #: Cormack, Clarke and Büttcher's constant.
@@ -54,7 +55,7 @@ class Ranked:
         cls,
         pairs: Sequence[tuple[str, float]],
         window: int | None = None,
-        signal: Signal | None = None,
+        signal: Signal | FusedList | None = None,
         passages: Mapping[str, int] | None = None,
     ) -> Ranked:
         """From (id, score) pairs in any order; ties by id.
@@ -153,18 +154,30 @@ DEFAULT = "adaptive"
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
-    """A document in the fused ranking.
+class Fusion:
+    """Several lists as one.
 
     Attributes:
-        id: Source id.
-        score: In [0, 1]; the shares sum to it.
-        signals: Signal name -> what it said; a signal that did not return the document contributes 0 and is left out.
+        ranking: (id, fused score in [0, 1]), best first; ties by the best rank in any list, then by id.
+        counts: Signal name -> how much it counts for this query; they sum to 1 unless every list is empty.
+        lists: Signal name -> its candidates.
+        method: How they were joined.
     """
 
-    id: str
-    score: float
-    signals: Mapping[str, SignalScore]
+    ranking: list[tuple[str, float]]
+    counts: Mapping[str, float]
+    lists: Mapping[str, Ranked]
+    method: Method
+
+    def said(self, wanted: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
+        """What each signal said of the documents wanted, with its share of the fused score times `factor`."""
+        said: dict[str, dict[str, SignalScore]] = {document: {} for document in wanted}
+        for name, ranked in self.lists.items():
+            for rank, (document, score) in enumerate(ranked.scores.items(), 1):
+                if document in said:
+                    share = factor * self.counts[name] * self.method.value(ranked, rank, score)
+                    said[document][name] = SignalScore(score, rank, share)
+        return said
 
 
 def method(name: str) -> Method:
@@ -178,7 +191,7 @@ def method(name: str) -> Method:
     return METHODS[name]
 
 
-def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DEFAULT) -> list[Fused]:
+def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DEFAULT) -> Fusion:
     """Fuse the lists of several signals.
 
     Args:
@@ -186,13 +199,10 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
         weights: Signal name -> weight.
         by: Name of the method.
 
-    Returns:
-        Best first; ties by the best rank in any list, then by id.
-
     Example:
         >>> words = Ranked.of([("a", 9.0), ("b", 3.0)])
         >>> vectors = Ranked.of([("b", 0.8), ("c", 0.5)])
-        >>> [(each.id, each.score) for each in fuse({"weights": words, "dense": vectors}, {"weights": 0.5, "dense": 0.5})]
+        >>> fuse({"weights": words, "dense": vectors}, {"weights": 0.5, "dense": 0.5}).ranking
         [('a', 0.5), ('b', 0.5), ('c', 0.0)]
     """
     chosen = method(by)
@@ -200,10 +210,12 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
     if not sum(counts.values()) > 0:  # no list tells anything apart
         counts = {name: weights[name] if ranked.within else 0.0 for name, ranked in lists.items()}
     total = sum(counts.values()) or 1.0
-    said: dict[str, dict[str, SignalScore]] = {}
+    counts = {name: count / total for name, count in counts.items()}
+    fused: dict[str, float] = {}
+    best: dict[str, int] = {}
     for name, ranked in lists.items():
         for rank, (document, score) in enumerate(ranked.scores.items(), 1):
-            share = counts[name] / total * chosen.value(ranked, rank, score)
-            said.setdefault(document, {})[name] = SignalScore(score, rank, share)
-    fused = [Fused(document, sum(each.share for each in signals.values()), signals) for document, signals in said.items()]
-    return sorted(fused, key=lambda each: (-each.score, min(one.rank for one in each.signals.values()), each.id))
+            fused[document] = fused.get(document, 0.0) + counts[name] * chosen.value(ranked, rank, score)
+            best[document] = min(rank, best.get(document, rank))
+    ranking = sorted(fused.items(), key=lambda pair: (-pair[1], best[pair[0]], pair[0]))
+    return Fusion(ranking, counts, lists, chosen)

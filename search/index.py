@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, UsageError
 from termweave.records import Document, Hit, Passage
-from termweave.search import explanation, lineage, modes, shading, stored_statistics
+from termweave.search import explanation, highlighting, lineage, modes, profiles, server_side, shading, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
+from termweave.search.execution import Execution
 from termweave.search.models import encoder_of
-from termweave.search.ranking import Place, Reranking, order
+from termweave.search.ranking import Place, Reranking, chosen_reranking, order
 from termweave.signals import DocumentLayout
 from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.records import Encoding
     from termweave.search.lineage import Lineage
     from termweave.search.modes import Mode
+    from termweave.search.profiles import Profile
     from termweave.signals import Signal
     from termweave.statistics import CorpusStatistics
 
@@ -39,6 +41,7 @@ _SPREAD = 4
 FIELDS = ("title", "text", "metadata")
 #: What an explanation shades.
 _SHADED = ("title", "text")
+PLAIN = Execution()
 
 
 @dataclass(frozen=True)
@@ -116,49 +119,75 @@ class Index:
         query: str,
         *,
         k: int = 10,
-        mode: str = "hybrid",
-        rerank: str = "none",
+        mode: str | None = None,
+        rerank: str | None = None,
         candidates: int = DEPTH,
         start: int = 0,
         fields: Sequence[str] = FIELDS,
         where: Sequence[Mapping[str, Any]] = (),
         reranking: Reranking | None = None,
         explain: bool = False,
+        highlight: bool = False,
+        two_phase: bool = False,
+        server_fusion: bool = False,
     ) -> Answer:
         """The best documents for a query, and what was left out of it.
 
         Args:
             query: Text.
             k: How many.
-            mode: "lexical", "weights", "dense", "hybrid" or a weighted list, ``weights:0.6,dense:0.4``.
-            rerank: "none" or "rnn".
+            mode: "lexical", "weights", "dense", "hybrid", a weighted list, ``weights:0.6,dense:0.4``, or a tuned profile; several
+                signals may name their fusion, ``hybrid@rrf``. None: the profile that was adopted, else "hybrid".
+            rerank: "none" or "rnn"; None: what the profile says, else none.
             candidates: How many each signal gives, at least `start + k`; min-max normalised scores depend on it.
             start: How many to skip.
             fields: Stored fields to bring along.
             where: Filters of the query DSL; all must hold.
             reranking: Parameters of "rnn".
             explain: Bring along how each score comes about.
+            highlight: Bring along where lexical and weights matched, and the passage around it.
+            two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
+            server_fusion: Let the server fuse; its answer cannot be explained.
         """
-        options = _reranking(rerank, reranking)
         depth = max(candidates, start + k)
         if depth > MAX_DEPTH:
             raise UsageError(
                 f"Hit {depth:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
             )
 
+        if server_fusion and explain:
+            raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
+
         def once() -> Answer:
-            chosen = self.mode(mode)
+            chosen, options = self.choose(mode, rerank, reranking)
             (found,) = self.candidates(
-                [query], list(chosen.weights), depth=depth, window=candidates, where=where, with_vectors=options is not None
+                [query],
+                list(chosen.weights),
+                depth=depth,
+                window=candidates,
+                where=where,
+                with_vectors=options is not None,
+                execution=Execution(two_phase, chosen if server_fusion else None),
             )
-            places = order(found, chosen, options)[start : start + k]
+            names = list(chosen.weights)
+            chosen = server_side.answer_mode() if server_fusion else chosen
+            places = order(found, chosen, options, start + k)[start:]
             hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
+            if highlight:
+                asked = self._signals(names)
+                hits = highlighting.of(self.engine, found.index, self._now.encoder, asked, found.query, hits)
             return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
 
         return self._on_the_live_one(once)
 
     def explain(
-        self, query: str, document: str, *, mode: str = "hybrid", rerank: str = "none", reranking: Reranking | None = None
+        self,
+        query: str,
+        document: str,
+        *,
+        mode: str | None = None,
+        rerank: str | None = None,
+        reranking: Reranking | None = None,
     ) -> Hit:
         """How one document comes to its score for a query.
 
@@ -168,10 +197,9 @@ class Index:
         Raises:
             UsageError: The index does not hold the document.
         """
-        options = _reranking(rerank, reranking)
 
         def once() -> Hit:
-            chosen = self.mode(mode)
+            chosen, options = self.choose(mode, rerank, reranking)
             (candidates,) = self.candidates([query], list(chosen.weights), with_vectors=options is not None)
             for rank, place in enumerate(order(candidates, chosen, options), 1):
                 if place.id == document:
@@ -183,8 +211,20 @@ class Index:
         return self._on_the_live_one(once)
 
     def mode(self, text: str) -> Mode:
-        """Read what `--mode` says against the signals there are."""
-        return modes.parse(text, self.signals)
+        """Read what `--mode` says against the profiles and signals there are."""
+        return self.choose(text, None)[0]
+
+    def choose(self, mode: str | None, rerank: str | None, reranking: Reranking | None = None) -> tuple[Mode, Reranking | None]:
+        """How to search, of what was asked for; arguments as `answer`."""
+        profile = profiles.find(self._now.lineage, mode)
+        if profile is None:
+            return modes.parse(mode or "hybrid", self.signals), chosen_reranking(rerank, reranking)
+        return profile.mode, chosen_reranking(rerank, reranking or profile.rerank)
+
+    def adopt(self, profile: Profile) -> None:
+        """Store a profile with the generation; searches use it from now on."""
+        lineage.write(self.engine, self.generation, profiles.adopted(lineage.read(self.engine, self.generation), profile))
+        self._now = self._open()
 
     def encode(self, queries: Sequence[str]) -> list[Encoding]:
         """Encode queries with the models and statistics of the generation."""
@@ -200,33 +240,37 @@ class Index:
         window: int | None = None,
         where: Sequence[Mapping[str, Any]] = (),
         with_vectors: bool = False,
+        execution: Execution = PLAIN,
     ) -> list[Candidates]:
         """The candidates of each query from each signal, in one request.
 
         Raises:
             AliasMoved: The alias points at another generation by now; that one is open when this is raised.
         """
+        now = self._now  # another thread may open another generation meanwhile
         chosen = self._signals(signals)
         encoded = self.encode(queries)
-        cut = self._now.lineage.passages
-        reach = min(MAX_DEPTH, depth * _SPREAD) if cut else None
+        reach = min(MAX_DEPTH, depth * _SPREAD) if now.lineage.passages else None
         while True:
-            prepared = self._legs(encoded, chosen, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
+            prepared = self._legs(
+                encoded, chosen, depth=depth, where=where, with_vectors=with_vectors, execution=execution, reach=reach
+            )
             try:
-                found, seen = gather(self.engine, self.name, prepared, chosen, depth if window is None else window)
+                found, seen = gather(self.engine, self.name, prepared, execution.answering(chosen), window or depth)
             except EngineError:
-                self._follow()  # the fields of another generation may be other ones
+                self._follow(now)  # the fields of another generation may be other ones
                 raise
-            if seen != {self._now.index}:
-                self._follow()
+            if seen != {now.index}:
+                self._follow(now)
             if reach is None or reach >= MAX_DEPTH or not any(each.short for each in found):
-                return [replace(each, index=self._now.index) for each in found]
+                return [replace(each, index=now.index) for each in found]
             reach = min(MAX_DEPTH, reach * _SPREAD)  # the nearest passages are of few documents: look further
 
-    def _follow(self) -> None:
-        """Open the generation that the alias points at, if it is another one."""
-        if lineage.resolve(self.engine, self.name) != self._now.index:
-            self._now = self._open()
+    def _follow(self, asked: _Opened) -> None:
+        """Open the generation that the alias points at, if it is another than the one asked."""
+        if lineage.resolve(self.engine, self.name) != asked.index:
+            if self._now is asked:
+                self._now = self._open()
             raise AliasMoved(f"The alias {self.name!r} has moved to {self._now.index!r}.", "Run it again.")
 
     def _on_the_live_one(self, call: Callable[[], _T]) -> _T:
@@ -237,29 +281,42 @@ class Index:
         return call()
 
     def requests(
-        self, query: str, *, k: int = 10, mode: str = "hybrid", rerank: str = "none", where: Sequence[Mapping[str, Any]] = ()
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        rerank: str | None = None,
+        candidates: int = DEPTH,
+        start: int = 0,
+        fields: Sequence[str] = FIELDS,
+        where: Sequence[Mapping[str, Any]] = (),
+        two_phase: bool = False,
+        server_fusion: bool = False,
     ) -> list[dict[str, Any]]:
-        """The requests that `search` would send, for applications that are not in Python."""
-        chosen = self._signals(list(self.mode(mode).weights))
-        depth = max(DEPTH, k)
+        """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`."""
+        chosen, options = self.choose(mode, rerank)
+        depth = max(candidates, start + k)
         (prepared,) = self._legs(
             self.encode([query]),
-            chosen,
+            self._signals(list(chosen.weights)),
             depth=depth,
             where=where,
-            with_vectors=_reranking(rerank, None) is not None,
+            with_vectors=options is not None,
+            execution=Execution(two_phase, chosen if server_fusion else None),
             reach=min(MAX_DEPTH, depth * _SPREAD) if self._now.lineage.passages else None,
         )
         lines: list[Any] = []
         for body in prepared.bodies.values():
             lines += [{}, body]
         fetch = {"ids": ["<the ids of the best after fusion>"]}
+        included = ",".join(_wanted(fields))
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines},
-            {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={','.join(FIELDS)}", "body": fetch},
+            {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={included}", "body": fetch},
         ]
 
-    def _signals(self, names: Sequence[str]) -> list[Signal]:
+    def _signals(self, names: Collection[str]) -> list[Signal]:
         return [signal for signal in self._now.layout.signals if signal.name in names]
 
     def _legs(
@@ -270,6 +327,7 @@ class Index:
         depth: int,
         where: Sequence[Mapping[str, Any]],
         with_vectors: bool,
+        execution: Execution,
         reach: int | None,
     ) -> list[Legs]:
         if with_vectors and "dense" not in self.signals:
@@ -278,10 +336,12 @@ class Index:
                 "Use --rerank none, or index with a dense model.",
             )
         capabilities = self.engine.capabilities
-        return [
+        execution.check(capabilities)
+        prepared = [
             legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
             for each in queries
         ]
+        return [execution.shape(each, signals, capabilities, depth=depth, where=where) for each in prepared]
 
     def _hits(
         self, places: Sequence[Place], candidates: Candidates, *, first: int, fields: Sequence[str], explain: bool
@@ -358,14 +418,6 @@ class Index:
         if found.statistics:
             statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
         return _Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
-
-
-def _reranking(name: str, parameters: Reranking | None) -> Reranking | None:
-    if name == "none":
-        return None
-    if name != "rnn":
-        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn.")
-    return parameters or Reranking()
 
 
 def _wanted(fields: Sequence[str]) -> list[str]:

@@ -33,13 +33,12 @@ class Mode:
         return len(self.weights) == 1
 
 
-def parse(text: str, available: Sequence[str], by: str = fusion.DEFAULT) -> Mode:
+def parse(text: str, available: Sequence[str]) -> Mode:
     """Read a mode.
 
     Args:
-        text: "hybrid", the name of a signal, or a weighted list: ``weights:0.6,dense:0.4``.
+        text: "hybrid", the name of a signal, or a weighted list: ``weights:0.6,dense:0.4``; behind an @ the fusion method.
         available: Signals of the index.
-        by: Name of the fusion method.
 
     Raises:
         UsageError: It names what the index does not have, weights that are none, or an unknown method.
@@ -47,12 +46,16 @@ def parse(text: str, available: Sequence[str], by: str = fusion.DEFAULT) -> Mode
     Example:
         >>> parse("weights:3,dense:1", ["lexical", "weights", "dense"]).weights
         {'weights': 0.75, 'dense': 0.25}
+        >>> parse("hybrid@rrf", ["lexical", "weights", "dense"]).fusion
+        'rrf'
     """
-    if text == "hybrid":
+    signals, at, by = text.partition("@")
+    joined = fusion.method(by if at else fusion.DEFAULT)
+    if signals == "hybrid":
         parts = dict.fromkeys(hybrid(available), 1.0)
     else:
         parts = {}
-        for part in text.split(","):
+        for part in signals.split(","):
             name, _, weight = part.strip().partition(":")
             if name not in available:
                 raise UsageError(f"The index has no signal {name!r}.", f"It has: {', '.join(available)}; 'hybrid' joins them.")
@@ -60,7 +63,7 @@ def parse(text: str, available: Sequence[str], by: str = fusion.DEFAULT) -> Mode
     total = sum(parts.values())
     if total <= 0:
         raise UsageError(f"The weights of the mode {text!r} sum to 0.", "Give at least one signal a weight above 0.")
-    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, fusion.method(by).name)
+    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, joined.name)
 
 
 def hybrid(available: Sequence[str]) -> list[str]:

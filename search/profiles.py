@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
@@ -10,12 +10,9 @@ from termweave.search.modes import Mode
 from termweave.search.ranking import Reranking
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from termweave.search.lineage import Lineage
-
-#: What `--profile` says for the defaults.
-NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class Profile:
     """How an index is searched when nobody says otherwise.
 
     Attributes:
-        name: As `--profile` takes it.
+        name: As `--mode` takes it.
         weights: Signal name -> weight; they sum to 1.
         fusion: Name of the method.
         reranking: Parameters of `Reranking`; None: no reranking.
@@ -51,22 +48,30 @@ class Profile:
         return {name: value for name, value in asdict(self).items() if name != "name"}
 
 
-def find(lineage: Lineage, name: str | None) -> Profile | None:
-    """The profile of a name.
+def find(lineage: Lineage, mode: str | None) -> Profile | None:
+    """The profile that a mode names; None where it names something else.
 
     Args:
         lineage: Of the generation.
-        name: None: the one that was adopted, if any; "none": no profile.
+        mode: As `--mode` says it; None: what was adopted, if anything was.
+    """
+    name = lineage.profile if mode is None else mode
+    return Profile(name, **lineage.profiles[name]) if name in lineage.profiles else None
+
+
+def check_name(name: str, signals: Collection[str]) -> None:
+    """Refuse a name that means something else where a mode is asked for.
 
     Raises:
-        UsageError: The index has no such profile.
+        UsageError: It does.
     """
-    if name == NONE:
-        return None
-    wanted = name or lineage.profile
-    if not wanted:
-        return None
-    if wanted not in lineage.profiles:
-        known = ", ".join(lineage.profiles) or "none"
-        raise UsageError(f"The index has no profile {wanted!r}.", f"It has: {known}. 'termweave tune NAME DATASET' makes one.")
-    return Profile(wanted, **lineage.profiles[wanted])
+    if name in {"", "hybrid", "run", *signals} or set(name) & set("@:,+ "):
+        raise UsageError(
+            f"A profile cannot be called {name!r}.", "Choose a name that is no mode and no signal, without blanks and @ : , +."
+        )
+
+
+def adopted(lineage: Lineage, profile: Profile) -> Lineage:
+    """The lineage with a profile that searches use from now on."""
+    check_name(profile.name, lineage.signals)
+    return replace(lineage, profiles={**lineage.profiles, profile.name: profile.as_meta()}, profile=profile.name)

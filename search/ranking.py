@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.errors import UsageError
 from termweave.records import SignalScore
-from termweave.search.fusion import Fused, fuse
+from termweave.search.fusion import Fusion, fuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,23 @@ class Reranking:
     similarity: Literal["fused", "dense"] = "fused"
 
 
+def chosen_reranking(name: str | None, parameters: Reranking | None) -> Reranking | None:
+    """What a reranker's name means, with parameters or the default ones; None for "none".
+
+    No name means the parameters, if there are any.
+
+    Raises:
+        UsageError: There is no such reranker.
+    """
+    if name is None:
+        return parameters
+    if name == "none":
+        return None
+    if name != "rnn":
+        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn.")
+    return parameters or Reranking()
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """One document in the order.
@@ -56,31 +74,38 @@ class Place:
     rerank: Mapping[str, Any] | None = None
 
 
-def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None) -> list[Place]:
+def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None, limit: int | None = None) -> list[Place]:
     """Rank the candidates of one query.
 
     One signal alone keeps its own scores. Several are fused into [0, 1]. Reranking mixes that fused score with the
     neighbours' J; documents beyond its N keep ``weight * fused``, which no reranked document can fall below, J being >= 0.
+
+    Args:
+        candidates: What the signals found.
+        mode: Signals and their weights.
+        reranking: Parameters of the reranker; None: none.
+        limit: How many places are wanted; all candidates take part all the same. None: all.
     """
     lists = {name: candidates.lists[name] for name in mode.weights}
     if mode.single and reranking is None:
         ((name, ranked),) = lists.items()
         return [
             Place(document, score, {name: SignalScore(score, place, score)})
-            for place, (document, score) in enumerate(ranked.scores.items(), 1)
+            for place, (document, score) in enumerate(islice(ranked.scores.items(), limit), 1)
         ]
     fused = fuse(lists, mode.weights, mode.fusion)
-    if reranking is None:
-        return [Place(each.id, each.score, each.signals) for each in fused]
-    return _reranked(candidates, fused, reranking)
+    if reranking is not None:
+        return _reranked(candidates, fused, reranking, limit)
+    wanted = fused.ranking[:limit]
+    said = fused.said({document for document, _ in wanted})
+    return [Place(document, score, said[document]) for document, score in wanted]
 
 
-def _reranked(candidates: Candidates, fused: list[Fused], reranking: Reranking) -> list[Place]:
-    import numpy as np  # noqa: PLC0415 - `--help` does not rank
+def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit: int | None) -> list[Place]:
 
     from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415
 
-    head, tail = fused[: reranking.candidates], fused[reranking.candidates :]
+    head, tail = fused.ranking[: reranking.candidates], fused.ranking[reranking.candidates :]
     if not head:
         return []
     if candidates.query.vector is None:
@@ -88,38 +113,32 @@ def _reranked(candidates: Candidates, fused: list[Fused], reranking: Reranking) 
             "Reranking by neighbours needs the query's vector, and this index has no dense model.",
             "Use --rerank none, or index with one.",
         )
-    # A candidate without a vector (no text, or not ours) is nobody's neighbour: J is 0.
-    nowhere = np.zeros_like(candidates.query.vector)
-    vectors = np.stack([candidates.vectors.get(each.id, nowhere) for each in head])
+    ids = [document for document, _ in head]
+    vectors = candidates.matrix(ids)  # who has none is nobody's neighbour: J is 0
     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
     found = neighbourhood(candidates.query.vector, vectors, rules)
-    lam = reranking.weight
-    ids = [each.id for each in head]
-    places = []
-    for row, each in enumerate(head):
-        jaccard = float(found.jaccard[row])
-        rerank: dict[str, Any] = {"jaccard": jaccard, "weight": lam, "share": (1 - lam) * jaccard}
-        rerank["neighbours"] = [ids[other] for other in found.neighbours(row)]
-        if reranking.similarity == "dense":
-            rerank["similarity"] = float(found.similarity[row])
-            rerank["share"] += lam * rerank["similarity"]
-            signals = _scaled(each.signals, 0.0)
-        else:
-            rerank["similarity"] = each.score
-            signals = _scaled(each.signals, lam)
-        total = rerank["share"] + sum(said.share for said in signals.values())
-        places.append(Place(each.id, total, signals, rerank))
-    places.sort(key=lambda place: (-place.score, place.id))
+    lam, by_dense = reranking.weight, reranking.similarity == "dense"
+    jaccard = found.jaccard.tolist()
+    similarity: list[float] = found.similarity.tolist() if by_dense else [score for _, score in head]
+    total = [lam * near + (1 - lam) * shared for near, shared in zip(similarity, jaccard, strict=True)]
+    best = sorted(range(len(head)), key=lambda row: (-total[row], ids[row]))
     # With the inner product as s the two scales differ: nothing outside N may pass what was reranked.
-    lowest = places[-1].score if reranking.similarity == "dense" else lam
-    below = []
-    for each in tail:
-        signals = _scaled(each.signals, lam)
-        drop = lowest - lam if lowest < lam else 0.0
-        rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": each.score, "neighbours": []}
-        below.append(Place(each.id, lam * each.score + drop, signals, rerank))
-    return places + below
-
-
-def _scaled(said: Mapping[str, SignalScore], factor: float) -> dict[str, SignalScore]:
-    return {name: SignalScore(each.score, each.rank, factor * each.share) for name, each in said.items()}
+    lowest = total[best[-1]] if by_dense else lam
+    drop = min(lowest - lam, 0.0)
+    shown, below = best[:limit], tail[: None if limit is None else max(0, limit - len(head))]
+    said = fused.said({ids[row] for row in shown}, 0.0 if by_dense else lam)
+    places = []
+    for row in shown:
+        rerank = {
+            "jaccard": jaccard[row],
+            "weight": lam,
+            "share": (1 - lam) * jaccard[row] + (lam * similarity[row] if by_dense else 0.0),
+            "neighbours": [ids[other] for other in found.neighbours(row)],
+            "similarity": similarity[row],
+        }
+        places.append(Place(ids[row], total[row], said[ids[row]], rerank))
+    said = fused.said({document for document, _ in below}, lam)
+    for document, score in below:
+        rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": score, "neighbours": []}
+        places.append(Place(document, lam * score + drop, said[document], rerank))
+    return places

@@ -170,6 +170,23 @@ class SignalScore:
 
 
 @dataclass(frozen=True, slots=True)
+class Highlight:
+    """The passage of a field that shows where the words of a query stand.
+
+    Attributes:
+        field: "title" or "text".
+        start: Offset of the passage in the field, in characters.
+        text: The passage.
+        matches: (start, end) of each matched word, in the passage.
+    """
+
+    field: str
+    start: int
+    text: str
+    matches: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One answer.
 
@@ -182,6 +199,7 @@ class Hit:
         explanation: Filled when asked for: how the score comes about; its parts sum to `score`.
         explainer: What makes the explanation later, where it was not asked for.
         passage: Of a document that is indexed in passages, the one that was found: `fields["text"]` is its text.
+        highlights: Where words matched, at most one passage a field; None where it was not asked for.
     """
 
     id: str
@@ -192,11 +210,12 @@ class Hit:
     explanation: Mapping[str, Any] | None = None
     explainer: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
     passage: Passage | None = None
+    highlights: tuple[Highlight, ...] | None = None
 
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickled without what could explain it later: that holds a connection."""
         kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
-        return Hit, (*kept, None, self.passage)
+        return Hit, (*kept, None, self.passage, self.highlights)
 
     def explain(self) -> Mapping[str, Any]:
         """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.

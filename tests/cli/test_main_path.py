@@ -107,6 +107,10 @@ def test_search_in_a_terminal_from_standard_input_with_filter_and_paging(termwea
     assert [hit["rank"] for hit in second] == [2, 3]
     assert "Nothing found." in termweave("search", live, "python", "--filter", "kind=nothing").stdout
     assert "os.path.join" in termweave("search", live, "join path components", "--explain").stdout
+    shown = valid(termweave("search", live, "join path components", "--json", "--highlight", "-k", "1").stdout, "search")
+    (title, text) = shown["hits"][0]["highlights"]
+    assert (title["field"], [title["text"][start:end] for start, end in title["matches"]]) == ("title", ["path", "join"])
+    assert {"Join", "path", "components"} <= {text["text"][start:end] for start, end in text["matches"]}
     only = json.loads(termweave("search", live, "json", "--json", "--fields", "title").stdout)["hits"][0]
     assert set(only["fields"]) == {"title"}
 
@@ -150,9 +154,23 @@ def test_evaluate_prints_a_table_and_writes_runs(termweave, live, folder, tmp_pa
         "hybrid.trec",
         "weights.trec",
     ]
+    reports = (
+        "--html",
+        str(tmp_path / "r.html"),
+        "--per-query",
+        str(tmp_path / "v.tsv"),
+        "--latency",
+        "1",
+        "--baseline",
+        "dense",
+    )
+    timed = valid(termweave("evaluate", live, str(folder), "--mode", "hybrid", *reports, "--json").stdout, "evaluate")
+    assert [each["latency_ms"] is not None for each in timed["systems"]] == [True, True]
+    assert (timed["baseline"], (tmp_path / "r.html").read_text()[:15]) == ("dense", "<!doctype html>")
+    assert len((tmp_path / "v.tsv").read_text().splitlines()) == 1 + 2 * 2
     line = (tmp_path / "runs" / "dense.trec").read_text().splitlines()[0].split()
     assert (line[1], line[3], line[5], len(line)) == ("Q0", "1", "dense", 6)
-    assert "| BM25 |" in termweave("evaluate", live, str(folder), "--markdown").stdout
+    assert "| BM25 |" in termweave("evaluate", live, str(folder), "--markdown", "-").stdout
     assert "paired randomisation test" in termweave("evaluate", live, str(folder)).stdout
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from termweave.errors import UsageError
-from termweave.records import Encoding
+from termweave.records import Capabilities, Encoding
 from termweave.search import modes
-from termweave.search.candidates import Candidates
+from termweave.search.candidates import Candidates, HalfVectors
+from termweave.search.execution import Execution
 from termweave.search.fusion import METHODS, Ranked, fuse
 from termweave.search.modes import Mode
 from termweave.search.ranking import Reranking, order
-from termweave.signals.dense import Dense
+from termweave.signals.dense import Dense, to_half
 from termweave.signals.weights import Weights
 
 LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
@@ -50,16 +53,17 @@ def test_a_fused_score_is_a_weighted_mean(first, second, share, name):
     lists = {"x": Ranked.of(list(first.items())), "y": Ranked.of(list(second.items()))}
     weights = {"x": share, "y": 1 - share}
     fused = fuse(lists, weights, name)
-    assert {each.id for each in fused} == first.keys() | second.keys()
+    assert {document for document, _ in fused.ranking} == first.keys() | second.keys()
     counts = {key: weights[key] * extents(name, ranked, float(bool(ranked.scores))) for key, ranked in lists.items()}
     if sum(counts.values()) == 0:
         counts = {key: weights[key] * bool(ranked.scores) for key, ranked in lists.items()}
-    for each in fused:
-        expected = sum(counts[key] * value(name, lists[key], each.id) for key in lists) / sum(counts.values())
-        assert each.score == pytest.approx(expected, abs=1e-9)
-        assert sum(said.share for said in each.signals.values()) == pytest.approx(each.score)
-        assert -1e-9 <= each.score <= 1 + 1e-9
-    assert [each.score for each in fused] == sorted((each.score for each in fused), reverse=True)
+    said = fused.said(first.keys() | second.keys())
+    for document, score in fused.ranking:
+        expected = sum(counts[key] * value(name, lists[key], document) for key in lists) / sum(counts.values())
+        assert score == pytest.approx(expected, abs=1e-9)
+        assert sum(each.share for each in said[document].values()) == pytest.approx(score)
+        assert -1e-9 <= score <= 1 + 1e-9
+    assert [score for _, score in fused.ranking] == sorted((score for _, score in fused.ranking), reverse=True)
 
 
 def test_what_the_missing_side_would_have_scored():
@@ -79,21 +83,21 @@ def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
     certain = Ranked.of([("b", 0.9), ("a", 0.3)], 2, dense)
     unsure = Ranked.of([("b", 0.32), ("a", 0.31)], 2, dense)
     weights = {"weights": 0.5, "dense": 0.5}
-    assert fuse({"weights": words, "dense": certain}, weights)[0].id == "b"
-    assert fuse({"weights": words, "dense": unsure}, weights)[0].id == "a"
+    assert fuse({"weights": words, "dense": certain}, weights).ranking[0][0] == "b"
+    assert fuse({"weights": words, "dense": unsure}, weights).ranking[0][0] == "a"
     vectors, apart = (0.6 / (3.5 * (0.1 * 0.12) ** 0.5)) ** 2, 0.1**2
-    assert fuse({"weights": words, "dense": certain}, weights)[0].score == pytest.approx(vectors / (vectors + apart))
+    assert fuse({"weights": words, "dense": certain}, weights).ranking[0][1] == pytest.approx(vectors / (vectors + apart))
 
 
 def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():
     same = Ranked.of([("b", 1.0), ("a", 1.0)], 2, Weights())
     fused = fuse({"weights": same, "dense": Ranked.of([], 2, Dense(dimension=4))}, {"weights": 0.5, "dense": 0.5})
-    assert [(each.id, each.score) for each in fused] == [("a", 1.0), ("b", 1.0)]
+    assert fused.ranking == [("a", 1.0), ("b", 1.0)]
 
 
 def test_an_unknown_method_is_named():
     with pytest.raises(UsageError, match="'best'"):
-        modes.parse("hybrid", ["lexical", "dense"], "best")
+        modes.parse("hybrid@best", ["lexical", "dense"])
 
 
 def test_modes():
@@ -143,6 +147,40 @@ def test_one_signal_alone_keeps_its_scores():
     found = candidates()
     places = order(found, Mode("dense", {"dense": 1.0}))
     assert {place.id: place.score for place in places} == dict(found.lists["dense"].scores)
+
+
+@pytest.mark.parametrize("reranking", [None, Reranking(candidates=5), Reranking(candidates=20, similarity="dense")])
+@pytest.mark.parametrize("mode", [Mode("dense", {"dense": 1.0}), Mode("hybrid", {"weights": 0.6, "dense": 0.4})])
+def test_a_limit_gives_the_beginning_of_the_whole_order(mode, reranking):
+    whole = order(candidates(), mode, reranking)
+    for limit in (0, 1, 5, 6, 20, 79, 80, 500):
+        assert order(candidates(), mode, reranking, limit) == whole[:limit]
+
+
+def test_vectors_decoded_together_are_those_decoded_one_by_one():
+    found = candidates()
+    halves = HalfVectors({document: to_half(vector) for document, vector in found.vectors.items() if document != "d003"})
+    ids = ["d001", "d003", "nobody", "d000"]
+    matrix = replace(found, vectors=halves).matrix(ids)
+    np.testing.assert_array_equal(matrix[0], halves["d001"])
+    np.testing.assert_array_equal(matrix[1:3], 0)
+    np.testing.assert_allclose(matrix, replace(found, vectors={key: found.vectors[key] for key in halves}).matrix(ids), atol=1e-3)
+    assert sorted(halves) == sorted(set(found.vectors) - {"d003"})
+    assert len(halves) == 79
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "weights", "two_phase", "said"),
+    [
+        (Capabilities("2.19.1"), {"a": 0.5, "b": 0.5}, False, "2.19.1\\) cannot fuse"),
+        (Capabilities("3.6.0", neural_sparse=True), {"a": 1.0}, False, "has 1"),
+        (Capabilities("3.6.0", neural_sparse=True), dict.fromkeys("abcdef", 1 / 6), False, "has 6"),
+        (Capabilities("3.6.0", neural_sparse=True), {"a": 0.5, "b": 0.5}, True, "rescores before it fuses"),
+    ],
+)
+def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, two_phase, said):
+    with pytest.raises(UsageError, match=said):
+        Execution(two_phase, Mode("asked", weights)).check(capabilities)
 
 
 def test_reranking_without_vectors_says_so():

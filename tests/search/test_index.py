@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -129,3 +130,54 @@ def test_equal_scores_are_cut_off_by_id(opensearch_engine, name, tmp_path):
 def test_models_switched_off_by_hand_are_a_sentence(opensearch_engine, name, index):
     with pytest.raises(ModelError, match="needs its weights model"):
         tw.connect(opensearch_engine.url).index(name, weights="none")
+
+
+@pytest.mark.parametrize("mode", ["lexical", "weights", "lexical:1,weights:1,dense:1"])
+def test_highlights_mark_the_words_that_matched(index, mode):
+    for hit in index.search("functions of json modules", mode=mode, k=5, highlight=True):
+        (shown,) = hit.highlights
+        assert shown.field == "text"
+        assert {shown.text[start:end] for start, end in shown.matches} >= {"functions", "module"}
+        assert pickle.loads(pickle.dumps(hit)) == hit
+    assert all(hit.highlights == () for hit in index.search("json", mode="dense", k=5, highlight=True))
+    assert index.search("json", k=1)[0].highlights is None
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+def test_two_phases_lose_only_what_no_heavy_term_finds_and_score_the_rest_exactly(index, monkeypatch, plugin):
+    has = index.engine.capabilities
+    if plugin and not has.neural_sparse:
+        pytest.skip("this server has no neural_sparse")
+    monkeypatch.setattr(index.engine, "capabilities", replace(has, neural_sparse=plugin))
+    query = "json json json functions of thread and timer modules"
+    exact = {hit.id: hit.score for hit in index.search(query, mode="weights", k=40)}
+    found = {hit.id: hit.score for hit in index.search(query, mode="weights", k=40, two_phase=True)}
+    assert 0 < len(found) <= len(exact)
+    for document, score in found.items():
+        assert score == pytest.approx(exact[document], rel=1e-5)
+    (clause,) = [body for body in index.requests(query, mode="weights", two_phase=True)[0]["body"] if body]
+    assert "rescore" in clause
+    for hit in index.search(query, rerank="rnn", k=5, two_phase=True, explain=True):
+        assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
+    if not index.engine.capabilities.neural_sparse:
+        with pytest.raises(UsageError, match="has no neural-search plugin"):
+            index.search("json functions", server_fusion=True)
+        return
+    mine = index.search("json functions", mode="weights:0.7,dense:0.3", k=10)
+    theirs = index.search("json functions", mode="weights:0.7,dense:0.3", k=10, server_fusion=True)
+    # The server gives the last of a list .001 where the client gives 0.
+    assert [hit.score for hit in theirs] == pytest.approx([hit.score for hit in mine], abs=1.1e-3)
+    assert len(index.search("json functions", rerank="rnn", server_fusion=True)) == 10
+    assert index.search("", server_fusion=True) == []
+    for options, said in (({"mode": "dense"}, "2 to 5"), ({"explain": True}, "final score"), ({"two_phase": True}, "rescores")):
+        with pytest.raises(UsageError, match=said):
+            index.search("json", server_fusion=True, **options)
+
+
+def test_requests_are_those_of_the_search_asked_for(index):
+    search, fetch = index.requests("json", k=5, start=300, fields=["title", "metadata"], candidates=7)
+    assert {body["size"] for body in search["body"] if body} == {305}
+    assert fetch["path"].partition("=")[2] == "id,metadata,metadata_long,title"

@@ -1,0 +1,295 @@
+"""What a search costs on 100,000 documents: hybrid+rNN against its signals' own searches, and where the client's time goes.
+
+    termweave node start
+    python benchmarks/latency.py            prints one Markdown table; --keep leaves the index for the next run
+
+The documents are mixtures of the demo corpus's passages: real words with real impacts, and vectors between real ones, so
+that no model has to read 100,000 texts. Queries are the demo corpus's 294 questions, encoded beforehand: encoding is the same
+for every row. Searches take turns query by query; each row is the median over all of them. Client-side work is what is not
+spent inside urllib3; its processor time beside it does not grow with whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+import urllib3
+
+from termweave import __version__, corpora, encoders, engine, settings
+from termweave.indexer import generations
+from termweave.records import Document, Encoding, TermWeights
+from termweave.search import Index, lineage, stored_statistics
+from termweave.search.candidates import gather, legs
+from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.statistics import StatisticsCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from termweave.engine import Engine
+
+DOCUMENTS = 100_000
+CLIENTS = 8
+SIGNALS = ("lexical", "weights", "dense")
+NAME = "bench-latency"
+_BATCH = 500
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("--documents", type=int, default=DOCUMENTS)
+    arguments.add_argument("--queries", type=int, default=294)
+    arguments.add_argument("--keep", action="store_true", help="leave the index for the next run")
+    chosen = arguments.parse_args()
+    server = engine.connect(settings.load(), pool_maxsize=CLIENTS)
+    name = f"{NAME}-{chosen.documents}"
+    if generations.live(server, name) is None:
+        build(server, name, chosen.documents)
+    try:
+        report(server, name, chosen.queries)
+    finally:
+        if not chosen.keep:
+            server.request("DELETE", f"/{name}-*", params={"expand_wildcards": "all"})
+
+
+def build(server: Engine, name: str, count: int) -> None:
+    """The synthetic generation, published under its name; sent straight, for what is measured here is reading."""
+    source, encoder = corpora.open_source("demo"), encoders.load()
+    passages = [document for document in source.documents() if document.content]
+    texts = [document.content for document in passages]
+    say(f"encoding {len(texts):,} passages")
+    counter = StatisticsCounter(encoder.analysis)
+    for terms in encoder.analyse(texts):
+        counter.add(terms)
+    counted = counter.result()
+    encodings = encoder.encode(texts, kind="document", statistics=counted)
+    fitting = Fitting(server.capabilities, encodings[:1000], encoder.dimension)
+    layout = DocumentLayout([signal_class(each).fit(fitting) for each in SIGNALS])
+    index = generations.new_name(name)
+    described = {"hash": counted.hash, "analysis": counted.analysis}
+    found = lineage.Lineage(
+        name=name,
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        termweave=__version__,
+        source={"name": "mixtures of demo", "fingerprint": ""},
+        fingerprint="",
+        signals={signal.name: signal.parameters() for signal in layout.signals},
+        models={output: lineage.ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
+        statistics=described,
+        documents=count,
+        complete=True,
+    )
+    generations.create(server, index, layout, found, {"index.number_of_shards": 1})
+    stored_statistics.save(server, index, counted, {"index.number_of_replicas": 0})
+    random = np.random.default_rng(0)
+    for start in range(0, count, _BATCH):
+        lines = []
+        for number in range(start, min(start + _BATCH, count)):
+            one, other = random.integers(0, len(passages), 2).tolist()
+            identity = f"{number:06}"
+            body = layout.document(*mixture(identity, passages[one], passages[other], encodings[one], encodings[other], random))
+            lines += [orjson.dumps({"index": {"_id": identity}}), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
+        answer = server.request("POST", f"/{index}/_bulk", body=b"\n".join(lines) + b"\n", timeout=300)
+        if answer["errors"]:
+            raise SystemExit("the engine refused documents")
+        say(f"{min(start + _BATCH, count):,} of {count:,} documents", end="\r")
+    say("\nmerging to one segment")
+    generations.finish(server, index, {}, 0)
+    server.request("POST", f"/{index}/_forcemerge", params={"max_num_segments": 1}, timeout=1800)
+    server.request("POST", f"/{index}/_refresh")
+    generations.publish(server, name, index, None)
+
+
+def mixture(
+    identity: str, one: Document, other: Document, first: Encoding, second: Encoding, random: np.random.Generator
+) -> tuple[Document, Encoding]:
+    """Half the words of each of two passages, their impacts, and a vector between theirs with some noise of its own."""
+    text = " ".join(piece for each in (one.content, other.content) for piece in halves(each.split(), random))
+    impacts: dict[str, float] = {}
+    for encoding in (first, second):
+        terms = list(zip(encoding.weights.terms, encoding.weights.weights.tolist(), strict=True))
+        impacts |= dict(halves(terms, random))
+    vector = (
+        first.vector + random.uniform(0, 1) * second.vector + random.normal(0, 0.3 / len(first.vector) ** 0.5, len(first.vector))
+    )
+    vector = (vector / np.linalg.norm(vector)).astype(np.float32)
+    weights = TermWeights(tuple(impacts), np.array(list(impacts.values()), np.float32))
+    return Document(identity, text, one.title), Encoding(text, weights, vector)
+
+
+def halves(items: list, random: np.random.Generator) -> list:
+    """A random half, in order."""
+    kept = random.random(len(items)) < 0.5
+    return [item for item, keep in zip(items, kept.tolist(), strict=True) if keep]
+
+
+class Waiting:
+    """Seconds spent inside urllib3: sent, waited for, received. All else of a search is the client's own work.
+
+    Attributes:
+        seconds: By the clock.
+        processor: Of this thread's processor time.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = self.processor = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[Waiting]:
+        """Count while this is entered."""
+        original = urllib3.connectionpool.HTTPConnectionPool.urlopen
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            began, busy = time.perf_counter(), time.thread_time()
+            try:
+                return original(*arguments, **options)
+            finally:
+                self.seconds += time.perf_counter() - began
+                self.processor += time.thread_time() - busy
+
+        urllib3.connectionpool.HTTPConnectionPool.urlopen = timed
+        try:
+            yield self
+        finally:
+            urllib3.connectionpool.HTTPConnectionPool.urlopen = original
+
+
+def report(server: Engine, name: str, count: int) -> None:
+    """Measure and print."""
+    index = Index.open(server, name)
+    questions = [query.text for query in corpora.open_dataset("demo").queries()][:count]
+    encoded = dict(zip(questions, index.encode(questions), strict=True))
+    index.encode = lambda queries: [encoded[query] for query in queries]  # type: ignore[method-assign]
+    searches: dict[str, Callable[[str], object]] = {
+        **{signal: lambda query, signal=signal: index.search(query, mode=signal) for signal in SIGNALS},
+        "hybrid": index.search,
+        "hybrid+rNN": lambda query: index.search(query, rerank="rnn"),
+        "all three+rNN": lambda query: index.search(query, mode=",".join(SIGNALS), rerank="rnn"),
+        **{f"dense leg, {kind}": leg(index, encoded, with_vectors=kind != "ids") for kind in ("ids", "ids and vectors")},
+    }
+    found = turns(searches, questions)
+    print(
+        f"{index.lineage.documents:,} documents, OpenSearch {server.capabilities.version}, k = 10, N = 60, {os.cpu_count()} cores shared by "
+        f"client and server, {len(questions)} questions; medians, encoding of the query not counted.\n"
+    )
+    print("| search | ms | client-side ms | of it processor |\n|---|---:|---:|---:|")
+    for search, (whole, own, busy) in found.items():
+        print(f"| {search} | {whole:.1f} | {own:.2f} | {busy:.2f} |")
+    took = {search: times[0] for search, times in found.items()}
+    _, own, busy = found["hybrid+rNN"]
+    pair, three = took["weights"] + took["dense"], sum(took[signal] for signal in SIGNALS)
+    vectors = took["dense leg, ids and vectors"] - took["dense leg, ids"]
+    rates = {name: throughput(searches[name], questions) for name in ("hybrid", "hybrid+rNN")}
+    print("\n| figure | measured | to reach |\n|---|---:|---:|")
+    print(f"| hybrid+rNN against weights + dense, each alone | {took['hybrid+rNN'] / pair:.2f} x | < 1 x |")
+    print(f"| all three + rNN against the three, each alone | {took['all three+rNN'] / three:.2f} x | < 1 x |")
+    print(f"| client-side work of hybrid+rNN (of it processor) | {own:.2f} ms ({busy:.2f}) | ≤ 2 ms |")
+    print(f"| vectors of 100 candidates over ids alone | {vectors:+.2f} ms | ≤ 1.5 ms |")
+    for search, rate in rates.items():
+        print(f"| {search}, {CLIENTS} clients at once | {rate:.0f} a second | reported |")
+    two_phases(index, questions, encoded)
+
+
+def two_phases(index: Index, questions: list[str], encoded: dict[str, Encoding]) -> None:
+    """What `--two-phase` gains and loses on the weights signal: questions, and whole passages as queries."""
+    passages = [document.content for document in corpora.open_source("demo").documents() if len(document.content) > 600][:60]
+    encoded |= dict(zip(passages, Index.encode(index, passages), strict=True))
+    print("\n| weights alone | terms | one phase ms | two phases ms | of the best 10 kept | of the best 100 kept |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for label, texts in (("questions", questions), ("passages as queries", passages)):
+        kept: dict[int, list[float]] = {10: [], 100: []}
+        whole = {False: Times(), True: Times()}
+        for text in texts:
+            ids = {}
+            for halved in (False, True):
+                with whole[halved].timed():
+                    ids[halved] = [
+                        hit.id for hit in index.search(text, mode="weights", k=100, two_phase=halved, fields=["title"])
+                    ]
+            for depth, shares in kept.items():
+                exact = set(ids[False][:depth])
+                shares.append(len(exact & set(ids[True][:depth])) / max(1, len(exact)))
+        terms = statistics.median(len(encoded[text].weights.terms) for text in texts)
+        shares = " | ".join(f"{statistics.mean(each):.1%}" for each in kept.values())
+        print(f"| {label} | {terms:.0f} | {whole[False].median:.1f} | {whole[True].median:.1f} | {shares} |")
+
+
+class Times(list[float]):
+    """Milliseconds of many runs."""
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Time what is inside."""
+        began = time.perf_counter()
+        yield
+        self.append((time.perf_counter() - began) * 1000)
+
+    @property
+    def median(self) -> float:
+        """Half were faster."""
+        return statistics.median(self)
+
+
+def leg(index: Index, encoded: dict[str, Encoding], *, with_vectors: bool) -> Callable[[str], object]:
+    """The dense leg alone, 100 candidates, without fetching their texts."""
+    signals = [signal for signal in index.layout.signals if signal.name == "dense"]
+
+    def ask(query: str) -> object:
+        prepared = legs(encoded[query], signals, index.engine.capabilities, depth=100, with_vectors=with_vectors)
+        return gather(index.engine, index.generation, [prepared], signals)
+
+    return ask
+
+
+def turns(searches: dict[str, Callable[[str], object]], questions: list[str]) -> dict[str, tuple[float, float, float]]:
+    """Medians in ms: the whole, the client's own part by the clock, and that part's processor time.
+
+    Every question is asked of all, beginning with another one each time.
+    """
+    taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in searches}
+    for question in questions[:10]:
+        for call in searches.values():
+            call(question)
+    names = list(searches)
+    with Waiting().counted() as waiting:
+        for number, question in enumerate(questions):
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
+                waiting.seconds = waiting.processor = 0.0
+                began, busy = time.perf_counter(), time.thread_time()
+                searches[name](question)
+                seconds, processor = time.perf_counter() - began, time.thread_time() - busy
+                taken[name].append((seconds, seconds - waiting.seconds, processor - waiting.processor))
+    return {name: tuple((np.median(times, axis=0) * 1000).tolist()) for name, times in taken.items()}
+
+
+def throughput(search: Callable[[str], object], questions: list[str]) -> float:
+    """Searches a second with several clients (threads of this process) at once."""
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        began = time.perf_counter()
+        for _ in clients.map(search, questions * 2):
+            pass
+        return 2 * len(questions) / (time.perf_counter() - began)
+
+
+def say(message: str, end: str = "\n") -> None:
+    print(message, end=end, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""`termweave search --queries FILE --run OUT`: many queries to one run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from termweave.cli._options import Output
+    from termweave.engine import Engine
+
+#: Documents a query in a run, unless -k says otherwise: what recall@100 needs.
+DEPTH = 100
+
+
+def batch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--queries and what goes with it."""
+    for option in (
+        click.option(
+            "--workers",
+            type=click.IntRange(1, 64),
+            default=4,
+            show_default=True,
+            help="With --queries: requests in flight at once.",
+        ),
+        click.option("--run-name", metavar="TEXT", help="Last column of the run.  [default: mode and reranker]"),
+        click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
+        click.option(
+            "--queries",
+            "queries_file",
+            metavar="FILE",
+            help="Ask all of these: 'id<TAB>text' lines, JSON lines, a BEIR folder; '-': standard input.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def answer_all(
+    server: Engine,
+    name: str,
+    queries_file: str,
+    run_file: str,
+    run_name: str | None,
+    *,
+    models: Mapping[str, str | None],
+    mode: str | None,
+    rerank: str | None,
+    k: int,
+    candidates: int,
+    where: Sequence[Mapping[str, Any]],
+    workers: int,
+    out: Output,
+) -> None:
+    """Rank every query of a file and write the run.
+
+    All answers come from the generation that the alias points at now. Ctrl-C leaves what is done in ``OUT.partial``; OUT
+    itself appears, or is replaced, only when every query is answered.
+    """
+    from termweave.corpora import queries
+    from termweave.search import Index, batch, lineage
+
+    asked = queries.read(queries_file)
+    index = Index.open(server, lineage.resolve(server, name), **models)
+    chosen, reranking = index.choose(mode, rerank)
+    title = run_name or (f"{chosen.name}+rNN" if reranking else chosen.name)
+    began = time.monotonic()
+    with _target(run_file, title, len(asked), out) as add, out.progress("Queries") as bar:
+        for number, (query, places) in enumerate(
+            batch.ranked(index, asked, chosen, k=k, candidates=candidates, reranking=reranking, where=where, workers=workers),
+            1,
+        ):
+            add(query.id, {place.id: place.score for place in places})
+            bar(number, len(asked))
+    took = time.monotonic() - began
+    if run_file == "-":
+        return
+    data = {
+        "schema": "termweave.batch/1",
+        "run": run_file,
+        "name": title,
+        "generation": index.generation,
+        "queries": len(asked),
+        "seconds": round(took, 3),
+    }
+    out.emit(data, f"{len(asked):,} queries in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
+
+
+@contextmanager
+def _target(run_file: str, title: str, asked: int, out: Output) -> Iterator[Callable[[str, Mapping[str, float]], None]]:
+    """Where answers go; what is there when the work ends early is said."""
+    from termweave.evaluation import runs
+
+    if run_file == "-":
+        yield lambda query, scores: print(runs.lines(query, scores, title), end="", file=sys.stdout)  # noqa: T201 - the run itself
+        return
+    writer = runs.Writer(Path(run_file), title)
+    try:
+        with writer:
+            yield writer.add
+    except BaseException:
+        if writer.queries:
+            out.say(f"{writer.queries:,} of {asked:,} queries are in {writer.partial}, a valid run by itself.")
+        raise

@@ -1,0 +1,118 @@
+"""The HTML report: one file that needs nothing else, with tables, plots and the queries that moved most."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from termweave import __version__
+from termweave.evaluation import plots, report
+from termweave.evaluation.experiment import LEADING
+from termweave.evaluation.measures import MEASURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from termweave.corpora import Dataset
+    from termweave.evaluation.experiment import Experiment, Row
+    from termweave.evaluation.gates import Verdict
+
+#: Queries shown at either end of a system's differences.
+_ENDS = 8
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;margin:1rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}
+th:first-child,td:first-child,td.text{text-align:left}td.up{color:#2e7d32}td.down{color:#c62828}td.best{font-weight:600}
+tr.base td{background:#f6f6f6}svg{max-width:100%;height:auto}.dim{color:#777}.met{color:#2e7d32}.missed{color:#c62828}
+summary{cursor:pointer;margin:.3rem 0}
+"""
+
+
+def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], verdicts: Sequence[Verdict] = ()) -> str:
+    """The report.
+
+    Args:
+        experiment: What was found.
+        dataset: For the judgements that recall curves need.
+        about: What the figures hold for: index, server, models.
+        verdicts: Of the gates that were asked for.
+
+    Returns:
+        A whole page; no script, nothing loaded from anywhere.
+    """
+    title = f"termweave: {experiment.dataset}"
+    facts = {"queries": f"{len(experiment.queries):,}", **about, "termweave": __version__}
+    parts = [
+        f"<h1>{escape(experiment.dataset)}</h1>",
+        f"<p class=dim>{' · '.join(f'{escape(name)} {escape(value)}' for name, value in facts.items())}</p>",
+        _table(experiment),
+        *(f"<p class=dim>{escape(line)}</p>" for line in (*report.legend(experiment), *experiment.notes)),
+        *(
+            f"<p class={'met' if each.met else 'missed'}>{'Met' if each.met else 'NOT met'}: {escape(each.reason)}.</p>"
+            for each in verdicts
+        ),
+        _section(f"{LEADING} query by query, against {experiment.baseline}", plots.differences(experiment)),
+        _section("Recall", plots.recall(experiment, dataset.qrels(), dataset.relevant_from)),
+        _section("Latency", plots.latency(experiment)),
+        "<h2>Queries that moved most</h2>",
+        *(_moved(experiment, row) for row in experiment.rows if row.system != experiment.baseline),
+    ]
+    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{escape(title)}</title>"
+    return (
+        f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def _section(title: str, drawing: str) -> str:
+    return f"<h2>{escape(title)}</h2>\n{drawing}" if drawing else ""
+
+
+def _table(experiment: Experiment) -> str:
+    best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
+    timed = experiment.latency
+    names = ["system", *(each for name in MEASURES for each in (name, "p")), "better", "same", "worse", "judged@10"]
+    names += ["median ms", "95 % ms"] if timed else []
+    lines = ["<table>", _row("th", ((name, "") for name in names))]
+    for row in experiment.rows:
+        cells = [(row.system, "")]
+        for name in MEASURES:
+            value = report.cell(experiment, row, name)
+            colour = "up" if value.endswith("▲") else "down" if value.endswith("▼") else ""
+            cells += [(value, f"{colour}{' best' if row.values[name] == best[name] else ''}".strip())]
+            cells += [(f"{row.p[name]:.4f}" if name in row.p else "", "dim")]
+        base = row.system == experiment.baseline
+        cells += [("" if base else str(count), "") for count in (row.wins, row.ties, row.losses)]
+        cells.append((f"{row.judged:.1%}", "dim"))
+        if timed:
+            found = timed.get(row.system)
+            cells += [(f"{found.median:.1f}", ""), (f"{found.p95:.1f}", "")] if found else [("", ""), ("", "")]
+        lines.append(_row("td", cells, "base" if base else ""))
+    return "\n".join([*lines, "</table>"])
+
+
+def _row(tag: str, cells: Iterable[tuple[str, str]], kind: str = "") -> str:
+    filled = "".join(
+        f'<{tag} class="{css}">{escape(text)}</{tag}>' if css else f"<{tag}>{escape(text)}</{tag}>" for text, css in cells
+    )
+    return f"<tr class={kind}>{filled}</tr>" if kind else f"<tr>{filled}</tr>"
+
+
+def _moved(experiment: Experiment, row: Row) -> str:
+    """The queries that gained and lost most."""
+    base = experiment.values[experiment.baseline][LEADING]
+    mine = experiment.values[row.system][LEADING]
+    order = sorted(range(len(mine)), key=lambda place: (-(mine[place] - base[place]), place))
+    gained = [place for place in order[:_ENDS] if mine[place] > base[place]]
+    lost = [place for place in order[::-1][:_ENDS] if mine[place] < base[place]]
+    if not gained and not lost:
+        return ""
+    lines = [_row("th", (("query", ""), ("text", ""), (experiment.baseline, ""), (row.system, ""), ("difference", "")))]
+    for place in [*gained, *lost]:
+        query = experiment.queries[place]
+        change = mine[place] - base[place]
+        cells = [(query, ""), (experiment.texts.get(query, ""), "text"), (f"{base[place]:.3f}", ""), (f"{mine[place]:.3f}", "")]
+        lines.append(_row("td", [*cells, (f"{change:+.3f}", "up" if change > 0 else "down")]))
+    table = "\n".join(lines)
+    return f"<details><summary>{escape(row.system)}: {row.wins} better, {row.losses} worse</summary><table>\n{table}\n</table></details>"

@@ -1,0 +1,115 @@
+"""Plots of an evaluation as SVG, to stand inside a page. matplotlib is an extra: `require` says so before the work begins."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+from termweave.evaluation.experiment import LEADING
+from termweave.evaluation.measures import per_query
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from termweave.evaluation.experiment import Experiment
+    from termweave.records import Qrels
+
+#: Depths of the recall curves.
+_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100)
+
+
+def require() -> None:
+    """See that plots can be drawn.
+
+    Raises:
+        UsageError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401, ICN001, PLC0415
+    except ImportError:
+        raise UsageError(
+            "The plots of an HTML report need matplotlib, which is not installed.",
+            "Install it with: pip install 'termweave[report]'. Tables need nothing: --markdown FILE.",
+        ) from None
+
+
+def differences(experiment: Experiment) -> str:
+    """Per-query differences of nDCG@10 from the baseline, sorted: one panel a system.
+
+    Returns:
+        An `<svg>` element; "" where there is nothing to compare.
+    """
+    import numpy as np  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    base = experiment.values[experiment.baseline][LEADING]
+    others = [row for row in experiment.rows if row.system != experiment.baseline]
+    if not others:
+        return ""
+    columns = 2 if len(others) == 4 else min(3, len(others))
+    rows = -(-len(others) // columns)
+    figure = Figure(figsize=(3.3 * columns, 2.4 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for place, panel in enumerate(axes.flat):
+        if place >= len(others):
+            panel.set_axis_off()
+            continue
+        row = others[place]
+        difference = np.sort(experiment.values[row.system][LEADING] - base)[::-1]
+        at = np.arange(len(difference))
+        panel.fill_between(at, difference, 0, where=difference > 0, step="mid", color="#2e7d32", linewidth=0)
+        panel.fill_between(at, difference, 0, where=difference < 0, step="mid", color="#c62828", linewidth=0)
+        panel.axhline(0, color="#444", linewidth=0.6)
+        panel.set_title(f"{row.system}: {row.wins} better, {row.losses} worse", fontsize=9)
+        panel.set_xlabel("queries, sorted", fontsize=8)
+        panel.tick_params(labelsize=7)
+    axes[0][0].set_ylabel(f"{LEADING} minus {experiment.baseline}", fontsize=8)
+    return _svg(figure, "differences")
+
+
+def recall(experiment: Experiment, qrels: Qrels, relevant_from: int) -> str:
+    """Mean recall at each depth, one curve a system."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(6.6, 3.6), layout="constrained")
+    panel = figure.subplots()
+    names = [f"recall@{depth}" for depth in _DEPTHS]
+    for system, run in experiment.runs.items():
+        found = per_query(run, qrels, experiment.queries, relevant_from=relevant_from, measures=names)
+        panel.plot(_DEPTHS, [found[name].mean() for name in names], marker=".", label=system)
+    panel.set_xscale("log")
+    panel.set_xticks(_DEPTHS, [str(depth) for depth in _DEPTHS])
+    panel.minorticks_off()
+    panel.set_xlabel("depth")
+    panel.set_ylabel("recall")
+    panel.grid(alpha=0.25)
+    panel.legend(fontsize=8)
+    return _svg(figure, "recall")
+
+
+def latency(experiment: Experiment) -> str:
+    """Median and 95th percentile of whole searches; "" where none were timed."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    if not experiment.latency:
+        return ""
+    names = list(experiment.latency)[::-1]
+    figure = Figure(figsize=(6.6, 0.6 + 0.4 * len(names)), layout="constrained")
+    panel = figure.subplots()
+    panel.barh(names, [experiment.latency[name].p95 for name in names], color="#cfd8dc", label="95 % are faster")
+    panel.barh(names, [experiment.latency[name].median for name in names], color="#37474f", label="half are faster")
+    panel.set_xlabel("ms a search")
+    panel.legend(fontsize=8)
+    return _svg(figure, "latency")
+
+
+def _svg(figure: Figure, salt: str) -> str:
+    """The figure as an element: ids unique to the plot, text as text, the same bytes every time."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,76 @@
+"""Thousands of queries: blocks of them in flight at once, answers in the order of the questions."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from termweave.search.ranking import order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from typing import Any
+
+    from termweave.records import Query
+    from termweave.search.index import Index
+    from termweave.search.modes import Mode
+    from termweave.search.ranking import Place, Reranking
+
+#: Queries a request.
+_BLOCK = 16
+
+
+def ranked(
+    index: Index,
+    queries: Sequence[Query],
+    mode: Mode,
+    *,
+    k: int = 100,
+    candidates: int = 100,
+    reranking: Reranking | None = None,
+    where: Sequence[Mapping[str, Any]] = (),
+    workers: int = 4,
+) -> Iterator[tuple[Query, list[Place]]]:
+    """Rank the documents for each of many queries.
+
+    Open the index by its generation's own name: then all answers come from one index, whatever happens to the alias.
+
+    Args:
+        index: The index.
+        queries: Any number.
+        mode: Signals and their weights.
+        k: How many documents a query.
+        candidates: How many each signal gives, at least `k`.
+        reranking: Parameters of the reranker; None: none.
+        where: Filters of the query DSL; all must hold.
+        workers: Requests in flight at once; no more than twice as many blocks are held in memory.
+
+    Yields:
+        Each query with its places, best first, in the order of `queries`.
+    """
+    depth = max(candidates, k)
+
+    def block(part: Sequence[Query]) -> list[tuple[Query, list[Place]]]:
+        found = index.candidates(
+            [query.text for query in part],
+            list(mode.weights),
+            depth=depth,
+            window=candidates,
+            where=where,
+            with_vectors=reranking is not None,
+        )
+        return [(query, order(each, mode, reranking, k)) for query, each in zip(part, found, strict=True)]
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="termweave-search")
+    waiting: deque[Future[list[tuple[Query, list[Place]]]]] = deque()
+    try:
+        for start in range(0, len(queries), _BLOCK):
+            waiting.append(pool.submit(block, queries[start : start + _BLOCK]))
+            if len(waiting) > 2 * workers:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:  # whoever stops listening stops the rest, too
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,72 @@
+"""How the engine is asked: each signal by itself and fused here, or otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+from termweave.search import server_side, two_phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from termweave.records import Capabilities
+    from termweave.search.candidates import Legs
+    from termweave.search.modes import Mode
+    from termweave.signals import Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Ways around the plain `_msearch` of one leg a signal.
+
+    Attributes:
+        two_phase: The heavy terms of weighted queries retrieve, the light ones rescore (see `two_phase`).
+        fused: The mode that the server fuses itself (see `server_side`); None: fusion is the client's.
+    """
+
+    two_phase: bool = False
+    fused: Mode | None = None
+
+    def check(self, capabilities: Capabilities) -> None:
+        """See that the server can do it.
+
+        Raises:
+            UsageError: It cannot, or the two cannot be had together.
+        """
+        if self.fused is None:
+            return
+        server_side.check(capabilities, self.fused)
+        if self.two_phase:
+            raise UsageError(
+                "The server rescores before it fuses, not each signal by itself.", "Leave --two-phase or --server-fusion out."
+            )
+
+    def shape(
+        self,
+        prepared: Legs,
+        signals: Sequence[Signal],
+        capabilities: Capabilities,
+        *,
+        depth: int,
+        where: Sequence[Mapping[str, Any]],
+    ) -> Legs:
+        """The searches of one query as they are to be sent.
+
+        Raises:
+            UsageError: The index holds passages: the engine cannot group them by document and rescore or fuse at once.
+        """
+        if (self.two_phase or self.fused) and any("collapse" in body for body in prepared.bodies.values()):
+            raise UsageError(
+                "This index holds passages; the engine cannot group them by document and rescore or fuse at once.",
+                "Leave --two-phase and --server-fusion out.",
+            )
+        if self.two_phase:
+            return two_phase.split(prepared, signals, capabilities, depth=depth, where=where)
+        return server_side.fused(prepared, self.fused, depth) if self.fused else prepared
+
+    def answering(self, signals: Sequence[Signal]) -> Sequence[Signal | server_side.FusedList]:
+        """Whose lists come back."""
+        return [server_side.FusedList()] if self.fused else signals

@@ -1,0 +1,151 @@
+"""A whole evaluation on a real server: one pass, honest baselines, files that agree with the table."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import uuid
+
+import numpy as np
+import orjson
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.cli import run
+from termweave.errors import InputError
+from termweave.evaluation import evaluate, latency, page, report, runs, systems
+from termweave.evaluation.measures import MEASURES
+from termweave.indexer import Options, build
+
+pytestmark = pytest.mark.engine
+SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Forty documents, eight judged queries, one of them with nothing relevant."""
+    root = tmp_path_factory.mktemp("set")
+    lines = [
+        {"_id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions of chapter {number}"}
+        for subject in SUBJECTS
+        for number in range(5)
+    ]
+    (root / "corpus.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    queries = [{"_id": f"q-{subject}", "text": f"chapter {number % 5} of {subject}"} for number, subject in enumerate(SUBJECTS)]
+    queries.append({"_id": "q-unjudged", "text": "nobody judged this"})
+    (root / "queries.jsonl").write_bytes(b"\n".join(map(orjson.dumps, queries)))
+    (root / "qrels").mkdir()
+    judged = [f"q-{subject}\t{subject}-{number % 5}\t{int(subject != 'queue')}" for number, subject in enumerate(SUBJECTS)]
+    (root / "qrels" / "test.tsv").write_text("\n".join([*judged, "q-timer\tgone\t1"]) + "\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def index(opensearch_engine, folder):
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(folder), name, Options())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+@pytest.fixture(scope="module")
+def found(index, folder):
+    return evaluate(index, corpora.open_dataset(folder))
+
+
+def test_queries_are_encoded_once_and_the_engine_is_asked_once_a_signal(index, folder, monkeypatch):
+    asked, encoded = [], []
+    request, encode = index.engine.request, index.encode
+
+    def counted(method, path, **options):
+        if path.endswith("_msearch"):
+            asked.extend(line for line in options["body"].splitlines() if line != b"{}")
+        return request(method, path, **options)
+
+    monkeypatch.setattr(index.engine, "request", counted)
+    monkeypatch.setattr(index, "encode", lambda queries: encoded.extend(queries) or encode(queries))
+    table = systems.grid(["lexical", "weights", "dense", "hybrid", "lexical:1,dense:2"], ["none", "rnn"], index)
+    found = evaluate(index, corpora.open_dataset(folder), table)
+    assert len(found.rows) == 10
+    assert sorted(encoded) == sorted(found.texts.values())
+    assert len(asked) == 3 * len(found.queries)
+
+
+def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found, folder):
+    assert [row.system for row in found.rows] == ["BM25", "weights", "dense", "hybrid", "hybrid+rNN"]
+    for row in found.rows:
+        assert row.values == pytest.approx({name: float(found.values[row.system][name].mean()) for name in MEASURES})
+        assert row.wins + row.ties + row.losses == len(found.queries) == 8
+        assert bool(row.p) == (row.system != "BM25")
+    assert found.rows[0].values["recall@100"] == pytest.approx((6 + 0.5) / 8)
+    assert any("1 of 9 judged documents are not in the index" in note for note in found.notes)
+    assert "1 queries of the set have no judgement in 'test' and are left out." in found.notes
+    assert any("1 of 8 queries have no relevant document" in note for note in found.notes)
+
+
+def test_a_saved_run_as_baseline_gives_the_values_it_was_saved_with(index, found, folder, tmp_path):
+    runs.write(found.runs["dense"], tmp_path / "dense.trec")
+    again = evaluate(
+        index, corpora.open_dataset(folder), systems.grid(["weights"], [], index), baseline=str(tmp_path / "dense.trec")
+    )
+    assert again.baseline == "dense"
+    assert [(row.system, row.mode) for row in again.rows] == [("dense", "run"), ("weights", "weights")]
+    for name in MEASURES:
+        np.testing.assert_allclose(again.values["dense"][name], found.values["dense"][name])
+
+
+def test_a_baseline_without_some_queries_is_said(index, found, folder, tmp_path):
+    runs.write(tw.Run("half", dict(list(found.runs["dense"].scores.items())[:5])), tmp_path / "half")
+    again = evaluate(index, corpora.open_dataset(folder), baseline=str(tmp_path / "half"))
+    assert any("no results for 3 of 8 queries" in note for note in again.notes)
+
+
+def test_a_system_that_finds_nothing_is_a_row_of_zeros_and_another_set_is_refused(index, folder, tmp_path):
+    other = tmp_path / "set"
+    (other / "qrels").mkdir(parents=True)
+    (other / "corpus.jsonl").write_bytes((folder / "corpus.jsonl").read_bytes())
+    (other / "queries.jsonl").write_text('{"_id": "q", "text": "?!"}\n')
+    (other / "qrels" / "test.tsv").write_text("q\tjson-1\t1\n")
+    (row,) = evaluate(index, corpora.open_dataset(other), systems.grid(["lexical"], [], index)).rows
+    assert (set(row.values.values()), row.judged) == ({0.0}, 0.0)
+    (other / "qrels" / "test.tsv").write_text("q\tsomewhere-else\t1\n")
+    with pytest.raises(InputError, match="Not one judged document"):
+        evaluate(index, corpora.open_dataset(other))
+
+
+def test_every_value_is_in_the_files(found, tmp_path):
+    report.write_per_query(found, tmp_path / "values.tsv")
+    report.write_per_query(found, tmp_path / "values.jsonl")
+    header, *lines = (tmp_path / "values.tsv").read_text().splitlines()
+    assert header.split("\t") == ["query", "system", *MEASURES, "judged@10", "text"]
+    objects = [json.loads(line) for line in (tmp_path / "values.jsonl").read_text().splitlines()]
+    assert len(lines) == len(objects) == 8 * 5
+    mean = np.mean([each["nDCG@10"] for each in objects if each["system"] == "hybrid"])
+    assert mean == pytest.approx(next(row.values["nDCG@10"] for row in found.rows if row.system == "hybrid"))
+    assert [float(line.split("\t")[2]) for line in lines] == pytest.approx([each["nDCG@10"] for each in objects], abs=1e-5)
+
+
+def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    timed = replace(found, latency=latency.measure(index, systems.grid(["hybrid"], ["none", "rnn"], index), ["json"]))
+    text = page.html(timed, corpora.open_dataset(folder), about={"index": "<b>&"})
+    assert text.count("<svg") == text.count("</svg>") == 3
+    assert "&lt;b&gt;&amp;" in text
+    assert not re.search(r"<script|<link|\bsrc=|@import", text)
+    for row in found.rows:
+        assert f"<td>{row.system}</td>" in text
+    pointed = re.findall(r'href="([^"]*)"', text) + re.findall(r"url\(([^)]*)\)", text)
+    assert pointed
+    for target in pointed:  # the plots' own parts, each there once though three drawings share the page
+        assert target.startswith("#")
+        assert text.count(f'id="{target[1:]}"') == 1
+
+
+def test_without_matplotlib_the_report_is_refused_before_the_work(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run(["evaluate", "docs", "demo", "--html", "x.html", "--url", "http://127.0.0.1:9"]) == 2
+    assert "pip install 'termweave[report]'" in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""Tuning: trials rank as searches do; a profile is stored, used, and left alone by those who do not want it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import orjson
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.cli import run
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import per_query, tuning
+from termweave.evaluation.trials import Bench
+from termweave.indexer import Options, build
+from termweave.records import Encoding, Run
+from termweave.search import fusion, profiles
+from termweave.search.candidates import Candidates
+from termweave.search.fusion import Ranked
+from termweave.search.modes import Mode
+from termweave.search.ranking import Reranking, order
+from termweave.signals.dense import Dense
+from termweave.signals.lexical import Lexical
+from termweave.signals.weights import Weights
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "tune.1.json"
+
+
+def drawn(random):
+    """Candidates with ties, lists of different documents and length, one of them now and then empty."""
+    names = [f"d{number:02}" for number in range(60)]
+    vectors = random.normal(size=(61, 12)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    lists = {}
+    for signal in (Lexical(), Weights(), Dense(dimension=12)):
+        chosen = random.choice(60, size=int(random.integers(0, 40)), replace=False)
+        if signal.name == "dense":
+            pairs = [(names[row], float(vectors[row] @ vectors[60])) for row in chosen]
+        else:
+            pairs = [(names[row], float(random.integers(1, 12))) for row in chosen]
+        lists[signal.name] = Ranked.of(pairs, 30, signal)
+    judged = {names[row]: int(random.integers(0, 4)) for row in random.choice(60, 15, replace=False)}
+    return Candidates(Encoding("q", vector=vectors[60]), lists, {}, dict(zip(names, vectors, strict=False))), judged
+
+
+@pytest.mark.parametrize("measure", ["nDCG@10", "MRR@10"])
+@pytest.mark.parametrize("method", fusion.METHODS)
+def test_a_trial_ranks_as_a_search_does(method, measure):
+    random = np.random.default_rng(7)
+    found, judged = zip(*(drawn(random) for _ in range(25)), strict=True)
+    bench = Bench(found, judged, 2, measure)
+    ids = [str(number) for number in range(len(found))]
+    qrels = dict(zip(ids, judged, strict=True))
+    for weights in ({"dense": 0.5, "weights": 0.5}, {"dense": 0.3, "lexical": 0.2, "weights": 0.5}, {"dense": 1.0}):
+        for reranking in (None, Reranking(), Reranking(candidates=7, k=3, k_exp=2, tau=0.5, weight=0.4)):
+            mode = Mode("tried", weights, method)
+            ranked = [order(each, mode, reranking)[:10] for each in found]
+            # Scores by place: order alone decides.
+            scores = {
+                name: {place.id: 100.0 - rank for rank, place in enumerate(places)}
+                for name, places in zip(ids, ranked, strict=True)
+            }
+            expected = per_query(Run("r", scores), qrels, ids, relevant_from=2, measures=[measure])[measure]
+            np.testing.assert_allclose(bench.values(mode, reranking), expected, atol=1e-9)
+
+
+def test_a_measure_that_it_cannot_go_by_is_named():
+    with pytest.raises(UsageError, match="recall@100"):
+        Bench([], [], 1, "recall@100")
+
+
+@pytest.mark.parametrize("name", ["", "hybrid", "dense", "a b", "x@rrf", "a:1", "weights,dense"])
+def test_names_that_mean_something_else_are_refused(name):
+    with pytest.raises(UsageError, match="cannot be called"):
+        profiles.check_name(name, ["lexical", "dense"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Sixty questions of the demo corpus, their judged entries and some others."""
+    root = tmp_path_factory.mktemp("part")
+    demo = corpora.open_dataset("demo")
+    qrels = demo.qrels()
+    queries = demo.queries()[:60]
+    wanted = {document for query in queries for document in qrels[query.id]}
+    kept = [each for number, each in enumerate(demo.documents()) if each.id in wanted or number % 40 == 0]
+    lines = [{"_id": each.id, "title": each.title, "text": each.text} for each in kept]
+    (root / "corpus.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    (root / "queries.jsonl").write_bytes(b"\n".join(orjson.dumps({"_id": each.id, "text": each.text}) for each in queries))
+    (root / "qrels").mkdir()
+    for split, part in (("test", queries), ("dev", queries[:12])):
+        judged = [f"{each.id}\t{document}\t{grade}" for each in part for document, grade in qrels[each.id].items()]
+        (root / "qrels" / f"{split}.tsv").write_text("\n".join(judged) + "\n")
+    return root
+
+
+@pytest.fixture
+def name(opensearch_engine, folder):
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(folder), name, Options())
+    yield name
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+@pytest.mark.engine
+def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, monkeypatch):
+    index = tw.connect(opensearch_engine.url).index(name)
+    dataset = corpora.open_dataset(folder)
+    report = tuning.tune(index, dataset)
+    assert tuning.tune(index, dataset) == report  # nothing is left to chance
+    assert report.fitted + report.held_out == 60
+    assert report.low <= report.gain <= report.high
+    assert report.gain == pytest.approx(report.figures["tuned"] - report.figures["default"])
+    assert report.trials > 30
+    with pytest.raises(InputError, match="12 queries"):
+        tuning.tune(index, corpora.open_dataset(f"{folder}:dev"))
+
+    # What it says of itself is what an evaluation of that half finds.
+    before = index.search("json", k=5)
+    index.adopt(report.profile)
+    assert tw.connect(opensearch_engine.url).index(name).lineage.profile == "tuned"
+    mode, reranking = index.choose(None, None)
+    assert (mode, reranking) == (report.profile.mode, report.profile.rerank)
+    assert index.search("json", k=5, mode="hybrid", rerank="none") == before
+    assert index.search("json", k=5) == index.search("json", k=5, mode="tuned")
+    assert index.choose(None, "none")[1] is None
+
+    # The command decides by the held-out half, and says which way.
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    status = run(["tune", name, str(folder), "--profile", "again", "--json"])
+    said = capsys.readouterr()
+    data = json.loads(said.out)
+    jsonschema.validate(data, json.loads(SCHEMA.read_text()))
+    assert data["gain"] == pytest.approx(report.gain)
+    assert (status, data["adopted"]) == ((0, True) if report.gain > 0 else (3, False))
+    kept = tw.connect(opensearch_engine.url).index(name).lineage
+    assert kept.profile == ("again" if data["adopted"] else "tuned")
+    assert "tuned" in kept.profiles
+    assert run(["evaluate", name, str(folder), "--json"]) == 0
+    rows = {row["system"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert kept.profile in rows
+
+
+@pytest.mark.engine
+def test_optuna_goes_on_from_there(opensearch_engine, folder, name):
+    pytest.importorskip("optuna")
+    index = tw.connect(opensearch_engine.url).index(name)
+    dataset = corpora.open_dataset(folder)
+    plain, sampled = tuning.tune(index, dataset), tuning.tune(index, dataset, trials=20)
+    assert sampled.trials > plain.trials
+    assert tuning.tune(index, dataset, trials=20) == sampled
+
+
+@pytest.mark.engine
+def test_one_signal_alone_cannot_be_tuned(opensearch_engine, folder):
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(folder), name, Options(signals=("lexical",)))
+    try:
+        with pytest.raises(UsageError, match="one signal only"):
+            tuning.tune(tw.connect(opensearch_engine.url).index(name), corpora.open_dataset(folder))
+    finally:
+        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})

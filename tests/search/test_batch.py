@@ -1,0 +1,160 @@
+"""Many queries: in order, bounded, the same answers as one by one; and the run file that is whole or called partial."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import jsonschema
+import orjson
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.cli import run
+from termweave.corpora import queries
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import runs
+from termweave.indexer import Options, build
+from termweave.records import Query
+from termweave.search import batch
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "batch.1.json").read_text())
+WANTED = [Query("q1", "parse json"), Query("q 2", "ein Text\u2028mit Zeilen"), Query("3", "?")]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "q1\tparse json\n\nq 2\tein Text\u2028mit Zeilen\n3\t?\n",
+        "query-id\ttext\nq1\tparse json\nq 2\tein Text\u2028mit Zeilen\n3\t?\n",
+        '{"_id": "q1", "text": "parse json"}\n{"id": "q 2", "query": "ein Text\u2028mit Zeilen"}\n{"_id": 3, "text": "?"}\n',
+    ],
+)
+def test_queries_are_read_by_what_the_file_holds(written, tmp_path):
+    (tmp_path / "queries").write_text(written)
+    assert queries.read(str(tmp_path / "queries")) == WANTED
+    with gzip.open(tmp_path / "queries.jsonl.gz", "wt") as file:
+        file.write(written)
+    assert queries.read(str(tmp_path / "queries.jsonl.gz")) == WANTED
+    if "{" in written:
+        assert queries.read(str(tmp_path)) == WANTED
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("q1\tx\nno tab\n", "line 2: no tab"),
+        ('{"_id": "a", "text": "x"}\n{"_id": "a"}\n', "line 2: a query without text"),
+        ('{"_id": "a", "text": "x"}\n{broken\n', "line 2"),
+        ("q1\tx\nq2\ty\nq1\tz\n", "line 3: the id 'q1' stands on line 1 already"),
+        ("\n\n", "holds no query"),
+        ("id\ttext\n", "holds no query"),
+        (b"q1\t\xff\n", "line 1: byte 0xff"),
+    ],
+)
+def test_bad_lines_are_named(written, said, tmp_path):
+    (tmp_path / "bad").write_bytes(written if isinstance(written, bytes) else written.encode())
+    with pytest.raises(InputError, match=said):
+        queries.read(str(tmp_path / "bad"))
+
+
+def test_no_file_is_a_sentence(tmp_path):
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(UsageError, match="no file of queries"):
+            queries.read(str(path))
+
+
+def test_a_run_has_its_name_when_it_is_whole(tmp_path):
+    path = tmp_path / "x.trec"
+    with runs.Writer(path, "x") as writer:
+        writer.add("q1", {"a": 2.0, "b": 1.0})
+        assert not path.exists()
+    before = path.read_text()
+    with suppress(KeyboardInterrupt), runs.Writer(path, "x") as writer:
+        writer.add("q2", {"c": 1.0})
+        raise KeyboardInterrupt
+    assert path.read_text() == before
+    assert runs.read(tmp_path / "x.trec.partial").scores == {"q2": {"c": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def index(opensearch_engine, tmp_path_factory):
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    path = tmp_path_factory.mktemp("batch") / "corpus.jsonl"
+    subjects = ("timer", "json", "thread", "file")
+    path.write_bytes(
+        b"\n".join(orjson.dumps({"_id": f"{each}-{n}", "text": f"{each} part {n}"}) for each in subjects for n in range(5))
+    )
+    build(opensearch_engine, corpora.open_source(path), name, Options())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """More queries than one request takes, one of them without an answer."""
+    path = tmp_path / "queries.tsv"
+    path.write_text(
+        "".join(f"q{n}\t{('timer', 'json', '?!')[n % 3]} part {n % 5}\n" for n in range(70)).replace("?! part 0", "?!")
+    )
+    return path
+
+
+def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, tmp_path, capsys):
+    out = tmp_path / "out.trec"
+    url = ["--url", index.engine.url]
+    assert (
+        run(["search", index.name, "--queries", str(asked), "--run", str(out), "-k", "7", "--rerank", "rnn", "--json", *url]) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, SCHEMA)
+    assert (told["queries"], told["name"], told["generation"]) == (70, "hybrid+rNN", index.generation)
+    found = runs.read(out)
+    everything = queries.read(str(asked))
+    for query in everything[:6]:
+        hits = index.search(query.text, k=7, rerank="rnn")
+        assert list(found.scores.get(query.id, {})) == [hit.id for hit in hits]
+        assert list(found.scores.get(query.id, {}).values()) == pytest.approx([hit.score for hit in hits], abs=1e-5)
+    assert list(found.scores) == [query.id for query in everything if query.id in found.scores]
+    assert not out.with_name("out.trec.partial").exists()
+    assert (
+        run(["search", index.name, "--queries", str(asked), "--run", "-", "--run-name", "mine", "--mode", "lexical", *url]) == 0
+    )
+    assert capsys.readouterr().out.splitlines()[0].endswith(" mine")
+
+
+def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_path, capsys, monkeypatch):
+    original = batch.ranked
+
+    def interrupted(*arguments, **options):
+        for number, pair in enumerate(original(*arguments, **options)):
+            if number == 20:
+                raise KeyboardInterrupt
+            yield pair
+
+    monkeypatch.setattr(batch, "ranked", interrupted)
+    out = tmp_path / "out.trec"
+    assert run(["search", index.name, "--queries", str(asked), "--run", str(out), "--url", index.engine.url]) == 130
+    assert "20 of 70 queries are in" in capsys.readouterr().err
+    assert not out.exists()
+    assert set(runs.read(tmp_path / "out.trec.partial").scores) <= {f"q{n}" for n in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Give a QUERY"),
+        (["x", "--run", "out"], "go with --queries"),
+        (["--queries", "q.tsv"], "needs --run OUT"),
+        (["x", "--queries", "q.tsv", "--run", "out"], "takes no QUERY"),
+        (["--queries", "q.tsv", "--run", "out", "--explain"], "shows nothing"),
+        (["--queries", "no-such-file", "--run", "out"], "no file of queries"),
+    ],
+)
+def test_options_that_do_not_go_together_are_said(arguments, said, capsys):
+    assert run(["search", "docs", *arguments, "--url", "http://127.0.0.1:9"]) == 2
+    assert said in capsys.readouterr().err
