@@ -87,7 +87,7 @@ def _choose(
     asked: Sequence[str] | None, encoder: TextEncoder, capabilities: Capabilities
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     chosen, notes = [], []
-    for name in asked or plugins.names("signals"):
+    for name in asked or [name for name in plugins.names("signals") if signal_class(name).default]:
         cls = signal_class(name)
         why = cls.unavailable(capabilities)
         if why is None and cls.needs is not None and cls.needs not in encoder.models:
