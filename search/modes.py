@@ -61,8 +61,8 @@ def parse(text: str, available: Sequence[str]) -> Mode:
 
 def hybrid(available: Sequence[str]) -> list[str]:
     """Weights and dense; lexical, or else another signal, takes the place of weights where the index has none (decisions: Search)."""
-    wordy = next((name for name in ("weights", "lexical", *available) if name in available), None)
-    return list(dict.fromkeys(name for name in (wordy, "dense") if name in available))
+    wordy = [name for name in ("weights", "lexical", *available) if name in available][:1]
+    return list(dict.fromkeys(name for name in (*wordy, "dense") if name in available))
 
 
 def _weight(text: str, mode: str) -> float:

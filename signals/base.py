@@ -74,6 +74,8 @@ class Signal(ABC):
     needs: ClassVar[Output | None] = None
     #: Whether an index has it unless `--signals` says otherwise.
     default: ClassVar[bool] = True
+    #: A numeric field, and what it counts in a document: `index` says the mean.
+    counted: ClassVar[tuple[str, str] | None] = None
 
     @classmethod
     @abstractmethod

@@ -56,6 +56,7 @@ class Weights(WeightedTerms):
 
     name: ClassVar[str] = "weights"
     explains_from: ClassVar[tuple[str, ...]] = ("weights",)
+    counted: ClassVar[tuple[str, str] | None] = ("weights_terms", "impacts")
 
     levels: int = 255
 
