@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     help="Weights model: folder, package or name; 'none' for no learned weights.  [default: the shipped one]",
 )
 @click.option("--dense", metavar="MODEL", help="Dense model, likewise.  [default: the shipped one]")
-@click.option("--signals", metavar="LIST", help="Signals, comma-separated.  [default: all that models and server allow]")
+@click.option(
+    "--signals",
+    metavar="LIST",
+    help="Of lexical, weights, dense, term_frequency.  [default: the first three, as far as models and server allow]",
+)
 @click.option(
     "--analyzer",
     help="OpenSearch analyzer of the text.  [default: english; cjk or another where the models do not know the language]",

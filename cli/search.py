@@ -34,7 +34,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--mode",
         default="hybrid",
         show_default=True,
-        help="lexical, weights, dense, hybrid, or a weighted list: weights:0.6,dense:0.4.",
+        help="lexical, weights, term_frequency, dense, hybrid, or a weighted list: weights:0.6,dense:0.4.",
     )(function)
     return click.option(
         "--rerank",

@@ -12,9 +12,10 @@ hyphens, underscores  split: ``state-of-the-art`` -> state, art
 apostrophes           split: ``don't`` -> don, t (its idf is near 0); ``world's`` -> world (the stem of s is empty)
 ASCII symbols         punctuation, as in BERT: ``C++`` -> c
 emoji, other symbols  a term of their own, also when glued to a word: ``good👍`` -> good, 👍 (BERT would see one unknown word)
-CJK ideographs        single characters, for now; Hangul and kana as BERT splits them, terms recomposed (NFC)
+CJK ideographs        single characters (`chinese_words` makes words of them); Hangul and kana as BERT splits them, recomposed (NFC)
 ligatures             ``ﬁnd`` -> find (text taken from PDF files is full of them)
-combining accents     stripped with the others: ``é`` = ``e`` + U+0301 -> e
+combining accents     stripped with the others: ``é`` = ``e`` + U+0301 -> e; so are Hebrew points and Arabic vowels
+right to left         words in reading order, as stored; marks of direction (U+200E, U+202A-E ...) vanish
 zero-width            U+200B separates words; joiners, soft hyphen and byte-order mark vanish
 control characters    form feed, vertical tab, U+001C-1F, U+0085 separate words; NUL and the rest vanish
 lone surrogates       vanish like U+FFFD: no UTF-8 can say them

@@ -125,10 +125,11 @@ def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], a
         "models": {output: model.hash for output, model in encoder.models.items()},
         "signals": list(signals),
         "analyzer": analyzer,
-        "prune": [options.prune.share, options.prune.below],
         "shards": options.shards,
         "settings": dict(options.settings),
         "skip_bad": options.skip_bad,
         "schema": lineage.SCHEMA,
     }
+    if options.prune != Pruning():
+        parts["prune"] = [options.prune.share, options.prune.below]
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
