@@ -133,8 +133,9 @@ def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[
 def against_bm25(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
     yield "\n## Index size and latency against BM25\n"
     yield (
-        "One index a signal, text and `_source` included, one segment. Latency: one search by one client with 100 hits, the fastest of five, the systems taking "
-        "turns, median over 100 queries; *at equal recall*: with so many hits (k) as reach BM25's recall@100. `weights` is `rank_features` asked by `neural_sparse`.\n"
+        "One index a signal, text and `_source` included, one segment. Latency: one search by one client with 100 hits, the fastest of "
+        "five, the systems taking turns, median over 100 queries; *at equal recall*: with so many hits (k) as reach BM25's recall@100. "
+        "`weights` is `rank_features` asked by `neural_sparse`.\n"
     )
     yield (
         "| set | system | impacts a document | size, MB | to BM25 | nDCG@10 | recall@100 | ms | to BM25 | k at equal recall | to BM25 |\n"

@@ -51,7 +51,8 @@ class Familiarity:
     Attributes:
         words: Looked at; what holds no letter does not count.
         unknown: Share of words in scripts that are not covered, or that become [UNK].
-        script: The uncovered script with the most words: "CJK", "Arabic" ...; None where there is none.
+        script: The script with the most words: "Latin", "CJK", "Arabic" ...; None where there are no words.
+        strange: The uncovered script with the most words; None where there is none.
         english: Share of English function words.
         pieces: Word-pieces a word.
         language: The language of the model's analysis, if it is for one.
@@ -60,6 +61,7 @@ class Familiarity:
     words: int
     unknown: float
     script: str | None
+    strange: str | None
     english: float
     pieces: float
     language: str | None
@@ -73,14 +75,17 @@ class Familiarity:
 
     @property
     def analyzer(self) -> str:
-        """The OpenSearch analyzer that does such text no harm."""
-        return _ANALYZERS.get(self.script or "", "standard") if self.unknown > _USELESS else "standard"
+        """The OpenSearch analyzer that does such text no harm; "english" unless something speaks against it."""
+        if self.script in {None, "Latin"}:
+            return "standard" if self._looks_foreign else "english"
+        return _ANALYZERS.get(self.script or "", "standard")
 
     @property
     def reason(self) -> str:
         """One clause for a message."""
         if self.unknown > _WORTH_SAYING:
-            return f"{self.unknown:.0%} of its words are {f'in a script ({self.script})' if self.script else 'words'} that the model was not made for"
+            where = f"in a script ({self.strange}) that it was not made for" if self.strange else "unknown to it"
+            return f"{self.unknown:.0%} of the words are {where}"
         return f"it does not look like English ({self.english:.0%} function words, {self.pieces:.1f} word-pieces a word)"
 
     @property
@@ -106,6 +111,7 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
         covered |= {"CJK"}
     unknown_token = tokenizer.model.unk_token
     words = pieces = english = 0
+    scripts: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     clipped = [text[:_CHARACTERS] for text in texts]
     for text, encoding in zip(clipped, tokenizer.encode_batch(clipped, add_special_tokens=False), strict=True):
@@ -117,11 +123,13 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
             words += 1
             pieces += len(tokens)
             english += written in _ENGLISH
-            if (script := _script(letter)) not in covered or tokens == [unknown_token]:
-                unknown[script] += 1
+            script = _script(letter)
+            scripts[script] += 1
+            unknown[script] += script not in covered or tokens == [unknown_token]
     count = max(words, 1)
-    commonest = next((script for script, _ in unknown.most_common() if script not in covered), None)
-    return Familiarity(words, unknown.total() / count, commonest, english / count, pieces / count, language)
+    main = next((script for script, _ in scripts.most_common()), None)
+    strange = next((script for script, many in unknown.most_common() if many and script not in covered), None)
+    return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language)
 
 
 def _words(encoding: Any) -> list[tuple[tuple[int, int], list[str]]]:

@@ -146,12 +146,16 @@ class TextEncoder:
         """
         return self._analysis().terms(texts)
 
-    def familiarity(self, texts: Sequence[str]) -> Familiarity | None:
-        """Whether the models know the language of a sample; None where there is no model. No model runs."""
-        model = self._weights or self._dense
-        if model is None:
-            return None
-        return familiarity(texts, model.tokenizer.tokenizer, model.analysis.language if model.analysis else None)
+    def familiarity(self, texts: Sequence[str]) -> dict[str, Familiarity]:
+        """Output -> whether its model knows the language of a sample. No model runs."""
+        found: dict[str, Familiarity] = {}
+        for output, model in (("weights", self._weights), ("dense", self._dense)):
+            if model is not None and model is self._weights and found:
+                found[output] = found["weights"]
+            elif model is not None:
+                language = model.analysis.language if model.analysis else None
+                found[output] = familiarity(texts, model.tokenizer.tokenizer, language)
+        return found
 
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.

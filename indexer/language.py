@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from termweave import plugins
 from termweave.signals import signal_class
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.indexer.plan import Options
@@ -39,30 +42,41 @@ class Advice:
 def advise(source: Source, encoder: TextEncoder, options: Options) -> Advice:
     """Look at the first documents of a source.
 
-    Models or signals that were asked for are built, with a warning; by default, text that the models do not know
-    gets the lexical signal alone.
+    What was asked for is built, with a warning; by default a model that does not know the text is left out.
 
     Raises:
         InputError: One of these documents cannot be read.
     """
-    analyzer = options.analyzer or _DEFAULT_ANALYZER
     if not encoder.models:
-        return Advice(analyzer)
+        return Advice(options.analyzer or _DEFAULT_ANALYZER)
     found = encoder.familiarity([document.content for document in islice(source.documents(), _SAMPLE)])
-    if found is None or found.verdict == "known":
-        return Advice(analyzer)
-    model = next(iter(encoder.models.values())).name
-    if found.verdict == "mixed":
-        return Advice(analyzer, warnings=(f"The model {model!r} knows {source.name} only in part: {found.reason}.",))
-    said = f"The model {model!r} does not know the language of {source.name}: {found.reason}."
-    analyzer = options.analyzer or found.analyzer
-    chosen = "" if options.analyzer else f"; the text is analysed with {analyzer!r} (--analyzer for another)"
-    if options.signals is None and options.weights is None and options.dense is None:
-        hint = f"Only the lexical signal is built{chosen}. Models for its language: --weights, --dense."
-        return Advice(analyzer, ("lexical",), (f"{said} {hint}",))
-    hint = f"What it gives for such text may mean little{chosen}. BM25 alone: --signals lexical."
-    return Advice(analyzer, warnings=(f"{said} {hint}",) if _models_needed(options) else ())
+    analyzer = options.analyzer or next(iter(found.values())).analyzer
+    signals = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
+    needed = {signal_class(name).needs for name in signals}
+    foreign = {output for output, each in found.items() if each.verdict == "foreign" and output in needed}
+    asked = {"weights": options.weights is not None, "dense": options.dense is not None}
+    dropped = {output for output in foreign if not (asked[output] or options.signals)}
+    kept = tuple(name for name in signals if signal_class(name).needs not in dropped)
+    said = []
+    for model, outputs in _by_model(encoder, found.keys() & needed).items():
+        each = found[outputs[0]]
+        if each.verdict == "mixed":
+            said.append(f"The model {model!r} knows {source.name} only in part: {each.reason}.")
+        elif each.verdict == "foreign":
+            gone = [output for output in outputs if output in dropped]
+            what = (
+                f"no {' and no '.join(gone)} by it, unless --signals asks for them" if gone else "what it gives may mean little"
+            )
+            said.append(f"The model {model!r} does not know the language of {source.name} ({each.reason}): {what}.")
+    if foreign:
+        said[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
+    return Advice(analyzer, kept if dropped else None, tuple(said))
 
 
-def _models_needed(options: Options) -> bool:
-    return options.signals is None or any(signal_class(name).needs for name in options.signals)
+def _by_model(encoder: TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:
+    """Name of a model -> those of these outputs that it gives."""
+    found: dict[str, list[str]] = {}
+    for output, model in encoder.models.items():
+        if output in outputs:
+            found.setdefault(model.name, []).append(output)
+    return found

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import orjson
 import pytest
 
 from termweave import corpora
+from termweave.encoders.folder import ModelFolder, resolve, write_manifest
 from termweave.indexer import Options, build
 from termweave.indexer.plan import plan
 from termweave.records import Capabilities
@@ -31,16 +35,37 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source)
     planned = plan(source(CHINESE), SERVER, Options())
     assert (planned.signals, planned.analyzer, planned.encoder.models) == (("lexical",), "cjk", {})
     (warning,) = planned.warnings
-    assert "does not know the language" in warning
-    assert "Only the lexical signal is built" in warning
+    assert "does not know the language of corpus.jsonl (100% of the words are in a script (CJK)" in warning
+    assert "no weights and no dense by it" in warning
+    assert "Built: lexical; the text is analysed with 'cjk'" in warning
     assert plan(source(CHINESE), SERVER, Options(analyzer="smartcn")).analyzer == "smartcn"
 
 
-@pytest.mark.parametrize("asked", [{"weights": "shipped"}, {"dense": "shipped"}, {"signals": ("lexical", "weights", "dense")}])
-def test_what_was_asked_for_is_built_with_a_warning(source, asked):
+@pytest.mark.parametrize(
+    ("asked", "signals"),
+    [
+        ({"weights": "shipped"}, {"lexical", "weights"}),
+        ({"dense": "shipped"}, {"lexical", "dense"}),
+        ({"weights": "shipped", "dense": "shipped"}, {"lexical", "weights", "dense"}),
+        ({"signals": ("lexical", "weights", "dense")}, {"lexical", "weights", "dense"}),
+    ],
+)
+def test_what_was_asked_for_is_built_with_a_warning(source, asked, signals):
     planned = plan(source(CHINESE), SERVER, Options(**asked))
-    assert set(planned.signals) == {"lexical", "weights", "dense"}
-    assert "may mean little" in planned.warnings[0]
+    assert set(planned.signals) == signals
+    assert planned.encoder.models.keys() == signals - {"lexical"}
+    assert "does not know the language" in planned.warnings[0]
+
+
+def test_a_chinese_weights_model_is_not_joined_by_english_vectors(source, tmp_path):
+    shutil.copytree(resolve("shipped"), tmp_path / "zh")
+    manifest = ModelFolder.read(tmp_path / "zh").manifest
+    write_manifest(tmp_path / "zh", replace(manifest, name="zh", analysis="bert-words.jieba.lucene33.porter.1"))
+    planned = plan(source(CHINESE), SERVER, Options(weights=str(tmp_path / "zh")))
+    assert (set(planned.signals), planned.analyzer) == ({"lexical", "weights"}, "cjk")
+    assert "no dense by it" in planned.warnings[-1]
+    both = plan(source(CHINESE), SERVER, Options(weights=str(tmp_path / "zh"), dense=str(tmp_path / "zh")))
+    assert (set(both.signals), both.analyzer) == ({"lexical", "weights", "dense"}, "cjk")
 
 
 def test_no_models_no_warning(source):
