@@ -40,7 +40,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--mode and --rerank."""
     function = click.option(
         "--mode",
-        help="lexical, weights, dense, hybrid, a weighted list (weights:0.6,dense:0.4), either with @FUSION (adaptive, min-max, "
+        help="lexical, weights, term_frequency, dense, hybrid, a weighted list (weights:0.6,dense:0.4), either with @FUSION (adaptive, min-max, "
         "z-score, rrf, sum), or a profile of tune.  [default: the profile adopted, else hybrid]",
     )(function)
     return click.option(

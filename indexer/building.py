@@ -20,7 +20,7 @@ import orjson
 from termweave import __version__
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import custom, generations, ledgers, resuming
+from termweave.indexer import custom, generations, ledgers, resuming, summary
 from termweave.indexer.passages import in_passages
 from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.sending import Item, Sender
@@ -62,6 +62,7 @@ class Built:
         seconds: Wall-clock time.
         signals: Names of its signals.
         notes: What a user should know: left-out signals, skipped documents, a resume.
+        warnings: What a user should not miss.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Built:
     seconds: float
     signals: tuple[str, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass
@@ -124,6 +126,7 @@ def build(
             sent = _send(engine, source, planned, current, progress)
             try:
                 _settle(engine, current, options)
+                current.notes.extend(summary.stored(engine, current.index, current.layout))
                 gate(current.index)
             except (RefusedDocuments, VerificationFailed, GateNotMet):
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
@@ -140,6 +143,7 @@ def build(
                 seconds=time.monotonic() - started,
                 signals=planned.signals,
                 notes=(*planned.notes, *current.notes),
+                warnings=planned.warnings,
             )
 
 
@@ -162,7 +166,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         statistics = surveyed.statistics
         texts = [document.content for document in surveyed.sample]
         sample = encoder.encode(texts, kind="document", statistics=statistics)
-        fitting = Fitting(engine.capabilities, sample, encoder.dimension, options.analyzer)
+        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
         layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
         mapping = custom.merged(layout.mapping({}), options.mapping)
         layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))

@@ -17,9 +17,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-import unicodedata
 import zlib
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -190,7 +188,7 @@ def forecast(
         documents, stored = ledger.documents, ledger.total
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
     encodings, seconds = _encoded(planned.encoder, sample, surveyed)
-    fitting = Fitting(capabilities, encodings, planned.encoder.dimension, options.analyzer)
+    fitting = Fitting(capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune)
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
     one = _weight(layout, sample, encodings)
     passages = round(stored / head.share)
@@ -276,29 +274,10 @@ def _warnings(planned: Plan, surveyed: Survey) -> Iterator[str]:
     dotted = _share([_DOTTED.search(text) is not None for text in texts])
     if dotted:
         yield f"{dotted} of the texts hold words with dots (os.path, 3.5): models see them in parts, the analyzer perhaps as one."
-    scripts = Counter(script for text in texts if (script := _script(text)) != "LATIN")
-    for script, count in scripts.most_common(3):
-        known = "" if not longest else "; the model may not know it: the shipped one knows English"
-        cjk = script in {"CJK", "HIRAGANA", "KATAKANA", "HANGUL"} and planned.options.analyzer == "english"
-        yield f"{count / len(texts):.0%} of the texts are written in {script.title()}{known}{'; use --analyzer cjk' if cjk else ''}."
-    foreign = _share([_script(text) == "LATIN" and not _looks_english(text) for text in texts])
-    if foreign and longest:
-        yield f"{foreign} of the texts do not look like English, which is what the shipped model knows."
+    yield from planned.warnings
 
 
 def _share(found: Sequence[bool]) -> str:
     """As a percentage; empty where it is none."""
     share = sum(found) / len(found)
     return f"{share:.0%}" if share >= 0.005 else ""
-
-
-def _script(text: str) -> str:
-    """The script of most letters, by their Unicode names; "LATIN" for a text without letters."""
-    letters = [character for character in text[:400] if character.isalpha()]
-    names = Counter(unicodedata.name(letter, "LATIN").split()[0] for letter in letters)
-    return names.most_common(1)[0][0] if names else "LATIN"
-
-
-def _looks_english(text: str) -> bool:
-    words = _WORD.findall(text[:4000].lower())
-    return len(words) < _ENOUGH or sum(word in _STOP_WORDS for word in words) / len(words) >= _ENGLISH

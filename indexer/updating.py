@@ -21,7 +21,7 @@ from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
 from termweave.indexer.removing import remove
-from termweave.indexer.survey import survey
+from termweave.indexer.survey import Survey, survey
 from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of
@@ -53,6 +53,7 @@ class Updated:
         seconds: Wall-clock time.
         signals: Names of its signals.
         notes: What a user should know.
+        warnings: What a user should not miss.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Updated:
     seconds: float
     signals: tuple[str, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def update(
@@ -119,7 +121,9 @@ def update(
                 ledger.put("state", "updating")
             layout = DocumentLayout.from_meta(found.signals, found.fields)
             current = _Generation(index, found, layout, statistics, ledger, [])
-            counts, sent, deleted = _apply(engine, source, options, encoder, current, progress, delete_missing=delete_missing)
+            counts, sent, deleted, warnings = _apply(
+                engine, source, options, encoder, current, progress, delete_missing=delete_missing
+            )
             after = _described(found, source, current, counts, moment, deleted=deleted)
             if new:
                 restored = ledger.get("settings")
@@ -146,6 +150,7 @@ def update(
                 seconds=time.monotonic() - started,
                 signals=tuple(found.signals),
                 notes=tuple(current.notes),
+                warnings=tuple(warnings),
             )
 
 
@@ -158,8 +163,8 @@ def _apply(
     progress: Progress,
     *,
     delete_missing: bool,
-) -> tuple[changes.Counts, int, int]:
-    """Compare, send what differs, delete what is stale; returns counts, sent, deleted."""
+) -> tuple[changes.Counts, int, int, list[str]]:
+    """Compare, send what differs, delete what is stale; returns counts, sent, deleted, warnings."""
     ledger, found = current.ledger, current.lineage
     cut = in_passages(source, Window.of(found.passages))
     elsewhere = not ledger.total
@@ -172,13 +177,22 @@ def _apply(
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"
         with Ledger(path) as said:
-            current.notes += survey(cut, None, said, skip_bad=options.skip_bad, progress=progress).notes
+            surveyed = survey(cut, encoder if current.statistics else None, said, skip_bad=options.skip_bad, progress=progress)
+        current.notes += surveyed.notes
         with changes.Changes(ledger.path, path) as difference:
             difference.enter()
-            planned = Plan(options, encoder, tuple(found.signals), found.fingerprint, ())
+            planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
             sent = _send(engine, cut, planned, current, progress)
             deleted = remove(engine, current.index, ledger, difference.stale(gone=delete_missing))
-            return difference.counts, sent, deleted
+            return difference.counts, sent, deleted, _drifted(current, surveyed)
+
+
+def _drifted(current: _Generation, surveyed: Survey) -> list[str]:
+    """Whether the statistics that weigh the generation have grown old: an update keeps them (docs/impacts.md has what it costs)."""
+    if current.statistics is None or surveyed.statistics is None:
+        return []
+    drift = current.statistics.drift(surveyed.statistics)
+    return [f"The corpus has drifted: {drift} A new build, without --update, counts again."] if drift.large else []
 
 
 def _described(

@@ -1,0 +1,316 @@
+"""What term weights cost and what can be spared: quantisation, index size and latency against BM25, pruning, drift of statistics.
+
+    termweave node start
+    python benchmarks/impacts.py ../shared/data/nfcorpus ../shared/data/cranfield ../shared/data/stackfaq > docs/impacts.md
+
+Shipped int8 model, full collections, test splits. Indices are made for the purpose, one a signal, merged to one segment, and
+deleted afterwards. `--keep DIR` keeps the encodings from run to run (encoding is nearly all of the time).
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import random
+import statistics as numbers
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from termweave import corpora, encoders, engine, settings
+from termweave.evaluation import per_query
+from termweave.records import Encoding, Run, TermWeights
+from termweave.search.candidates import gather, legs
+from termweave.signals import DocumentLayout, Fitting, Pruning
+from termweave.signals.layout import engine_id
+from termweave.signals.lexical import Lexical
+from termweave.signals.term_frequency import TermFrequency
+from termweave.signals.weights import Weights
+from termweave.statistics import CorpusStatistics, StatisticsCounter
+from termweave.training.sparse import SparseIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from termweave.engine import Engine
+    from termweave.signals import Signal
+
+DEPTH = 100
+TIMED_QUERIES, ROUNDS = 100, 5
+
+HEAD = """# Impacts: what term weights cost, and what can be spared
+
+Shipped int8 model, full collections, test splits, OpenSearch {version}. Made by `python benchmarks/impacts.py {sets}`.
+"""
+
+
+@dataclass
+class Collection:
+    """A data set and what the model says of it."""
+
+    name: str
+    dataset: corpora.Dataset
+    documents: list[Any]
+    statistics: CorpusStatistics
+    impacts: list[TermWeights]
+    queries: list[Encoding]
+
+    @classmethod
+    def read(cls, folder: str, keep: Path | None) -> Collection:
+        """Open a set and encode it, or take what is kept of that."""
+        dataset = corpora.open_dataset(folder)
+        documents = list(dataset.documents())
+        file = keep / f"{dataset.name}.pickle" if keep else None
+        if file is None or not file.exists():
+            print(f"encoding {dataset.name}", file=sys.stderr, flush=True)
+            encoder = encoders.load(dense="none")
+            texts = [document.content for document in documents]
+            counter = StatisticsCounter(encoder.analysis or "")
+            for terms in encoder.analyse(texts):
+                counter.add(terms)
+            counted = counter.result()
+            impacts = [each.weights for each in encoder.encode(texts, kind="document", statistics=counted)]
+            asked = [query.text for query in dataset.queries()]
+            found = (counted, impacts, encoder.encode(asked, kind="query", statistics=counted))
+            if file is not None:
+                file.write_bytes(pickle.dumps(found))
+        else:
+            found = pickle.loads(file.read_bytes())
+        return cls(dataset.name, dataset, documents, *found)
+
+    def ndcg(self, scored: Callable[[TermWeights], list[tuple[str, float]]]) -> float:
+        """Of a function from a query's weights to its best documents."""
+        return self.measures({query: scored(each.weights) for query, each in self.asked()})["nDCG@10"]
+
+    def asked(self) -> Iterator[tuple[str, Encoding]]:
+        """Ids and encodings of the queries."""
+        return zip([query.id for query in self.dataset.queries()], self.queries, strict=True)
+
+    def measures(self, ranked: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
+        """Means over the queries."""
+        run = Run("run", {query: dict(found) for query, found in ranked.items()})
+        values = per_query(run, self.dataset.qrels(), list(ranked), relevant_from=self.dataset.relevant_from)
+        return {name: float(each.mean()) for name, each in values.items()}
+
+    def exact(self, impacts: Sequence[TermWeights], query: Callable[[TermWeights], TermWeights] = lambda each: each) -> float:
+        """nDCG@10 of exact dot products, no engine."""
+        index, ids = SparseIndex(impacts), [document.id for document in self.documents]
+
+        def scored(weights: TermWeights) -> list[tuple[str, float]]:
+            best, scores = index.search(query(weights), DEPTH)
+            return [(ids[place], float(score)) for place, score in zip(best, scores, strict=True)]
+
+        return self.ndcg(scored)
+
+    def fitting(self, server: Engine) -> Fitting:
+        """What a build would know: a sample of 512."""
+        drawn = random.Random(0).sample(self.impacts, min(512, len(self.impacts)))
+        return Fitting(server.capabilities, [Encoding("", each) for each in drawn])
+
+
+def quantised(signal: Weights, impacts: Sequence[TermWeights]) -> list[TermWeights]:
+    return [TermWeights(each.terms, signal.quantise(each.weights).astype(np.float32)) for each in impacts]
+
+
+def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
+    yield "## Quantisation\n"
+    yield "nDCG@10 of exact dot products: float weights; integers of 1 to 255 as stored; the query's weights as such integers, too.\n"
+    yield "| set | float | documents 8 bit | loss | both 8 bit | loss |\n|---|---:|---:|---:|---:|---:|"
+    for each in collections:
+        signal = Weights.fit(each.fitting(server))
+        largest = max(float(query.weights.weights.max(initial=0)) for query in each.queries)
+        stored = quantised(signal, each.impacts)
+        exact, documents = each.exact(each.impacts), each.exact(stored)
+        both = each.exact(stored, lambda query, top=largest: quantised(Weights(w_max=top), [query])[0])
+        yield f"| {each.name} | {exact:.4f} | {documents:.4f} | {exact - documents:+.4f} | {both:.4f} | {exact - both:+.4f} |"
+
+
+def against_bm25(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
+    yield "\n## Index size and latency against BM25\n"
+    yield (
+        "One index a signal, text and `_source` included, one segment. Latency: one search by one client with 100 hits, the fastest of "
+        "five, the systems taking turns, median over 100 queries; *at equal recall*: with so many hits (k) as reach BM25's recall@100. "
+        "`weights` is `rank_features` asked by `neural_sparse`.\n"
+    )
+    yield (
+        "| set | system | impacts a document | size, MB | to BM25 | nDCG@10 | recall@100 | ms | to BM25 | k at equal recall | to BM25 |\n"
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    )
+    for each in collections:
+        fitting = each.fitting(server)
+        systems: dict[str, Signal] = {
+            "BM25": Lexical(),
+            "weights": Weights.fit(fitting),
+            "weights, --prune 0.1": Weights.fit(replace(fitting, pruning=Pruning(below=0.1))),
+            "term_frequency": TermFrequency.fit(fitting),
+        }
+        names = {system: f"bench-impacts-{each.name}-{place}" for place, system in enumerate(systems)}
+        try:
+            yield from _compared(each, server, systems, names)
+        finally:
+            for name in names.values():
+                server.request("DELETE", f"/{name}", params={"ignore_unavailable": True})
+
+
+def _compared(each: Collection, server: Engine, systems: dict[str, Signal], names: dict[str, str]) -> Iterator[str]:
+    sizes, ranked, times, reach = {}, {}, {}, {}
+    for system, signal in systems.items():
+        sizes[system] = filled(server, names[system], signal, each)
+        ranked[system] = searched(server, names[system], signal, each)
+    measures = {system: each.measures(found) for system, found in ranked.items()}
+    times = latencies(server, names, systems, each, dict.fromkeys(systems, DEPTH))
+    target = measures["BM25"]["recall@100"]
+    for system, found in ranked.items():
+        cut = (
+            k for k in range(1, DEPTH + 1) if each.measures({q: hits[:k] for q, hits in found.items()})["recall@100"] >= target
+        )
+        reach[system] = next(cut, None)
+    equal = latencies(server, names, systems, each, {system: k or DEPTH for system, k in reach.items()})
+    for system, signal in systems.items():
+        stored = [signal.kept(Encoding("", impacts)) for impacts in each.impacts] if system != "BM25" else []
+        mean = f"{sum(len(kept) for kept in stored if kept) / len(stored):.1f}" if stored else ""
+        found = measures[system]
+        k = reach[system]
+        at_equal = f"{k} | {equal[system] / equal['BM25']:.2f}" if k else "not reached | "
+        yield (
+            f"| {each.name} | {system} | {mean} | {sizes[system] / 1e6:.2f} | {sizes[system] / sizes['BM25']:.2f} | {found['nDCG@10']:.4f} "
+            f"| {found['recall@100']:.4f} | {times[system]:.1f} | {times[system] / times['BM25']:.2f} | {at_equal} |"
+        )
+
+
+def filled(server: Engine, name: str, signal: Signal, collection: Collection) -> int:
+    """Make an index of one signal; bytes on disk."""
+    server.request("DELETE", f"/{name}", params={"ignore_unavailable": True})
+    layout = DocumentLayout([signal])
+    own = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.refresh_interval": "-1"}
+    server.request("PUT", f"/{name}", body={"settings": {**layout.settings(), **own}, "mappings": layout.mapping({})})
+    for first in range(0, len(collection.documents), 500):
+        lines = []
+        part = slice(first, first + 500)
+        for document, impacts in zip(collection.documents[part], collection.impacts[part], strict=True):
+            lines.append(orjson.dumps({"index": {"_id": engine_id(document.id)}}))
+            lines.append(orjson.dumps(layout.document(document, Encoding(document.content, impacts))))
+        answer = server.request("POST", f"/{name}/_bulk", body=b"\n".join(lines) + b"\n")
+        assert not answer["errors"]
+    server.request("POST", f"/{name}/_forcemerge", params={"max_num_segments": 1, "flush": True})
+    server.request("POST", f"/{name}/_refresh")
+    # Not `_stats`: the size of the store is cached for ten seconds (3.6.0).
+    (copies,) = server.request("GET", f"/{name}/_segments")["indices"][name]["shards"].values()
+    return sum(segment["size_in_bytes"] for segment in copies[0]["segments"].values())
+
+
+def searched(server: Engine, name: str, signal: Signal, collection: Collection) -> dict[str, list[tuple[str, float]]]:
+    """Query -> its best documents, through the engine."""
+    found = {}
+    asked = list(collection.asked())
+    for first in range(0, len(asked), 16):
+        part = asked[first : first + 16]
+        prepared = [legs(encoding, [signal], server.capabilities, depth=DEPTH) for _, encoding in part]
+        for (query, _), candidates in zip(part, gather(server, name, prepared, [signal])[0], strict=True):
+            found[query] = list(candidates.lists[signal.name].scores.items())
+    return found
+
+
+def latencies(
+    server: Engine, names: dict[str, str], systems: dict[str, Signal], collection: Collection, sizes: dict[str, int]
+) -> dict[str, float]:
+    """Median over queries of the fastest of several searches, in milliseconds; the systems take turns in changing order."""
+    draw = random.Random(0)
+    fastest: dict[str, list[float]] = {system: [] for system in systems}
+    for query in draw.sample(collection.queries, min(TIMED_QUERIES, len(collection.queries))):
+        took: dict[str, float] = {}
+        for _ in range(ROUNDS):
+            for system in draw.sample(list(systems), len(systems)):
+                bodies = legs(query, [systems[system]], server.capabilities, depth=sizes[system]).bodies
+                for data in [orjson.dumps(body) for body in bodies.values()]:
+                    begun = time.perf_counter()
+                    server.request("POST", f"/{names[system]}/_search", body=data)
+                    took[system] = min(took.get(system, 1e9), time.perf_counter() - begun)
+        for system, seconds in took.items():
+            fastest[system].append(seconds)
+    return {system: numbers.median(each) * 1000 for system, each in fastest.items()}
+
+
+def pruning(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
+    yield "\n## Pruning\n"
+    yield (
+        "`--prune 0.1` leaves out impacts below .1 of the largest, `--prune 30%` the lightest 30 % of each document. Share of the postings kept, "
+        "and share of nDCG@10 kept (exact dot products of the stored integers).\n"
+    )
+    yield f"| --prune | {' | '.join(f'{each.name}: postings | nDCG@10' for each in collections)} |"
+    yield f"|---|{'---:|---:|' * len(collections)}"
+    for text in ("0.03", "0.05", "0.1", "0.12", "0.14", "0.16", "0.2", "0.25", "0.3", "10%", "20%", "30%", "40%", "50%", "60%"):
+        cells = []
+        for each in collections:
+            signal, wanted = Weights.fit(each.fitting(server)), Pruning.parse(text)
+            kept = [wanted.apply(impacts, signal.w_max) for impacts in each.impacts]
+            postings = sum(map(len, kept)) / sum(map(len, each.impacts))
+            share = each.exact(quantised(signal, kept)) / each.exact(quantised(signal, each.impacts))
+            cells.append(f"{postings:.3f} | {share:.3f}")
+        yield f"| {text} | {' | '.join(cells)} |"
+
+
+def drift(collections: Sequence[Collection]) -> Iterator[str]:
+    yield "\n## Statistics that have drifted\n"
+    yield (
+        "The documents' anchors computed with statistics of something else, nDCG@10 minus that with the corpus's own. *moved*: share of the postings whose "
+        "idf differs by more than .5 (`CorpusStatistics.drift`); above .2 a drift counts as large.\n"
+    )
+    yield "| set | statistics of | moved | never counted | large | nDCG@10 |\n|---|---|---:|---:|---|---:|"
+    for each in collections:
+        own = each.exact(each.impacts)
+        for name, other in _tables(each, collections):
+            found = other.drift(each.statistics)
+            cost = each.exact([_reweighed(impacts, each.statistics, other) for impacts in each.impacts]) - own
+            yield f"| {each.name} | {name} | {found.moved:.2f} | {found.unseen:.2f} | {'yes' if found.large else 'no'} | {cost:+.4f} |"
+
+
+def _tables(each: Collection, collections: Sequence[Collection]) -> Iterator[tuple[str, CorpusStatistics]]:
+    order = list(range(len(each.impacts)))
+    shuffled = random.Random(0).sample(order, len(order))
+    for name, places in (
+        ("half of it, drawn", shuffled[: len(order) // 2]),
+        ("a tenth, drawn", shuffled[: len(order) // 10]),
+        ("a hundredth, drawn", shuffled[: len(order) // 100]),
+        ("its first half", order[: len(order) // 2]),
+        ("its first tenth", order[: len(order) // 10]),
+    ):
+        counter = StatisticsCounter(each.statistics.analysis)
+        for place in places:
+            counter.add(each.impacts[place].terms)
+        # Impacts hold every term once, so the average length is that of the whole: only document frequencies drift here.
+        yield name, replace(counter.result(), average_length=each.statistics.average_length)
+    for other in collections:
+        if other is not each:
+            yield other.name, other.statistics
+
+
+def _reweighed(impacts: TermWeights, own: CorpusStatistics, other: CorpusStatistics) -> TermWeights:
+    """The impacts with another idf; length and multiplier as they were."""
+    ratio = np.array([other.idf(term) / own.idf(term) for term in impacts.terms], dtype=np.float32)
+    return TermWeights(impacts.terms, impacts.weights * ratio)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", metavar="SET")
+    parser.add_argument("--keep", type=Path, metavar="DIR")
+    parsed = parser.parse_args()
+    server = engine.connect(settings.load())
+    collections = [Collection.read(folder, parsed.keep) for folder in parsed.sets]
+    sets = " ".join(f"../shared/data/{Path(folder).name}" for folder in parsed.sets)
+    print(HEAD.format(version=server.capabilities.version, sets=sets))
+    for lines in (
+        quantisation(collections, server), against_bm25(collections, server), pruning(collections, server), drift(collections)
+    ):  # fmt: skip
+        for line in lines:
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
