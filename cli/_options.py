@@ -141,3 +141,22 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, settings=settings.load(**flags), **kwargs)
 
     return wrapped
+
+
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how SOURCE is read; the function gets them as `reading`, keywords of `corpora.open_source`."""
+
+    @click.option(
+        "--id-field", metavar="NAME", help="Key or column of SOURCE that holds the id.  [default: _id, id, docid, doc_id]"
+    )
+    @click.option("--title-field", metavar="NAME", help="That of the title.  [default: title]")
+    @click.option(
+        "--text-field", "text_fields", multiple=True, metavar="NAME",
+        help="That of the text; repeat it to join several.  [default: text, contents, body, content]",
+    )  # fmt: skip
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        names = ("id_field", "title_field", "text_fields")
+        return function(*args, reading={name: kwargs.pop(name) for name in names}, **kwargs)
+
+    return wrapped

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, connection_options, output_options, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
+@source_options
 @click.option("--fresh", is_flag=True, help="Throw an unfinished generation away instead of resuming it.")
 @click.option(
     "--require", "required", multiple=True, metavar="GATE", help="Publish only if it holds: 'nDCG@10>=0.4'; repeatable."
@@ -58,6 +59,7 @@ def command(
     replicas: int | None,
     workers: int,
     skip_bad: bool,
+    reading: dict[str, Any],
     fresh: bool,
     required: tuple[str, ...],
     dataset: str | None,
@@ -66,14 +68,18 @@ def command(
 ) -> None:
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
-    SOURCE is a BEIR folder, a JSONL file (plain or .gz), 'demo', or '-' for standard input. The live generation stays
-    searchable until the new one is whole. A build that was stopped, in whatever way, is resumed by the same command.
+    SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of .txt, .md or .html files,
+    'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. What is neither id, title nor
+    text becomes metadata. The live generation stays searchable until the new one is whole. A build that was stopped, in
+    whatever way, is resumed by the same command.
 
     \b
     Examples:
       termweave index ./nfcorpus docs
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
+      termweave index products.csv.zst products --id-field sku --title-field name --text-field description
+      termweave index collection.tsv passages --id-field 1 --text-field 2
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
@@ -91,7 +97,10 @@ def command(
         fresh=fresh,
         skip_bad=skip_bad,
     )
-    opened = corpora.open_source(source, skip_bad=skip_bad)
+    opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    remarks = opened.remarks
+    for remark in remarks:
+        out.say(remark)
     server = engine.connect(settings, pool_maxsize=workers + 1)
     gate = _gate(server, required, dataset or source, options, out)
     try:
@@ -111,7 +120,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": list(built.notes),
+        "notes": [*remarks, *built.notes],
     }
     out.emit(
         data,
