@@ -19,6 +19,8 @@ _BLANKS = re.compile(r"[ \t\r\n\f]+")
 _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 #: HTML says that a charset is declared within so many bytes.
 _DECLARED_WITHIN = 1024
+#: Python's names of the encodings that the web has (https://encoding.spec.whatwg.org/#names-and-labels).
+_OF_THE_WEB = re.compile(r"cp\d+|iso8859-\d+|iso2022_jp|koi8-[ru]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|ascii")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
@@ -32,7 +34,7 @@ _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _BLOCKS = _HEADINGS | frozenset(
     """
     address article aside blockquote body br caption dd details dialog div dl dt fieldset figcaption figure footer form
-    header hr html legend li main nav noscript ol p pre section summary table tbody tfoot thead title tr ul
+    header hr html legend li main nav noscript ol p pre section summary table tbody tfoot thead tr ul
     """.split()  # noqa: SIM905 - reads better than forty quoted strings
 )
 _CELLS = frozenset({"td", "th"})
@@ -82,18 +84,16 @@ KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
 
 
 def charset(start: bytes) -> str:
-    """The encoding of a page: what it declares, if Python knows it; else UTF-8.
+    """The encoding that a page declares; UTF-8 where it declares none, or none of the web.
 
-    Pages that declare ISO-8859-1 or ASCII are windows-1252, as browsers read them (https://encoding.spec.whatwg.org/#names-and-labels).
+    ISO-8859-1 and ASCII mean windows-1252, as in browsers.
     """
     found = _CHARSET.search(start[:_DECLARED_WITHIN])
-    if found is None:
-        return "utf-8"
     try:
-        name = codecs.lookup(found[1].decode("ascii")).name
+        name = codecs.lookup(found[1].decode("ascii")).name if found else ""
     except LookupError:
-        return "utf-8"
-    if name.startswith("utf-16"):  # could not have been read so far if it were
+        name = ""
+    if not _OF_THE_WEB.fullmatch(name):
         return "utf-8"
     return "cp1252" if name in {"iso8859-1", "ascii"} else name
 

@@ -54,6 +54,23 @@ class _Counted(io.FileIO):
         return read
 
 
+class _Pieces(io.RawIOBase):
+    """Unpacked bytes as they come: what unpacks would fill a buffer, and lose what is in it where the file is cut short."""
+
+    def __init__(self, unpacking: Any) -> None:
+        super().__init__()
+        self._unpacking = unpacking
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        room = memoryview(buffer)
+        piece = self._unpacking.read1(len(room))
+        room[: len(piece)] = piece
+        return len(piece)
+
+
 @contextmanager
 def opened(
     path: Path, progress: Progress | None = None, where: Callable[[], str] = lambda: ""
@@ -81,7 +98,7 @@ def opened(
                 yield raw
             else:
                 unpacking = gzip.GzipFile(fileobj=raw) if packing == _GZIP else _zstd().ZstdFile(raw)
-                with unpacking, io.BufferedReader(unpacking, _CHUNK) as stream:
+                with unpacking, io.BufferedReader(_Pieces(unpacking), _CHUNK) as stream:
                     yield stream
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
             tool = "gzip" if packing == _GZIP else "zstd"

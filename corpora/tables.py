@@ -39,11 +39,16 @@ _REASONS = {
 
 def find_dialect(path: Path) -> Dialect | None:
     """How a file is written, if it is a table; bytes that are no UTF-8 are no obstacle yet, NULs in its first line are."""
-    with opened(path) as stream:
-        start = b""
-        while len(start) < _START and (chunk := stream.read1(_START - len(start))):
-            start += chunk
-        whole = len(start) < _START
+    start, whole = b"", False
+    try:
+        with opened(path) as stream:
+            while len(start) < _START and (chunk := stream.read1(_START - len(start))):
+                start += chunk
+            whole = len(start) < _START
+    except InputError:
+        if not start:
+            raise
+        # Damaged further down: that is for the reading to say, which knows the line.
     start = start.removeprefix(files.BOM)
     if b"\0" in start.partition(b"\n")[0] or not start.strip() or start.lstrip()[:1] in {b"{", b"["}:
         return None
