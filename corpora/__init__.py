@@ -50,6 +50,8 @@ def open_source(
         InputError: It is a damaged file. Errors in single documents come from `Source.documents`.
     """
     spec, fields = str(spec), Fields(id_field, title_field, tuple(text_fields))
+    if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
+        raise UsageError(f"The field {min(twice)!r} is named twice.", "Each is one of id, title and text.")
     copies: list[Path] = []
     try:
         if copy := spooled(spec):

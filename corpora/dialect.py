@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 KNOWN = frozenset({*ID_KEYS, *TEXT_KEYS, TITLE_KEY})
 
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-#: A table without a known name has this share of rows as wide as the first.
-_ENOUGH = 0.9
+#: A table without a known name has more than this share of rows as wide as the first: some may be broken.
+_ENOUGH = 0.5
 _EXCEL = "sep="
 
 
@@ -90,7 +90,7 @@ class _Fit:
         width = len(self.first)
         agreeing = sum(row is not None and len(row) == width for row in rows) / max(1, len(rows))
         known = width > 1 and any(cell.strip().lower() in KNOWN for cell in self.first)
-        self.is_table = known or (width > 1 and len(rows) > 1 and agreeing >= _ENOUGH)
+        self.is_table = known or (width > 1 and len(rows) > 1 and agreeing > _ENOUGH)
         self.score = known, round(agreeing, 2), width
 
 

@@ -143,6 +143,10 @@ class Mapper:
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
+        # A name that was given away is not free to mean what it usually does.
+        self._ids, self._titles, self._texts = (
+            tuple(key for key in keys if key not in fields.named()) for keys in (ID_KEYS, (TITLE_KEY,), TEXT_KEYS)
+        )
         self._numbered: bool | None = None
         self._titled = self._mapped = False
 
@@ -177,7 +181,7 @@ class Mapper:
             if own is None:
                 raise BadLine(f"no {self._fields.id!r}, which is to be the id")
             return own
-        own = identity(found)
+        own = identity(found, self._ids)
         if self._numbered is None:
             self._numbered = own is None
         elif self._numbered and own is not None:
@@ -187,11 +191,11 @@ class Mapper:
         return own or str(line)
 
     def _title(self, found: dict[str, Any]) -> str | None:
-        return text_of(found, (self._fields.title or TITLE_KEY,))
+        return text_of(found, (self._fields.title,) if self._fields.title else self._titles)
 
     def _text(self, found: dict[str, Any]) -> str | None:
         if not self._fields.text:
-            return text_of(found, TEXT_KEYS)
+            return text_of(found, self._texts)
         parts = [part for key in self._fields.text if (part := text_of(found, (key,))) is not None]
         if not parts:
             raise BadLine(f"no {' or '.join(map(repr, self._fields.text))}, which is to be the text")

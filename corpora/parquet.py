@@ -46,7 +46,7 @@ class Parquet(FileSource):
                 "Run `pip install 'termweave[parquet]'`.",
             ) from error
         asked = self.reading.fields
-        for name in filter(None, (asked.id, asked.title, *asked.text)):
+        for name in asked.named():
             if name not in self._names:
                 hint = f"It has: {', '.join(map(repr, self._names))}."
                 raise UsageError(f"{self.shown} has no column {name!r}.", hint)

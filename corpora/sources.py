@@ -28,7 +28,11 @@ class Fields:
     text: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.id or self.title or self.text)
+        return bool(self.named())
+
+    def named(self) -> tuple[str, ...]:
+        """All fields that were named."""
+        return tuple(name for name in (self.id, self.title, *self.text) if name)
 
 
 @dataclass(frozen=True, slots=True)

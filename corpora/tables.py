@@ -117,8 +117,7 @@ class _Columns:
 
     def __init__(self, first: tuple[str, ...], asked: Fields, file: str) -> None:
         cells = [cell.strip() for cell in first]
-        wanted = [name for name in (asked.id, asked.title, *asked.text) if name]
-        self.header = any(cell.lower() in dialect.KNOWN or cell in wanted for cell in cells)
+        self.header = any(cell.lower() in dialect.KNOWN or cell in asked.named() for cell in cells)
         numbers = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or number for cell, number in zip(cells, numbers, strict=True)] if self.header else numbers
         if any("\udc80" <= character <= "\udcff" for name in self.names for character in name):
@@ -135,10 +134,15 @@ class _Columns:
                 return self.names[int(name) - 1]
             raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", "Name one of these, or its number.")
 
-        lower = {name.lower(): name for name in reversed(self.names)}
-        texts = tuple(map(column, asked.text)) or tuple(lower[key] for key in TEXT_KEYS if key in lower)[:1]
-        title = column(asked.title) if asked.title else lower.get(TITLE_KEY)
-        id_ = column(asked.id) if asked.id else next((lower[key] for key in ID_KEYS if key in lower), None)
+        taken = {*map(column, asked.named())}
+        free = {name.lower(): name for name in reversed(self.names) if name not in taken}
+
+        def usual(keys: tuple[str, ...]) -> str | None:
+            return next((free[key] for key in keys if key in free), None)
+
+        texts = tuple(map(column, asked.text)) or tuple(filter(None, [usual(TEXT_KEYS)]))
+        title = column(asked.title) if asked.title else usual((TITLE_KEY,))
+        id_ = column(asked.id) if asked.id else usual(ID_KEYS)
         if not texts and title is None:
             hint = "Say which it is: --text-field NAME, --id-field NAME; numbers (1, 2, ...) where there is no header line."
             raise UsageError(
@@ -147,8 +151,7 @@ class _Columns:
         self.fields = Fields(id_, title, texts)
 
     def __str__(self) -> str:
-        taken = [self.fields.id, self.fields.title, *self.fields.text]
-        other = [name for name in self.names if name not in taken]
+        other = [name for name in self.names if name not in self.fields.named()]
         parts = [
             f"id = {self.fields.id!r}" if self.fields.id else "ids are the line numbers",
             f"title = {self.fields.title!r}" if self.fields.title else "",

@@ -29,11 +29,10 @@ def csv(folder):
 
 def parquet(folder):
     pq = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
-    import pyarrow
+    import pyarrow as pa
 
-    pq.write_table(pyarrow.Table.from_pylist(ROWS), folder / "made.parquet", row_group_size=500)
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "made.parquet", row_group_size=500)
     return (folder / "made.parquet").read_bytes()
-
 
 
 def zstd_as_the_tool_packs(content):

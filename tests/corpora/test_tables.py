@@ -47,7 +47,7 @@ def test_a_tsv_without_quoting_is_read_as_it_stands(tmp_path, rows):
 
 
 PROSE = [
-    "He said, \"no; that's it\", and left, slowly.",
+    'He said, "no; that\'s it", and left, slowly.',
     '"Quoted" at the start, and once" more',
     "one; two; three, four | five",
     "plain",
@@ -92,6 +92,7 @@ def test_the_tables_there_are(tmp_path, content, expected):
     [
         ("sku,name,about\n7,N,A\n", {"id_field": "sku", "title_field": "name", "text_fields": ["about"]}, ("7", "N", "A", {})),
         ("id,q,a\n1,Q,A\n", {"text_fields": ["q", "a"]}, ("1", "", "Q\nA", {})),
+        ("id,title,text\n1,T,A\n", {"text_fields": ["title", "text"]}, ("1", "", "T\nA", {})),
         ("id,q,a\n1,,A\n", {"text_fields": ["q", "a"]}, ("1", "", "A", {})),
         ("id,text,x\n1,T,X\n", {"text_fields": ["x"]}, ("1", "", "X", {"text": "T"})),
         ("7\tsome text\n", {"id_field": "1", "text_fields": ["2"]}, None),
@@ -116,6 +117,7 @@ def test_columns_can_be_named(tmp_path, content, options, expected):
         ("name,about\nN,A\n", {"text_fields": ["abuot"]}, "no column 'abuot'; its first line is: 'name', 'about'"),
         ("id,text\nN,A\n", {"text_fields": ["3"]}, "no column '3'"),
         ("id,x,x,text\n1,2,3,4\n", {}, "two columns called 'x'"),
+        ("id,text\n1,2\n", {"text_fields": ["text", "text"]}, "The field 'text' is named twice"),
         ("id,year\n1,2020\n", {}, "which column holds the text is not known"),
     ],
 )

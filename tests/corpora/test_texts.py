@@ -162,8 +162,7 @@ def test_a_bad_file_is_named_or_left_out(tmp_path, monkeypatch, content, reason)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
 def test_a_name_that_is_not_utf8(tmp_path):
     make(tmp_path, {"good.txt": "x"})
-    with open(os.fsencode(tmp_path) + b"/bad\xff.txt", "wb") as stream:
-        stream.write(b"x")
+    (tmp_path / os.fsdecode(b"bad\xff.txt")).write_bytes(b"x")
     source = open_source(tmp_path, skip_bad=True)
     assert int(source.fingerprint, 16)
     assert [each.id for each in source.documents()] == ["good.txt"]
