@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import stat
@@ -27,8 +28,6 @@ HEAD = 1 << 16
 
 _CHUNK = 1 << 18
 BOM = b"\xef\xbb\xbf"
-#: How a wide file of JSON lines or a table may begin where it has no mark.
-_WIDE = {pair for first in b'{[" #' for pair in (bytes((first, 0)), bytes((0, first)))}
 
 
 def head(path: Path) -> bytes:
@@ -46,8 +45,12 @@ def head(path: Path) -> bytes:
 
 
 def is_utf16(start: bytes) -> bool:
-    """Whether a file that starts so is UTF-16 or UTF-32: by its mark, or by the NULs around its first ASCII character."""
-    return start[:2] in {b"\xff\xfe", b"\xfe\xff"} or start[:4] == b"\0\0\xfe\xff" or start[:2] in _WIDE
+    """Whether a file that starts so is UTF-16 or UTF-32: by its mark, or by the NULs around its first ASCII characters."""
+    if start[:2] in {b"\xff\xfe", b"\xfe\xff"} or start[:4] == b"\0\0\xfe\xff":
+        return True
+    characters = start[:4].replace(b"\0", b"")
+    padded = {start[:4:2], start[1:4:2]} & {b"\0\0", b"\0"}
+    return bool(padded) and characters.isascii() and characters.decode().isprintable() and characters != b""
 
 
 def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
@@ -159,7 +162,7 @@ def _copy(stream: IO[bytes], name: str) -> Path:
             shutil.copyfileobj(stream, copy, 1 << 20)
     except BaseException as error:  # Ctrl-C, too: a pipe may never end
         path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             hint = "Set TMPDIR to a folder with room."
             raise InputError(f"{name} cannot be kept in {path.parent}: {error.strerror or error}.", hint) from error
         raise

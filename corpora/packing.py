@@ -27,6 +27,8 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 #: A Zstandard file may begin with a frame to be passed over: pzstd writes its sizes there.
 _ZSTD_ASIDE = {bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60)}
+#: What libzstd says of a frame that asks for more memory than it gives by default.
+_LONG = "too much memory"
 #: What files begin with that are often taken for a corpus: what they are, and what to do.
 _FOREIGN = {
     b"PK\x03\x04": ("a zip archive (or a document of an office program)", "Unpack it, or save the document as CSV."),
@@ -102,6 +104,9 @@ def opened(
                     yield stream
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
             tool = "gzip" if packing == _GZIP else "zstd"
+            if _LONG in str(error):
+                hint = "Pack it again without --long (`zstd -d --long=31` unpacks it)."
+                raise InputError(f"{path} is packed with a window of more than 128 MB.", hint) from error
             place = f"{where()}, " if where() else ""
             place += f"near byte {raw.tell():,} of {path.stat().st_size:,}"
             hint = f"Fetch or pack it again; `{tool} -t` checks it."

@@ -82,14 +82,13 @@ class TextFolder(FileSource):
         """Over ids and bytes of all files."""
         state = blake2b(digest_size=16)
         for path, id_ in texts(self.path):
-            status = path.stat()
-            state.update(f"{id_}\0{status.st_size}\0{status.st_mtime_ns}\0".encode(errors="surrogateescape"))
+            state.update(f"{id_}\0{_state(path)}\0".encode(errors="surrogateescape"))
         return _fingerprint(self.path, self.kind, state.digest())
 
     @property
     def size(self) -> int:
         """Bytes of all files as they lie."""
-        return sum(path.stat().st_size for path, _ in texts(self.path))
+        return sum(_state(path)[0] for path, _ in texts(self.path))
 
     @property
     def remarks(self) -> list[str]:
@@ -120,10 +119,19 @@ class TextFolder(FileSource):
             else:
                 count += 1
                 yield Document(id_, text, title, {}, number)
-            done += path.stat().st_size
+            done += _state(path)[0]
             if progress:
                 progress(done)
         self._total = count
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Bytes and time of the last change; a file that has gone since the folder was listed has neither."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 class _BadFile(BadLine):

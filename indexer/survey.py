@@ -55,7 +55,13 @@ def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bo
     counter = StatisticsCounter(encoder.analysis) if encoder.analysis else None
     sample = _Sample(_SAMPLE)
     seen = _Seen()
-    for block in blocks(source.documents()):
+    size, position = source.size, 0
+
+    def at(consumed: int) -> None:
+        nonlocal position
+        position = consumed
+
+    for block in blocks(source.documents(at)):
         again = _enter(source.name, block, ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.id, document.line) not in again]
         seen.count(kept, repeated=len(again))
@@ -65,7 +71,8 @@ def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bo
                 counter.add(terms)
         for text in texts:
             sample.add(text[:_SAMPLE_CHARACTERS])
-        progress("Reading", sample.seen, source.total)
+        # How many there are is known at the end; until then by the share of the bytes that is read.
+        progress("Reading", sample.seen, source.total or (sample.seen * size // position if position else None))
     if not sample.seen:
         raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")
     return Survey(counter.result() if counter else None, sample.texts, seen.notes(source))

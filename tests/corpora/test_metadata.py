@@ -76,6 +76,18 @@ def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp
     assert verify_against_source(opensearch_engine, index.generation, source, index.layout, deep=True).ok
 
 
+def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(f'{{"id": "{number}", "text": "{"word " * 400}"}}\n' for number in range(2000)))
+    told = []
+    build(
+        opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"), lambda *now: told.append(now)
+    )
+    reading = [(done, total) for stage, done, total, *_ in told if stage == "Reading"]
+    assert reading[-1] == (2000, 2000)
+    assert all(done < total == pytest.approx(2000, rel=0.5) for done, total in reading[:-1])
+
+
 def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(opensearch_engine, name, tmp_path, capsys):
     path = tmp_path / "products.csv"
     path.write_text("sku,label,about,colour\n1,Tea,green leaves,green\n2,broken\n3,Coffee,brown beans,brown\n")

@@ -108,15 +108,33 @@ def test_a_damaged_file_is_named_with_the_place(tmp_path, make, pack, damage):
 
 
 @PACKINGS
-def test_a_damaged_packed_parquet_leaves_no_copy_behind(tmp_path, monkeypatch, pack):
+@pytest.mark.parametrize("damage", ["cut", "altered"])
+def test_a_damaged_packed_parquet_leaves_no_copy_behind(tmp_path, monkeypatch, pack, damage):
     path = tmp_path / "damaged"
-    path.write_bytes(pack(parquet(tmp_path))[:-2000])
+    packed = pack(parquet(tmp_path))
+    path.write_bytes(packed[:-2000] if damage == "cut" else packed[:-8] + bytes(8))  # the checksums
     spool = tmp_path / "spool"
     spool.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(spool))
     with pytest.raises(InputError, match="is packed, and damaged or cut short"):
         open_source(path)
     assert not list(spool.iterdir())
+
+
+def test_a_window_that_takes_too_much_memory_is_named(tmp_path):
+    path = tmp_path / "long.zst"
+    with zstd.open(path, "wb", options={zstd.CompressionParameter.window_log: 28}) as stream:
+        stream.write(b'{"id": "a", "text": ""}\n')
+    with pytest.raises(InputError, match=r"packed with a window of more than 128 MB. Pack it again without --long"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_tables_are_named(tmp_path, encoding):
+    path = tmp_path / "table.csv"
+    path.write_bytes("id,text\n1,x\n".encode(encoding))
+    with pytest.raises(InputError, match=r"table\.csv is UTF-16 or UTF-32.*iconv"):
+        list(open_source(path).documents())
 
 
 @pytest.mark.parametrize(
