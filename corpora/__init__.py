@@ -128,8 +128,8 @@ def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
         with suppress(OSError, ValueError):  # too long for a path, or a NUL in it: no path
             if spec and reader.recognises(spec):  # Path("") would be the working folder
                 if mapped and not reader.MAPPED:
-                    hint = "Leave --id-field, --title-field and --text-field out."
-                    raise UsageError(f"{shown} is {reader.LABEL}: there are no fields to choose from.", hint)
+                    options = "--id-field, --title-field and --text-field"
+                    raise UsageError(f"{options} do not go with {reader.LABEL}: there are no fields in it.", "Leave them out.")
                 return reader
         readers.append(reader)
     raise broken or _unknown(spec, shown, [reader.LABEL for reader in readers])

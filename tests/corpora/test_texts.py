@@ -53,7 +53,7 @@ def test_a_folder_of_all_kinds(tmp_path):
     assert "1 .png" in remark
     with pytest.raises(UsageError, match="corpus without queries"):
         open_dataset(folder)
-    with pytest.raises(UsageError, match=r"a folder of \.txt, \.md or \.html files: there are no fields"):
+    with pytest.raises(UsageError, match=r"do not go with a folder of \.txt, \.md or \.html files"):
         open_source(folder, text_fields=["body"])
 
 
