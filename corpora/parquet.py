@@ -1,6 +1,7 @@
 """Parquet files, streamed: one document a row. Needs pyarrow (`pip install 'termweave[parquet]'`).
 
-A row's values become JSON's: dates and times ISO 8601, decimals their digits, maps objects, NaN and infinities null. A
+A row's values become JSON's: dates and times ISO 8601 (to the microsecond, those
+with a zone in UTC), decimals their digits, maps objects, NaN and infinities null. A
 binary column is text where it is the id, the title or the text (old writers do not mark strings), and is left out where it
 would be metadata: pictures do not belong into an index.
 """
@@ -46,6 +47,8 @@ class Parquet(FileSource):
                 "Run `pip install 'termweave[parquet]'`.",
             ) from error
         asked = self.reading.fields
+        if twice := {name for name in self._names if self._names.count(name) > 1}:
+            raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")
         for name in asked.named():
             if name not in self._names:
                 hint = f"It has: {', '.join(map(repr, self._names))}."
@@ -82,7 +85,7 @@ class Parquet(FileSource):
                 ends = _Ends(table.metadata)
                 for group in range(table.num_row_groups):
                     for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
-                        for row in _rows(batch):
+                        for row in _rows(batch.cast(_readable(batch.schema), safe=False)):
                             number += 1
                             yield number, _document(mapper, row, number)
                         if progress:
@@ -139,16 +142,38 @@ class _Ends:
         return self._bytes[group] + size * (row - self._rows[group]) // max(1, rows)
 
 
+def _readable(schema: Any) -> Any:
+    """The schema with times that Python has on every host.
+
+    To the microsecond, and those with a zone in UTC, whose strings compare as the times do.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    for number, field in enumerate(schema):
+        kind = field.type
+        if pa.types.is_timestamp(kind):
+            schema = schema.set(number, field.with_type(pa.timestamp("us", kind.tz and "UTC")))
+        elif pa.types.is_duration(kind):
+            schema = schema.set(number, field.with_type(pa.duration("us")))
+        elif pa.types.is_time64(kind):
+            schema = schema.set(number, field.with_type(pa.time64("us")))
+    return schema
+
+
 def _rows(batch: Any) -> Iterator[dict[str, Any] | BadLine]:
     """The rows of a batch as Python objects."""
     try:
         yield from batch.to_pylist(maps_as_pydicts="lossy")
-    except UnicodeDecodeError:  # nothing was given yet: the list is made as a whole
+    except (ValueError, OverflowError):  # nothing was given yet: the list is made as a whole
         for number in range(batch.num_rows):
             try:
-                yield from batch.slice(number, 1).to_pylist(maps_as_pydicts="lossy")
+                (row,) = batch.slice(number, 1).to_pylist(maps_as_pydicts="lossy")
             except UnicodeDecodeError as wrong:
                 yield BadLine(f"byte 0x{wrong.object[wrong.start]:02x} in a string is not UTF-8")
+            except (ValueError, OverflowError) as error:  # dates beyond the year 9999
+                yield BadLine(_first_line(error))
+            else:
+                yield row
 
 
 def _document(mapper: Mapper, row: dict[str, Any] | BadLine, number: int) -> Document | BadLine:
@@ -165,7 +190,11 @@ def _document(mapper: Mapper, row: dict[str, Any] | BadLine, number: int) -> Doc
 def _holds_bytes(kind: Any) -> bool:
     from pyarrow import types  # noqa: PLC0415
 
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    if types.is_dictionary(kind):
+        return _holds_bytes(kind.value_type)
+    if any(
+        is_bytes(kind) for is_bytes in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    ):
         return True
     return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
 

@@ -74,7 +74,9 @@ def survey(source: Source, encoder: TextEncoder, ledger: Ledger, *, skip_bad: bo
         # How many there are is known at the end; until then by the share of the bytes that is read.
         progress("Reading", sample.seen, source.total or (sample.seen * size // position if position else None))
     if not sample.seen:
-        raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")
+        left = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
+        hint = "Name a source that does: `termweave index --help` lists the kinds."
+        raise InputError(f"{source.name} holds no documents{left}.", hint)
     return Survey(counter.result() if counter else None, sample.texts, seen.notes(source))
 
 

@@ -103,3 +103,11 @@ def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(ope
     assert f"1 entry could not be read and left out ({path}, line 3: 2 cells where 4 should be)." in notes
     assert run(["verify", name, str(path), *columns, "--skip-bad", "--url", opensearch_engine.url]) == 0
     assert run(["verify", name, str(path), *columns[:-2], "--skip-bad", "--url", opensearch_engine.url]) == 4
+
+
+def test_nothing_left_but_bad_entries_is_said_with_the_first(opensearch_engine, name, tmp_path, capsys):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"id": "a", "body": "x"}\n')
+    arguments = [str(path), name, "--text-field", "boddy", "--skip-bad", "--weights", "none", "--dense", "none"]
+    assert run(["index", *arguments, "--url", opensearch_engine.url]) == 1
+    assert f"holds no documents that can be read: {path}, line 1: no 'boddy', which is to be the text" in capsys.readouterr().err

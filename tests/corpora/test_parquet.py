@@ -36,6 +36,10 @@ def test_ids_titles_and_texts(tmp_path):
     [
         (pa.array([datetime(2020, 1, 2, 3, 4, tzinfo=UTC)]), "2020-01-02T03:04:00+00:00"),
         (pa.array(["1066-10-14"]).cast(pa.timestamp("s")), "1066-10-14T00:00:00"),
+        (pa.array([0], pa.timestamp("us", "America/New_York")), "1970-01-01T00:00:00+00:00"),
+        (pa.array([1_577_934_240_000_000_999], pa.timestamp("ns")), "2020-01-02T03:04:00"),
+        (pa.array([1001], pa.time64("ns")), "00:00:00.000001"),
+        (pa.array([1_500_000_001], pa.duration("ns")), 1.5),
         (pa.array([date(2020, 1, 2)]), "2020-01-02"),
         (pa.array([time(3, 4)]), "03:04:00"),
         (pa.array([timedelta(minutes=1)]), 60.0),
@@ -60,10 +64,21 @@ def test_values_become_those_of_json(tmp_path, value, expected):
 
 def test_binary_columns(tmp_path):
     picture = pa.array([{"bytes": b"\xff", "path": "p"}])
-    path = write(tmp_path, {"id": pa.array([b"1"]), "text": pa.array(["Größe".encode()]), "image": picture, "raw": [b"\xff"]})
+    path = write(
+        tmp_path,
+        {
+            "id": pa.array([b"1"]),
+            "text": pa.array(["Größe".encode()]),
+            "image": picture,
+            "raw": [b"\xff"],
+            "packed": pa.array([b"\xff"]).dictionary_encode(),
+            "many": [[b"\xff"]],
+            "view": pa.array([b"x"], pa.binary_view()),
+        },
+    )
     assert read(path) == [("1", "", "Größe", {})]
     (remark,) = open_source(path).remarks
-    assert "binary columns are left out of the metadata ('image', 'raw')" in remark
+    assert "binary columns are left out of the metadata ('image', 'many', 'packed', 'raw', 'view')" in remark
 
 
 def test_bad_rows_are_named_or_left_out(tmp_path):
@@ -72,6 +87,8 @@ def test_bad_rows_are_named_or_left_out(tmp_path):
     with pytest.raises(InputError, match=r"table\.parquet, line 2: byte 0xff in a string is not UTF-8"):
         read(path)
     assert [id_ for id_, *_ in read(path, skip_bad=True)] == ["1", "3"]
+    path = write(tmp_path, {"id": ["1", "2"], "text": ["a", "b"], "day": pa.array([10**8, 0], pa.date32())})
+    assert [id_ for id_, *_ in read(path, skip_bad=True)] == ["2"]
     path = write(tmp_path, {"id": ["1", None, ""], "text": ["a", "b", "c"]})
     source = open_source(path, skip_bad=True)
     assert [each.line for each in source.documents()] == [1]
@@ -89,6 +106,13 @@ def test_bad_rows_are_named_or_left_out(tmp_path):
 def test_columns_that_cannot_be_meant(tmp_path, columns, options, reason):
     with pytest.raises(UsageError, match=reason):
         open_source(write(tmp_path, columns), **options)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    table = pa.Table.from_arrays([pa.array(["1"]), pa.array(["a"]), pa.array(["b"])], names=["id", "text", "text"])
+    pq.write_table(table, tmp_path / "table.parquet")
+    with pytest.raises(UsageError, match="two columns called 'text'"):
+        open_source(tmp_path / "table.parquet")
 
 
 def test_a_text_that_is_no_string_is_named(tmp_path):
