@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from termweave.corpora import Source
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -160,3 +162,13 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, reading={name: kwargs.pop(name) for name in names}, **kwargs)
 
     return wrapped
+
+
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> Source:
+    """What SOURCE means, and a line on how it was understood where that is not plain: columns, files passed over."""
+    from termweave import corpora
+
+    opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    for remark in opened.remarks:
+        out.say(remark)
+    return opened

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options, source_options
+from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def command(
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
-    from termweave import corpora, engine
+    from termweave import engine
     from termweave.indexer import Options, build
 
     options = Options(
@@ -97,10 +97,7 @@ def command(
         fresh=fresh,
         skip_bad=skip_bad,
     )
-    opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
-    remarks = opened.remarks
-    for remark in remarks:
-        out.say(remark)
+    opened = open_source(source, reading, out, skip_bad=skip_bad)
     server = engine.connect(settings, pool_maxsize=workers + 1)
     gate = _gate(server, required, dataset or source, options, out)
     try:
@@ -120,7 +117,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": [*remarks, *built.notes],
+        "notes": [*opened.remarks, *built.notes],
     }
     out.emit(
         data,
