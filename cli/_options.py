@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from termweave.corpora import Source
+    from termweave.corpora import Opened
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -164,7 +164,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> Source:
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> Opened:
     """What SOURCE means, and a line on how it was understood where that is not plain: columns, files passed over."""
     from termweave import corpora
 

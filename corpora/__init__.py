@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.corpora import packing
 from termweave.corpora.files import head, spooled, unpacked
-from termweave.corpora.sources import Dataset, Fields, Progress, Reading, Skipped, Skips, Source
+from termweave.corpora.sources import Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Dataset", "Progress", "Skipped", "Skips", "Source", "open_dataset", "open_source"]
+__all__ = ["Dataset", "Opened", "Progress", "Skipped", "Skips", "Source", "open_dataset", "open_source"]
 
 DEFAULT_SPLIT = "test"
 
@@ -34,7 +34,7 @@ def open_source(
     id_field: str | None = None,
     title_field: str | None = None,
     text_fields: Sequence[str] = (),
-) -> Source:
+) -> Opened:
     """The documents that a SOURCE argument means.
 
     Args:
@@ -63,7 +63,7 @@ def open_source(
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        source: Source = reader.open(path, Reading(name, skip_bad, fields))
+        source: Opened = reader.open(path, Reading(name, skip_bad, fields))
     except BaseException:
         _remove(copies)
         raise

@@ -126,10 +126,6 @@ class Source(Protocol):
     def skipped(self) -> Skips:
         """What the last pass over `documents` left out; always empty without `skip_bad`."""
 
-    @property
-    def remarks(self) -> list[str]:
-        """Sentences on how it was understood and what was passed over as no document: columns found, files of other kinds."""
-
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """All documents in the source's order, streaming; every call starts at the beginning.
 
@@ -139,6 +135,14 @@ class Source(Protocol):
         Raises:
             InputError: An entry cannot be read, and bad ones are not to be skipped.
         """
+
+
+class Opened(Source, Protocol):
+    """A source as a reader gives it."""
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on how it was understood and what was passed over as no document: columns found, files of other kinds."""
 
 
 class Dataset(Source, Protocol):
@@ -190,7 +194,7 @@ class Reader(Protocol):
         """
 
     @classmethod
-    def open(cls, spec: str, reading: Reading) -> Source:
+    def open(cls, spec: str, reading: Reading) -> Opened:
         """The source; errors in single entries wait until `documents`.
 
         Args:
