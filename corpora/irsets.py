@@ -193,7 +193,10 @@ class IrDataset:
     def _judged(self) -> tuple[list[Query], Qrels, list[str]]:
         qrels: Qrels = {}
         for each in self._records("qrels"):
-            qrels.setdefault(each.query_id, {})[each.doc_id] = int(each.relevance)
+            grade = getattr(each, "relevance", None)
+            if not isinstance(grade, int):
+                raise UsageError(f"The judgements of {self._judged_name} are no grades.", "Name another collection or split.")
+            qrels.setdefault(each.query_id, {})[each.doc_id] = grade
         queries = [Query(each.query_id, each.default_text()) for each in self._records("queries") if each.query_id in qrels]
         lost = set(qrels) - {query.id for query in queries}
         notes = []

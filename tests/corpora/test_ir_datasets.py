@@ -37,6 +37,20 @@ class Unreachable(ir_datasets.formats.BaseDocs):
         raise ConnectionError("no network")
 
 
+class Stance(NamedTuple):
+    query_id: str
+    doc_id: str
+    stance: str
+
+
+class Stances(ir_datasets.formats.BaseQrels):
+    def qrels_iter(self):
+        return iter([Stance("q1", "d1", "pro")])
+
+    def qrels_defs(self):
+        return {}
+
+
 @pytest.fixture
 def register(tmp_path):
     """Put a data set of local files into the registry, for one test."""
@@ -122,6 +136,12 @@ def test_a_data_set_has_judgements_itself_or_below_it(register):
     assert open_dataset("ir:termweave-set:trec-dl-2019").relevant_from == 2
     with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, trec-dl-2019"):
         open_dataset("ir:termweave-set:dev")
+
+
+def test_judgements_that_are_no_grades_are_refused(register):
+    register("termweave-stances", docs=DOCS, queries=QUERIES, qrels=Stances())
+    with pytest.raises(UsageError, match="judgements of termweave-stances are no grades"):
+        open_dataset("ir:termweave-stances").qrels()
 
 
 def test_what_is_not_there_is_said(register):
