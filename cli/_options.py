@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from termweave.corpora import Opened
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -141,3 +143,32 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, settings=settings.load(**flags), **kwargs)
 
     return wrapped
+
+
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how SOURCE is read; the function gets them as `reading`, keywords of `corpora.open_source`."""
+
+    @click.option(
+        "--id-field", metavar="NAME", help="Key or column of SOURCE that holds the id.  [default: _id, id, docid, doc_id]"
+    )
+    @click.option("--title-field", metavar="NAME", help="That of the title.  [default: title]")
+    @click.option(
+        "--text-field", "text_fields", multiple=True, metavar="NAME",
+        help="That of the text; repeat it to join several.  [default: text, contents, body, content]",
+    )  # fmt: skip
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        names = ("id_field", "title_field", "text_fields")
+        return function(*args, reading={name: kwargs.pop(name) for name in names}, **kwargs)
+
+    return wrapped
+
+
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> Opened:
+    """What SOURCE means, and a line on how it was understood where that is not plain: columns, files passed over."""
+    from termweave import corpora
+
+    opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    for remark in opened.remarks:
+        out.say(remark)
+    return opened

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +87,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
+@source_options
 @click.option("--fresh", is_flag=True, help="Throw an unfinished generation away instead of resuming it.")
 @click.option("--plan", "only_plan", is_flag=True, help="Write nothing; say what the build would make and need.")
 @click.option("--update", is_flag=True, help="Encode and send only what is new or changed, within the live generation.")
@@ -124,6 +125,7 @@ def command(
     passage_stride: int | None,
     workers: int,
     skip_bad: bool,
+    reading: dict[str, Any],
     fresh: bool,
     only_plan: bool,
     update: bool,
@@ -138,14 +140,18 @@ def command(
 ) -> None:
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
-    SOURCE is a BEIR folder, a JSONL file (plain or .gz), 'demo', or '-' for standard input. The live generation stays
-    searchable until the new one is whole. A build that was stopped, in whatever way, is resumed by the same command.
+    SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of .txt, .md or .html files,
+    'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. What is neither id, title nor
+    text becomes metadata. The live generation stays searchable until the new one is whole. A build that was stopped, in
+    whatever way, is resumed by the same command.
 
     \b
     Examples:
       termweave index ./nfcorpus docs
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
+      termweave index products.csv.zst products --id-field sku --title-field name --text-field description
+      termweave index collection.tsv passages --id-field 1 --text-field 2
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
       termweave index ./reports reports --passage-size 160
@@ -154,7 +160,7 @@ def command(
       termweave index ./nfcorpus docs --dense ./my-model --within .01 --of-live --on ./nfcorpus:dev
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
-    from termweave import corpora, engine, indexer
+    from termweave import engine, indexer
     from termweave.indexer import Built, Options, Updated, build, custom, generations
     from termweave.indexer.passages import Window
     from termweave.signals import Pruning
@@ -178,7 +184,7 @@ def command(
         raise click.UsageError("--delete-missing and --new belong to --update.")
     if of_live != (within is not None):
         raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
-    opened = corpora.open_source(source, skip_bad=skip_bad or only_plan)
+    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
     server = engine.connect(settings, pool_maxsize=workers + 1)
     if only_plan:
         _plan(server, opened, name, dataset or source, options, out)
@@ -211,7 +217,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": [*built.warnings, *built.notes],
+        "notes": [*opened.remarks, *built.warnings, *built.notes],
     }
     passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
     documents = f"{built.documents:,} document{'s' if built.documents != 1 else ''}{passages}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, connection_options, output_options, source_options
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -20,9 +20,19 @@ _SHOWN = 20
 @click.argument("source", required=False)
 @click.option("--deep", is_flag=True, help="Read text, weights and vectors back and compute their digests again.")
 @click.option("--skip-bad", is_flag=True, help="SOURCE was indexed with --skip-bad.")
+@source_options
 @output_options
 @connection_options
-def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settings: Settings, out: Output) -> int:
+def command(
+    *,
+    name: str,
+    source: str | None,
+    deep: bool,
+    skip_bad: bool,
+    reading: dict[str, Any],
+    settings: Settings,
+    out: Output,
+) -> int:
     """Compare the index NAME with its ledger, or with SOURCE itself.
 
     Every document carries digests of its source and of its encoding; one request compares counts and sums of 1,024 buckets,
@@ -51,7 +61,7 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
             found = verify(server, index, ledger, layout, deep=deep)
             mend = "Repeat the update that was stopped." if ledger.get("state") == "updating" else mend
     else:
-        opened = in_passages(corpora.open_source(source, skip_bad=skip_bad), Window.of(made.passages))
+        opened = in_passages(corpora.open_source(source, skip_bad=skip_bad, **reading), Window.of(made.passages))
         found = verify_against_source(server, index, opened, layout, deep=deep)
     data = {
         "schema": "termweave.verify/1",

@@ -9,44 +9,72 @@ from __future__ import annotations
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
-from termweave.corpora.files import spooled
-from termweave.corpora.sources import Dataset, Progress, Skipped, Skips, Source
+from termweave.corpora import packing
+from termweave.corpora.files import head, spooled, unpacked
+from termweave.corpora.sources import Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
 
-__all__ = ["Dataset", "Progress", "Skipped", "Skips", "Source", "open_dataset", "open_source"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Dataset", "Opened", "Progress", "Skipped", "Skips", "Source", "open_dataset", "open_source"]
 
 DEFAULT_SPLIT = "test"
 
-_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv) or `demo`."
-_KINDS = "A source is a path (BEIR folder, JSON lines; plain or .gz), `-` for standard input, or `demo`."
+_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME` or `demo`."
 
 
-def open_source(spec: str | Path, *, skip_bad: bool = False) -> Source:
+def open_source(
+    spec: str | Path,
+    *,
+    skip_bad: bool = False,
+    id_field: str | None = None,
+    title_field: str | None = None,
+    text_fields: Sequence[str] = (),
+) -> Opened:
     """The documents that a SOURCE argument means.
 
     Args:
-        spec: A path, ``-`` for standard input, or the name of a built-in corpus (``demo``).
+        spec: A path, ``-`` for standard input, ``ir:NAME``, or the name of a built-in corpus (``demo``).
         skip_bad: Leave entries that cannot be read out, and list them in `Source.skipped`, instead of ending with an error.
+        id_field: The key or column that holds the id, where it is not called like one; a column's number, counted from 1, in a
+            table without a header line.
+        title_field: That of the title, likewise.
+        text_fields: Those of the text, likewise; several are joined by line ends.
 
     Raises:
-        UsageError: There is nothing of this name, or no reader knows its format.
+        UsageError: There is nothing of this name, no reader knows its format, or it has no such field.
         InputError: It is a damaged file. Errors in single documents come from `Source.documents`.
     """
-    spec = str(spec)
-    if (copy := spooled(spec)) is None:
-        source: Source = _reader(spec).open(spec, skip_bad=skip_bad)
-        return source
-    name = "stdin" if spec == "-" else Path(spec).name
+    spec, fields = str(spec), Fields(id_field, title_field, tuple(text_fields))
+    if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
+        raise UsageError(f"The field {min(twice)!r} is named twice.", "Each is one of id, title and text.")
+    copies: list[Path] = []
     try:
-        source = _reader(str(copy), name).open(str(copy), name=name, skip_bad=skip_bad)
+        if copy := spooled(spec):
+            copies.append(copy)
+        shown = spec if copy is None else "stdin" if spec == "-" else Path(spec).name
+        path = spec if copy is None else str(copy)
+        reader = _reader(path, shown, mapped=bool(fields))
+        if reader.SEEKS and packing.is_packed(Path(path)):
+            copies.append(unpacked(Path(path)))
+            path = str(copies[-1])
+        name = Path(shown).name if copies else None
+        source: Opened = reader.open(path, Reading(name, skip_bad, fields))
     except BaseException:
-        copy.unlink(missing_ok=True)
+        _remove(copies)
         raise
-    weakref.finalize(source, copy.unlink, missing_ok=True)
+    if copies:
+        weakref.finalize(source, _remove, copies)
     return source
+
+
+def _remove(copies: list[Path]) -> None:
+    for copy in copies:
+        copy.unlink(missing_ok=True)
 
 
 def open_dataset(spec: str | Path) -> Dataset:
@@ -60,8 +88,8 @@ def open_dataset(spec: str | Path) -> Dataset:
     """
     spec, split = _split(str(spec))
     if spec == "-":
-        raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, or `demo`.")
-    reader = _reader(spec)
+        raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
+    reader = _reader(spec, spec)
     if not hasattr(reader, "open_dataset"):
         raise UsageError(f"{spec} is a corpus without queries and judgements.", _DATASETS)
     dataset: Dataset = reader.open_dataset(spec, split)
@@ -78,18 +106,19 @@ def _split(spec: str) -> tuple[str, str]:
 
 def _exists(spec: str) -> bool:
     try:
-        return Path(spec).exists()
+        return bool(spec) and Path(spec).exists()
     except (OSError, ValueError):
         return False
 
 
-def _reader(spec: str, shown: str = "") -> Any:
+def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
     """The first reader that recognises a path or name; one that goes by the very name comes first, the others by theirs.
 
     A reader whose package does not import stands in nobody's way but its own: its error is raised only where no
     other one takes the spec.
     """
     broken: TermweaveError | None = None
+    readers = []
     for name in sorted(plugins.names("readers"), key=lambda name: name != spec):
         try:
             reader = plugins.load("readers", name)
@@ -97,20 +126,24 @@ def _reader(spec: str, shown: str = "") -> Any:
             broken = error
             continue
         with suppress(OSError, ValueError):  # too long for a path, or a NUL in it: no path
-            if reader.recognises(spec):
+            if spec and reader.recognises(spec):  # Path("") would be the working folder
+                if mapped and not reader.MAPPED:
+                    options = "--id-field, --title-field and --text-field"
+                    raise UsageError(f"{options} do not go with {reader.LABEL}: there are no fields in it.", "Leave them out.")
                 return reader
-    raise broken or _unknown(spec, shown or spec)
+        readers.append(reader)
+    raise broken or _unknown(spec, shown, [reader.LABEL for reader in readers])
 
 
-def _unknown(spec: str, shown: str) -> UsageError:
-    if spec.startswith("ir:"):
-        hint = "Export the set to a BEIR folder and name that."
-        return UsageError(f"{spec}: sets of ir_datasets are not read by this version.", hint)
+def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
+    kinds = f"A source is one of: {', '.join(labels)}; files may be packed (.gz, .zst), and `-` is standard input."
     if not _exists(spec):
         path, _, split = spec.rpartition(":")
         if path and _exists(path):
             return UsageError(f"There is no {spec}.", f"A corpus has no split {split!r}: say {path}.")
-        return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", _KINDS)
+        return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", kinds)
     if Path(spec).is_dir():
-        return UsageError(f"{spec} is a folder without corpus.jsonl or corpus.jsonl.gz.", _KINDS)
-    return UsageError(f"{shown} is in no format that is known here.", _KINDS)
+        return UsageError(f"{spec} is a folder without corpus.jsonl, and without a file of text (.txt, .md, .html).", kinds)
+    if said := packing.foreign(head(Path(spec))):
+        return UsageError(f"{shown} is {said[0]}, and that is not read.", said[1])
+    return UsageError(f"{shown} is in no format that is known here.", kinds)

@@ -1,4 +1,4 @@
-"""BEIR's folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, each plain or ``.gz``.
+"""BEIR's folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, each plain, ``.gz`` or ``.zst``.
 
 A folder with a corpus alone is a source; with queries and judgements it is a data set. Judgements may also stand in
 TREC's four columns (query, iteration, document, grade); a header line is optional in both.
@@ -9,24 +9,25 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora import files
-from termweave.corpora.jsonl import BadLine, JsonLines, identity, parse, text_of
+from termweave.corpora.fields import BadLine, identity, text_of
+from termweave.corpora.jsonl import JsonLines, parse
 from termweave.errors import UsageError
 from termweave.records import Qrels, Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress, Skips
+    from termweave.corpora.sources import Progress, Reading, Skips
     from termweave.records import Document
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 QUERY_ID_KEYS = ("_id", "id", "qid", "query_id")
 QUERY_TEXT_KEYS = ("text", "query", "question", "title")
 
-_TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz)?")
+_TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz|\.zst)?")
 _HEADER = re.compile(r"[A-Za-z][\w -]*")
 _COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
@@ -35,14 +36,18 @@ _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 class BeirFolder:
     """A folder in BEIR's layout: a `Dataset`, and the reader that recognises it."""
 
-    def __init__(self, folder: Path, split: str = "test", *, name: str | None = None, skip_bad: bool = False) -> None:
+    LABEL: ClassVar[str] = "a BEIR folder"
+    MAPPED: ClassVar[bool] = True
+    SEEKS: ClassVar[bool] = False
+
+    def __init__(self, folder: Path, split: str = "test", reading: Reading | None = None) -> None:
         corpus = files.plain_or_packed(folder, CORPUS)
         if corpus is None:
-            raise UsageError(f"{folder} holds no {CORPUS}, plain or .gz.", "Name a folder in BEIR's layout, or a file.")
+            raise UsageError(f"{folder} holds no {CORPUS}, plain or packed.", "Name a folder in BEIR's layout, or a file.")
         self._folder = folder
-        self._corpus = JsonLines(corpus, skip_bad=skip_bad)
+        self._corpus = JsonLines(corpus, reading)
         self._split = split
-        self._name = name or folder.resolve().name
+        self._name = (reading and reading.name) or folder.resolve().name
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -50,9 +55,9 @@ class BeirFolder:
         return files.plain_or_packed(Path(spec), CORPUS) is not None
 
     @classmethod
-    def open(cls, spec: str, *, name: str | None = None, skip_bad: bool = False) -> BeirFolder:
+    def open(cls, spec: str, reading: Reading) -> BeirFolder:
         """The folder as a source of documents; whether it has judgements is not looked at."""
-        return cls(Path(spec), name=name, skip_bad=skip_bad)
+        return cls(Path(spec), reading=reading)
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> BeirFolder:
@@ -64,7 +69,7 @@ class BeirFolder:
         dataset = cls(Path(spec), split)
         if files.plain_or_packed(dataset._folder, QUERIES) is None:
             hint = f"Put queries and {QRELS}/{split}.tsv beside {CORPUS}."
-            raise UsageError(f"{spec} holds no {QUERIES}, plain or .gz: it is a corpus, not a data set.", hint)
+            raise UsageError(f"{spec} holds no {QUERIES}, plain or packed: it is a corpus, not a data set.", hint)
         if split not in (known := dataset.splits()):
             hint = f"There are: {', '.join(known)}." if known else f"Put judgements into {QRELS}/{split}.tsv."
             raise UsageError(f"{spec} has no split {split!r}.", hint)
@@ -96,14 +101,19 @@ class BeirFolder:
         return self._corpus.skipped
 
     @property
+    def remarks(self) -> list[str]:
+        """Those of the corpus."""
+        return self._corpus.remarks
+
+    @property
     def split(self) -> str:
         """The split whose judgements are meant."""
         return self._split
 
     @property
     def relevant_from(self) -> int:
-        """2 for the sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
-        return 2 if _TREC_DL.search(self.name) or _TREC_DL.search(self._split) else 1
+        """See the function of this name."""
+        return relevant_from(self.name, self._split)
 
     @property
     def notes(self) -> list[str]:
@@ -150,6 +160,11 @@ class BeirFolder:
             dropped = sum(map(len, lost.values()))
             notes.append(f"{dropped} judgements of {table} are on {len(lost)} queries that {path} lacks; they were left out.")
         return queries, {query.id: qrels[query.id] for query in queries}, notes
+
+
+def relevant_from(*names: str) -> int:
+    """2 for the sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
+    return 2 if any(map(_TREC_DL.search, names)) else 1
 
 
 def read_queries(path: Path, wanted: Qrels) -> list[Query]:

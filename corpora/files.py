@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import shutil
 import stat
 import sys
 import tempfile
-import zlib
-from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
+from termweave.corpora.packing import SUFFIXES, opened
 from termweave.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from _typeshed import WriteableBuffer
 
     from termweave.corpora.sources import Progress
 
@@ -31,53 +27,7 @@ MAX_LINE = 64 << 20
 HEAD = 1 << 16
 
 _CHUNK = 1 << 18
-_GZIP = b"\x1f\x8b"
-_BOM = b"\xef\xbb\xbf"
-#: How a wide file of JSON lines or a table may begin where it has no mark.
-_WIDE = {pair for first in b'{[" #' for pair in (bytes((first, 0)), bytes((0, first)))}
-
-
-class _Counted(io.FileIO):
-    """A file that says how far it was read: in bytes as they lie on the disk, so that packed files have a bar, too."""
-
-    def __init__(self, path: Path, progress: Progress | None) -> None:
-        super().__init__(path, "rb")
-        self._progress = progress
-        self._position = 0
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        read = super().readinto(buffer) or 0
-        self._position += read
-        if self._progress and read:
-            self._progress(self._position)
-        return read
-
-
-@contextmanager
-def opened(path: Path, progress: Progress | None = None) -> Iterator[io.BufferedReader[Any]]:
-    """A file's unpacked bytes; whether it is packed is read from its first bytes, never from its name.
-
-    Raises:
-        UsageError: The file cannot be opened.
-        InputError: The file cannot be read to its end: a packed one is damaged or cut short.
-    """
-    try:
-        raw = io.BufferedReader(_Counted(path, progress), _CHUNK)
-    except OSError as error:
-        hint = "Name a file that exists and that you may read."
-        raise UsageError(f"{path} cannot be opened: {error.strerror}.", hint) from error
-    with raw:
-        try:
-            if raw.peek(2)[:2] == _GZIP:
-                with gzip.GzipFile(fileobj=raw) as unpacked, io.BufferedReader(unpacked, _CHUNK) as stream:
-                    yield stream
-            else:
-                yield raw
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            hint = "Fetch or pack it again; `gzip -t` checks it."
-            raise InputError(f"{path} is packed, and damaged or cut short: {error}.", hint) from error
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
+BOM = b"\xef\xbb\xbf"
 
 
 def head(path: Path) -> bytes:
@@ -90,20 +40,21 @@ def head(path: Path) -> bytes:
     with opened(path) as stream:
         start = b""
         while not start and (chunk := stream.read1(HEAD)):  # read1: what is there, even where the file is cut short soon after
-            start = chunk.removeprefix(_BOM).lstrip(b" \t\r\n")
+            start = chunk.removeprefix(BOM).lstrip(b" \t\r\n")
         return start
 
 
 def is_utf16(start: bytes) -> bool:
-    """Whether a file that starts so is UTF-16 or UTF-32: by its mark, or by the NULs around its first ASCII character."""
-    return start[:2] in {b"\xff\xfe", b"\xfe\xff"} or start[:4] == b"\0\0\xfe\xff" or start[:2] in _WIDE
+    """Whether a file that starts so is UTF-16 or UTF-32: by its mark, or by the NULs around its first ASCII characters."""
+    if start[:2] in {b"\xff\xfe", b"\xfe\xff"} or start[:4] == b"\0\0\xfe\xff":
+        return True
+    characters = start[:4].replace(b"\0", b"")
+    padded = {start[:4:2], start[1:4:2]} & {b"\0\0", b"\0"}
+    return bool(padded) and characters.isascii() and characters.decode().isprintable() and characters != b""
 
 
-def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
-    """The lines of a file that hold something, each with its 1-based number, without its end.
-
-    Lines that are empty or all blanks are passed over, and counted. A byte order mark is taken off any line: files that
-    were concatenated have one in the middle.
+def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
+    """All lines of a file as they stand, each with its 1-based number and its end.
 
     Yields:
         Number and bytes; None in place of the bytes for a line longer than `MAX_LINE`, which is never held in memory.
@@ -111,11 +62,11 @@ def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, b
     Raises:
         InputError: The file is UTF-16, or cannot be read to its end.
     """
-    with opened(path, progress) as stream:
+    number = 0
+    with opened(path, progress, where=lambda: f"behind line {number:,}") as stream:
         if is_utf16(stream.peek(4)[:4]):
             hint = "Turn it into UTF-8: `iconv -f UTF-16 -t UTF-8`."
             raise InputError(f"{path} is UTF-16 or UTF-32, and only UTF-8 is read.", hint)
-        number = 0
         while line := stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE and not line.endswith(b"\n"):
@@ -123,14 +74,24 @@ def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, b
                     line = stream.readline(_CHUNK)
                 yield number, None
                 continue
-            line = line.removeprefix(_BOM).strip(b" \t\r\n")
-            if line:
-                yield number, line
+            yield number, line
+
+
+def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
+    """The lines of a file that hold something, numbered as in `raw_lines`, without their ends.
+
+    Lines that are empty or all blanks are passed over, and counted. A byte order mark is taken off any line: files that
+    were concatenated have one in the middle.
+    """
+    for number, line in raw_lines(path, progress):
+        stripped = line if line is None else line.removeprefix(BOM).strip(b" \t\r\n")
+        if stripped is None or stripped:
+            yield number, stripped
 
 
 def plain_or_packed(folder: Path, name: str) -> Path | None:
-    """`folder/name`, or `folder/name.gz` where only that exists."""
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+    """`folder/name`, or `folder/name.gz` or `.zst` where only that exists."""
+    return next((path for suffix in ("", *SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()), None)
 
 
 def fingerprint(path: Path, kind: str) -> str:
@@ -170,7 +131,7 @@ def spooled(spec: str) -> Path | None:
     """
     if spec == "-":
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-            raise UsageError("Standard input is a terminal or closed, not a corpus.", "Pipe JSON lines into it, or name a path.")
+            raise UsageError("Standard input is a terminal or closed, not a corpus.", "Pipe documents into it, or name a path.")
         return _copy(sys.stdin.buffer, "Standard input")
     path = Path(spec)
     try:
@@ -183,6 +144,16 @@ def spooled(spec: str) -> Path | None:
         return _copy(stream, spec)
 
 
+def unpacked(path: Path) -> Path:
+    """A copy of a packed file as it is unpacked, for a reader that jumps in it; the caller removes it.
+
+    Raises:
+        InputError: The file is damaged, or there is no room for the copy.
+    """
+    with opened(path) as stream:
+        return _copy(stream, str(path))
+
+
 def _copy(stream: IO[bytes], name: str) -> Path:
     handle, made = tempfile.mkstemp(prefix="termweave-")
     path = Path(made)
@@ -191,7 +162,7 @@ def _copy(stream: IO[bytes], name: str) -> Path:
             shutil.copyfileobj(stream, copy, 1 << 20)
     except BaseException as error:  # Ctrl-C, too: a pipe may never end
         path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             hint = "Set TMPDIR to a folder with room."
             raise InputError(f"{name} cannot be kept in {path.parent}: {error.strerror or error}.", hint) from error
         raise

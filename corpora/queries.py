@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import files
 from termweave.corpora.beir import QUERIES, QUERY_ID_KEYS, QUERY_TEXT_KEYS, query_of
-from termweave.corpora.jsonl import BadLine
+from termweave.corpora.fields import BadLine
 from termweave.errors import InputError, UsageError
 from termweave.records import Query
 

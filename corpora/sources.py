@@ -14,21 +14,63 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Fields:
+    """Which fields of an entry are what, where the names that readers know by themselves do not say it.
+
+    Attributes:
+        id: The field that holds the id; None: the first that is called like one.
+        title: The field that holds the title; None: ``title``.
+        text: The fields that hold the text, joined by line ends in this order; (): the first that is called like one.
+    """
+
+    id: str | None = None
+    title: str | None = None
+    text: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.named())
+
+    def named(self) -> tuple[str, ...]:
+        """All fields that were named."""
+        return tuple(name for name in (self.id, self.title, *self.text) if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source is to be read.
+
+    Attributes:
+        name: What it is called, where its path is that of a temporary copy.
+        skip_bad: Leave bad entries out instead of raising.
+        fields: Only for a reader that is `MAPPED`.
+    """
+
+    name: str | None = None
+    skip_bad: bool = False
+    fields: Fields = field(default_factory=Fields)
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """An entry that could not be read and was left out.
 
     Attributes:
-        line: 1-based line in the file.
+        line: 1-based line in the file (row of a Parquet file, entry of a set); None where all of the file is meant.
         reason: A clause: what is wrong with it.
         file: The file, as messages name it.
     """
 
-    line: int
+    line: int | None
     reason: str
     file: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}: {self.reason}" if self.file else f"line {self.line}: {self.reason}"
+        return f"{place(self.file, self.line)}: {self.reason}"
+
+
+def place(file: str, line: int | None) -> str:
+    """Where something stands, as messages say it: ``corpus.jsonl, line 7``."""
+    return ", ".join(part for part in (file, "" if line is None else f"line {line}") if part)
 
 
 @dataclass(slots=True)
@@ -95,6 +137,14 @@ class Source(Protocol):
         """
 
 
+class Opened(Source, Protocol):
+    """A source as a reader gives it."""
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on how it was understood and what was passed over as no document: columns found, files of other kinds."""
+
+
 class Dataset(Source, Protocol):
     """A corpus with questions and judgements."""
 
@@ -124,7 +174,16 @@ class Reader(Protocol):
     """What an entry point in the group `termweave.readers` names: usually the source class itself.
 
     A reader that has data sets, too, offers `open_dataset(spec, split) -> Dataset` (see `DatasetReader`).
+
+    Attributes:
+        LABEL: What it reads, with its article, for messages.
+        MAPPED: Its entries have named fields, and `Fields` says which is what.
+        SEEKS: It jumps in the file: a packed one is unpacked to disk first.
     """
+
+    LABEL: ClassVar[str]
+    MAPPED: ClassVar[bool]
+    SEEKS: ClassVar[bool]
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
@@ -135,13 +194,16 @@ class Reader(Protocol):
         """
 
     @classmethod
-    def open(cls, spec: str, *, name: str | None = None, skip_bad: bool = False) -> Source:
-        """The source; errors in the data wait until `documents`.
+    def open(cls, spec: str, reading: Reading) -> Opened:
+        """The source; errors in single entries wait until `documents`.
 
         Args:
             spec: The path or name that `recognises` said yes to.
-            name: What it is called, where the path is that of a temporary copy.
-            skip_bad: Leave bad entries out instead of raising.
+            reading: How.
+
+        Raises:
+            UsageError: It lacks a field that was named, or what reads it is not installed.
+            InputError: It is damaged so that nothing of it can be read.
         """
 
 

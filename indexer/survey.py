@@ -65,7 +65,13 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
     sample = _Sample(_SAMPLE)
     seen = _Seen()
-    for block in blocks(source.documents()):
+    size, position = source.size, 0
+
+    def at(consumed: int) -> None:
+        nonlocal position
+        position = consumed
+
+    for block in blocks(source.documents(at)):
         again = _enter(source, block, ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.source_id, document.line) not in again]
         seen.count(kept, again.values())
@@ -75,9 +81,12 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
                 counter.add(terms)
         for document in kept:
             sample.add(document)
-        progress("Reading", sample.seen, source.total)
+        # How many there are is known at the end; until then by the share of the bytes that is read.
+        progress("Reading", sample.seen, source.total or (sample.seen * size // position if position and size else None))
     if not sample.seen:
-        raise InputError(f"{source.name} holds no documents.", "Name a corpus.jsonl, a folder that holds one, or 'demo'.")
+        left = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
+        hint = "Name a source that does: `termweave index --help` lists the kinds."
+        raise InputError(f"{source.name} holds no documents{left}.", hint)
     return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.clashes)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import orjson
 
 from termweave.corpora.demo import walk
-from termweave.corpora.sources import Progress, Skips
+from termweave.corpora.sources import Progress, Reading, Skips
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
 
@@ -41,6 +41,9 @@ walk.write(sys.stdout.buffer)
 class DemoCorpus:
     """The standard library as a `Dataset`, and the reader behind the name ``demo``."""
 
+    LABEL: ClassVar[str] = "`demo`"
+    MAPPED: ClassVar[bool] = False
+    SEEKS: ClassVar[bool] = False
     #: Goes into the fingerprint: raise it when entries come to be written otherwise.
     KIND: ClassVar[str] = "demo/1"
 
@@ -56,9 +59,9 @@ class DemoCorpus:
         return spec == "demo"
 
     @classmethod
-    def open(cls, spec: str, *, name: str | None = None, skip_bad: bool = False) -> DemoCorpus:
+    def open(cls, spec: str, reading: Reading) -> DemoCorpus:
         """The corpus; there is nothing in it to skip."""
-        del spec, name, skip_bad
+        del spec, reading
         return cls()
 
     @classmethod
@@ -90,6 +93,11 @@ class DemoCorpus:
     def size(self) -> int:
         """Bytes of all titles and texts."""
         return sum(map(_size, _documents()))
+
+    @property
+    def remarks(self) -> list[str]:
+        """None: it is what it is."""
+        return []
 
     @property
     def split(self) -> str:

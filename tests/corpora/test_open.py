@@ -24,10 +24,9 @@ LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
     [
         ("nowhere", "no file or folder 'nowhere'"),
         ("no/where.jsonl", "no file or folder"),
-        ("ir:msmarco-passage", "ir_datasets are not read by this version"),
         ("x" * 5000, "no file or folder"),
         ("nul\0byte", "no file or folder"),
-        ("", "JSON lines"),
+        ("", "no file or folder ''.*A source is one of: .*JSON lines"),
     ],
 )
 def test_what_is_not_there_is_said(spec, reason):

@@ -1,0 +1,203 @@
+"""Parquet files, streamed: one document a row. Needs pyarrow (`pip install 'termweave[parquet]'`).
+
+A row's values become JSON's: dates and times ISO 8601 (to the microsecond, those
+with a zone in UTC), decimals their digits, maps objects, NaN and infinities null. A
+binary column is text where it is the id, the title or the text (old writers do not mark strings), and is left out where it
+would be metadata: pictures do not belong into an index.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from termweave.corpora import files
+from termweave.corpora.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value, too_long
+from termweave.corpora.filesource import FileSource
+from termweave.corpora.packing import opened
+from termweave.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from termweave.corpora.sources import Progress, Reading
+    from termweave.records import Document
+
+_MAGIC = b"PAR1"
+#: Rows that are Python objects at one time.
+_ROWS = 256
+
+
+class Parquet(FileSource):
+    """A Parquet file: a `Source`, and the reader that recognises it."""
+
+    LABEL: ClassVar[str] = "a Parquet file"
+    MAPPED: ClassVar[bool] = True
+    SEEKS: ClassVar[bool] = True
+    KIND: ClassVar[str] = "parquet/1"
+
+    def __init__(self, path: Path, reading: Reading | None = None) -> None:
+        super().__init__(path, reading)
+        try:
+            import pyarrow.parquet  # noqa: F401, PLC0415 - said before anything is begun
+        except ImportError as error:
+            raise UsageError(
+                f"{self.shown} is a Parquet file, and pyarrow, which reads those, is not installed.",
+                "Run `pip install 'termweave[parquet]'`.",
+            ) from error
+        asked = self.reading.fields
+        if twice := {name for name in self._names if self._names.count(name) > 1}:
+            raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")
+        for name in asked.named():
+            if name not in self._names:
+                hint = f"It has: {', '.join(map(repr, self._names))}."
+                raise UsageError(f"{self.shown} has no column {name!r}.", hint)
+        if not asked.text and not {*TEXT_KEYS, TITLE_KEY, asked.title} & {*self._names}:
+            hint = f"Say which of its columns does, with --text-field: {', '.join(map(repr, self._names))}."
+            raise UsageError(f"In {self.shown} it is not known which column holds the text.", hint)
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        """A file that begins as Parquet does, packed or not."""
+        path = Path(spec)
+        if not path.is_file():
+            return False
+        with opened(path) as stream:
+            return stream.peek(len(_MAGIC))[: len(_MAGIC)] == _MAGIC
+
+    @property
+    def remarks(self) -> list[str]:
+        """Columns that are left out."""
+        if not self._binary:
+            return []
+        named = ", ".join(map(repr, sorted(self._binary)))
+        return [f"{self.shown}: binary columns are left out of the metadata ({named}); cast to string what is text."]
+
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
+        """The rows, in the order of the file."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        mapper, number = Mapper(self.reading.fields), 0
+        columns = [name for name in self._names if name not in self._binary]
+        try:
+            with self._opened() as table:
+                ends = _Ends(table.metadata)
+                for group in range(table.num_row_groups):
+                    for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
+                        for row in _rows(batch.cast(_readable(batch.schema), safe=False)):
+                            number += 1
+                            yield number, _document(mapper, row, number)
+                        if progress:
+                            progress(ends.position(group, number))
+        except (pa.ArrowException, OSError) as error:
+            hint = "Write or fetch it again."
+            raise InputError(f"{self.shown} is damaged behind row {number:,}: {_first_line(error)}.", hint) from error
+        if progress:
+            progress(self.size)
+        mapper.finish()
+
+    def _opened(self) -> Any:
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        try:
+            # A row group can be gigabytes: buffered, its pages are read one after the other, and none ahead.
+            return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+        except (pa.ArrowException, OSError) as error:
+            hint = "Write or fetch it again: the end of a Parquet file says where everything is."
+            raise InputError(f"{self.shown} is damaged or cut short: {_first_line(error)}.", hint) from error
+
+    @cached_property
+    def _schema(self) -> Any:
+        with self._opened() as table:
+            return table.schema_arrow
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self._schema.names)
+
+    @cached_property
+    def _binary(self) -> set[str]:
+        """Columns with bytes anywhere in them that are not id, title or text."""
+        asked = self.reading.fields
+        mapped = {asked.title or TITLE_KEY, *(asked.text or TEXT_KEYS), *((asked.id,) if asked.id else ID_KEYS)}
+        return {field.name for field in self._schema if field.name not in mapped and _holds_bytes(field.type)}
+
+
+class _Ends:
+    """Where rows stand in the file, about: progress is in bytes as they lie."""
+
+    def __init__(self, metadata: Any) -> None:
+        self._rows, self._bytes = [0], [0]
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            size = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+            self._rows.append(self._rows[-1] + group.num_rows)
+            self._bytes.append(self._bytes[-1] + size)
+
+    def position(self, group: int, row: int) -> int:
+        """Bytes up to a row: within a group all rows count alike."""
+        rows, size = self._rows[group + 1] - self._rows[group], self._bytes[group + 1] - self._bytes[group]
+        return self._bytes[group] + size * (row - self._rows[group]) // max(1, rows)
+
+
+def _readable(schema: Any) -> Any:
+    """The schema with times that Python has on every host.
+
+    To the microsecond, and those with a zone in UTC, whose strings compare as the times do.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    for number, field in enumerate(schema):
+        kind = field.type
+        if pa.types.is_timestamp(kind):
+            schema = schema.set(number, field.with_type(pa.timestamp("us", kind.tz and "UTC")))
+        elif pa.types.is_duration(kind):
+            schema = schema.set(number, field.with_type(pa.duration("us")))
+        elif pa.types.is_time64(kind):
+            schema = schema.set(number, field.with_type(pa.time64("us")))
+    return schema
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any] | BadLine]:
+    """The rows of a batch as Python objects."""
+    try:
+        yield from batch.to_pylist(maps_as_pydicts="lossy")
+    except (ValueError, OverflowError):  # nothing was given yet: the list is made as a whole
+        for number in range(batch.num_rows):
+            try:
+                (row,) = batch.slice(number, 1).to_pylist(maps_as_pydicts="lossy")
+            except UnicodeDecodeError as wrong:
+                yield BadLine(f"byte 0x{wrong.object[wrong.start]:02x} in a string is not UTF-8")
+            except (ValueError, OverflowError) as error:  # dates beyond the year 9999
+                yield BadLine(_first_line(error))
+            else:
+                yield row
+
+
+def _document(mapper: Mapper, row: dict[str, Any] | BadLine, number: int) -> Document | BadLine:
+    if isinstance(row, BadLine):
+        return row
+    try:
+        found = {name: json_value(value) for name, value in row.items()}
+        document = mapper.document(found, number)
+    except BadLine as bad:
+        return bad
+    return document if len(document.text) <= files.MAX_LINE else too_long()
+
+
+def _holds_bytes(kind: Any) -> bool:
+    from pyarrow import types  # noqa: PLC0415
+
+    if types.is_dictionary(kind):
+        return _holds_bytes(kind.value_type)
+    if any(
+        is_bytes(kind) for is_bytes in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    ):
+        return True
+    return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

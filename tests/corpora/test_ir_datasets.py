@@ -1,0 +1,167 @@
+"""ir_datasets, with collections of our own in its registry: its readers are real, no collection of its catalogue is fetched."""
+
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from termweave.corpora import open_dataset, open_source
+from termweave.errors import InputError, UsageError
+
+ir_datasets = pytest.importorskip("ir_datasets", reason="the extra 'ir' is not installed")
+
+
+class Paper(NamedTuple):
+    doc_id: str
+    title: str
+    abstract: str
+    authors: tuple
+
+    def default_text(self):
+        return f"{self.title} {self.abstract}"
+
+
+class Papers(ir_datasets.formats.BaseDocs):
+    def __init__(self, papers):
+        self.papers = papers
+
+    def docs_iter(self):
+        return iter(self.papers)
+
+    def docs_cls(self):
+        return Paper
+
+
+class Unreachable(ir_datasets.formats.BaseDocs):
+    def docs_iter(self):
+        raise ConnectionError("no network")
+
+
+class Stance(NamedTuple):
+    query_id: str
+    doc_id: str
+    stance: str
+
+
+class Stances(ir_datasets.formats.BaseQrels):
+    def qrels_iter(self):
+        return iter([Stance("q1", "d1", "pro")])
+
+    def qrels_defs(self):
+        return {}
+
+
+@pytest.fixture
+def register(tmp_path):
+    """Put a data set of local files into the registry, for one test."""
+    formats, names = ir_datasets.formats, []
+
+    def add(name, *, docs=None, queries=None, qrels=None):
+        parts = []
+        for content, make, file in (
+            (docs, formats.TsvDocs, "docs.tsv"),
+            (queries, formats.TsvQueries, "queries.tsv"),
+            (qrels, lambda file: formats.TrecQrels(file, {}), "qrels"),
+        ):
+            if isinstance(content, str):
+                path = tmp_path / name.replace("/", "-") / file
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(content)
+                parts.append(make(ir_datasets.util.LocalDownload(path)))
+            elif content is not None:
+                parts.append(content)
+        ir_datasets.registry.register(name, ir_datasets.Dataset(*parts))
+        names.append(name)
+        return parts[0] if parts else None
+
+    yield add
+    for name in names:
+        del ir_datasets.registry._registered[name]
+
+
+DOCS = "d1\tone text\nd2\tanother, \u00e9\n"
+QUERIES = "q1\tfirst\nq2\tsecond\nq3\tunjudged\n"
+
+
+def test_documents(register):
+    register("termweave-test", docs=DOCS)
+    source, seen = open_source("ir:termweave-test"), []
+    found = [(each.id, each.title, each.text, each.line) for each in source.documents(seen.append)]
+    assert found == [("d1", "", "one text", 1), ("d2", "", "another, é", 2)]
+    assert (source.name, source.total, source.remarks) == ("ir:termweave-test", 2, [])
+    assert seen[-1] == source.size
+    assert source.fingerprint == open_source("ir:termweave-test").fingerprint
+    assert source.fingerprint != open_source("ir:termweave-test", text_fields=["text"]).fingerprint
+
+
+def test_the_fingerprint_is_of_the_content(register):
+    register("termweave-one", docs=DOCS)
+    register("termweave-two", docs=DOCS + "d3\tmore\n")
+    register("termweave-three", docs=DOCS)
+    one, two, three = (open_source(f"ir:termweave-{name}").fingerprint for name in ("one", "two", "three"))
+    assert one == three != two
+
+
+def test_fields_of_a_collection_of_its_own_kind(register):
+    register("termweave-papers", docs=Papers([Paper("p", "Title", "The abstract.", ("A", "B"))]))
+    (found,) = open_source("ir:termweave-papers").documents()
+    assert (found.title, found.text) == ("Title", "The abstract.")
+    assert found.metadata == {"abstract": "The abstract.", "authors": ["A", "B"]}
+    (found,) = open_source("ir:termweave-papers", title_field="doc_id", id_field="title", text_fields=["abstract"]).documents()
+    assert (found.id, found.title, found.text, dict(found.metadata)) == ("Title", "p", "The abstract.", {"authors": ["A", "B"]})
+
+
+def test_half_a_surrogate_pair_is_named_or_left_out(register):
+    register("termweave-bad", docs=Papers([Paper("p", "", "good", ()), Paper("q", "", "bad \ud800", ())]))
+    with pytest.raises(InputError, match=r"ir:termweave-bad, line 2: it is no JSON: .*surrogates"):
+        list(open_source("ir:termweave-bad").documents())
+    source = open_source("ir:termweave-bad", skip_bad=True)
+    assert int(source.fingerprint, 16)
+    assert [each.id for each in source.documents()] == ["p"]
+    assert source.skipped.count == 1
+
+
+def test_a_data_set_has_judgements_itself_or_below_it(register):
+    docs = register("termweave-set", docs=DOCS)
+    register("termweave-set/test", docs=docs, queries=QUERIES, qrels="q2 0 d1 2\nq1 0 d2 0\nq9 0 d1 1\n")
+    register("termweave-set/trec-dl-2019", docs=docs, queries=QUERIES, qrels="q3 0 d1 1\n")
+    for spec in ("ir:termweave-set", "ir:termweave-set:test", "ir:termweave-set/test"):
+        dataset = open_dataset(spec)
+        assert [(each.id, each.text) for each in dataset.queries()] == [("q1", "first"), ("q2", "second")]
+        assert dataset.qrels() == {"q1": {"d2": 0}, "q2": {"d1": 2}}
+        assert [each.id for each in dataset.documents()] == ["d1", "d2"]
+        assert dataset.relevant_from == 1
+        assert dataset.notes[0].startswith("1 judgements of termweave-set/test are on 1 queries")
+    assert open_dataset("ir:termweave-set").splits() == ["test", "trec-dl-2019"]
+    assert open_dataset("ir:termweave-set:trec-dl-2019").relevant_from == 2
+    with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, trec-dl-2019"):
+        open_dataset("ir:termweave-set:dev")
+
+
+def test_judgements_that_are_no_grades_are_refused(register):
+    register("termweave-stances", docs=DOCS, queries=QUERIES, qrels=Stances())
+    with pytest.raises(UsageError, match="judgements of termweave-stances are no grades"):
+        open_dataset("ir:termweave-stances").qrels()
+
+
+def test_what_is_not_there_is_said(register):
+    with pytest.raises(UsageError, match=r"ir_datasets has no collection 'no-such'.*catalogue"):
+        open_source("ir:no-such")
+    register("termweave-corpus", docs=DOCS)
+    with pytest.raises(UsageError, match=r"has no split 'test'. It is a corpus, not a data set"):
+        open_dataset("ir:termweave-corpus")
+    register("termweave-queries", queries=QUERIES)
+    with pytest.raises(UsageError, match="ir:termweave-queries has no documents"):
+        open_source("ir:termweave-queries")
+
+
+def test_a_collection_that_cannot_be_fetched_ends_in_a_sentence(register):
+    register("termweave-away", docs=Unreachable())
+    with pytest.raises(InputError, match="ir_datasets cannot give the docs of ir:termweave-away: no network"):
+        list(open_source("ir:termweave-away").documents())
+
+
+def test_without_ir_datasets_the_command_that_brings_it_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ir_datasets", None)
+    with pytest.raises(UsageError, match=r"ir_datasets is not installed\. Run `pip install 'termweave\[ir\]'`"):
+        open_source("ir:vaswani")

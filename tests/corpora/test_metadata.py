@@ -1,0 +1,113 @@
+"""Metadata of every reader on a real OpenSearch: it is stored as it was read, and can be filtered on."""
+
+import json
+from datetime import UTC, date, datetime
+
+import pytest
+
+from termweave import corpora
+from termweave.cli import run
+from termweave.indexer import Options, build, verify_against_source
+from termweave.search import Index
+
+pytestmark = pytest.mark.engine
+
+RECORDS = [
+    {"id": "a", "text": "green tea", "year": 2020, "price": 1.5, "fresh": True, "day": date(2020, 1, 2), "tags": ["x", "y"],
+     "from": {"country": {"code": "JP"}}, "my note": "a b", "none": None, "seen": datetime(2020, 1, 2, 3, 4, tzinfo=UTC)},
+    {"id": "b", "text": "black tea", "year": 2021, "price": -2.0, "fresh": False, "day": date(2021, 5, 6), "tags": [],
+     "from": {"country": {"code": "IN"}}, "my note": "c", "none": None, "seen": datetime(2021, 5, 6, tzinfo=UTC)},
+]  # fmt: skip
+
+
+def jsonl(folder):
+    path = folder / "tea.jsonl"
+    path.write_text("".join(json.dumps(each, default=lambda value: value.isoformat()) + "\n" for each in RECORDS))
+    return path
+
+
+def csv(folder):
+    path = folder / "tea.csv"
+    plain = [{key: value for key, value in each.items() if key not in {"tags", "from", "none"}} for each in RECORDS]
+    written = [str(value).lower() if value in (True, False) else getattr(value, "isoformat", lambda value=value: str(value))()
+               for each in plain for value in each.values()]  # fmt: skip
+    width = len(plain[0])
+    rows = [list(plain[0]), *(written[start : start + width] for start in range(0, len(written), width))]
+    path.write_text("".join(",".join(row) + "\n" for row in rows))
+    return path
+
+
+def parquet(folder):
+    pq = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
+    import pyarrow as pa
+
+    pq.write_table(pa.Table.from_pylist(RECORDS), folder / "tea.parquet")
+    return folder / "tea.parquet"
+
+
+FLAT = [
+    ({"term": {"metadata.year": "2020"}}, ["a"]),
+    ({"term": {"metadata.year": 2021}}, ["b"]),
+    ({"range": {"metadata.year": {"gte": "2021"}}}, ["b"]),
+    ({"term": {"metadata.price": "1.5"}}, ["a"]),
+    ({"term": {"metadata.fresh": "true"}}, ["a"]),
+    ({"term": {"metadata.day": "2021-05-06"}}, ["b"]),
+    ({"range": {"metadata.day": {"lt": "2021"}}}, ["a"]),
+    ({"term": {"metadata.seen": "2020-01-02T03:04:00+00:00"}}, ["a"]),
+    ({"term": {"metadata.my note": "a b"}}, ["a"]),
+]
+NESTED = [
+    ({"term": {"metadata.tags": "y"}}, ["a"]),
+    ({"term": {"metadata.from.country.code": "IN"}}, ["b"]),
+    ({"exists": {"field": "metadata.tags"}}, ["a"]),
+    ({"exists": {"field": "metadata.none"}}, []),
+]
+
+
+@pytest.mark.parametrize(("make", "filters"), [(jsonl, FLAT + NESTED), (csv, FLAT), (parquet, FLAT + NESTED)])
+def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp_path, make, filters):
+    source = corpora.open_source(make(tmp_path))
+    build(opensearch_engine, source, name, Options(weights="none", dense="none"))
+    index = Index.open(opensearch_engine, name, weights="none", dense="none")
+    for where, expected in filters:
+        assert [hit.id for hit in index.search("tea", where=[where])] == expected, where
+    stored = {hit.id: hit.fields["metadata"] for hit in index.search("tea")}
+    assert stored == {each.id: dict(each.metadata) for each in source.documents()}
+    assert verify_against_source(opensearch_engine, index.generation, source, index.layout, deep=True).ok
+
+
+def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(f'{{"id": "{number}", "text": "{"word " * 400}"}}\n' for number in range(2000)))
+    told = []
+    build(
+        opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"), lambda *now: told.append(now)
+    )
+    reading = [(done, total) for stage, done, total, *_ in told if stage == "Reading"]
+    assert reading[-1] == (2000, 2000)
+    assert all(done < total == pytest.approx(2000, rel=0.5) for done, total in reading[:-1])
+
+
+def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(opensearch_engine, name, tmp_path, capsys):
+    path = tmp_path / "products.csv"
+    path.write_text("sku,label,about,colour\n1,Tea,green leaves,green\n2,broken\n3,Coffee,brown beans,brown\n")
+    columns = ["--id-field", "sku", "--title-field", "label", "--text-field", "about"]
+    models = ["--weights", "none", "--dense", "none", "--url", opensearch_engine.url]
+    assert run(["index", str(path), name, *columns, *models]) == 1
+    assert f"{path}, line 3: 2 cells where 4 should be.\nMend it, or leave such entries out" in capsys.readouterr().err
+    assert run(["index", str(path), name, *columns, *models, "--skip-bad", "--json"]) == 0
+    said = capsys.readouterr()
+    notes = json.loads(said.out)["notes"]
+    assert "commas between columns, quoting; id = 'sku'; title = 'label'; text = 'about'; metadata = 'colour'" in notes[0]
+    assert notes[0] in said.err
+    assert f"1 entry could not be read and left out ({path}, line 3: 2 cells where 4 should be)." in notes
+    assert run(["verify", name, str(path), *columns, "--skip-bad", "--url", opensearch_engine.url]) == 0
+    assert run(["verify", name, str(path), *columns[:-2], "--skip-bad", "--url", opensearch_engine.url]) == 4
+
+
+def test_nothing_left_but_bad_entries_is_said_with_the_first(opensearch_engine, name, tmp_path, capsys):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"id": "a", "body": "x"}\n')
+    arguments = [str(path), name, "--text-field", "boddy", "--skip-bad", "--weights", "none", "--dense", "none"]
+    assert run(["index", *arguments, "--url", opensearch_engine.url]) == 1
+    assert f"holds no documents that can be read: {path}, line 1: no 'boddy', which is to be the text" in capsys.readouterr().err

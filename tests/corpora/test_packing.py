@@ -1,0 +1,199 @@
+"""Packed and damaged files, for every reader that reads files; lines that are far too long."""
+
+import gzip
+import json
+import tracemalloc
+from hashlib import sha512
+
+import pytest
+
+from termweave.corpora import files, open_dataset, open_source, packing
+from termweave.errors import InputError, UsageError
+
+zstd = packing._zstd()
+
+#: Digests, because what hardly shrinks is unpacked piece by piece.
+ROWS = [
+    {"id": str(number), "title": f"title {number}", "text": sha512(bytes([number % 256, number // 256])).hexdigest()}
+    for number in range(1000)
+]
+
+
+def jsonl(folder):
+    return "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+
+
+def csv(folder):
+    return b"id,title,text\n" + "".join(f'{row["id"]},{row["title"]},"{row["text"]}"\n' for row in ROWS).encode()
+
+
+def parquet(folder):
+    pq = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
+    import pyarrow as pa
+
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "made.parquet", row_group_size=500)
+    return (folder / "made.parquet").read_bytes()
+
+
+def zstd_as_the_tool_packs(content):
+    """With a checksum; without one, as the module packs by itself, altered bytes are nobody's to find."""
+    return zstd.compress(content, options={zstd.CompressionParameter.checksum_flag: True})
+
+
+FORMATS = pytest.mark.parametrize("make", [jsonl, csv, parquet])
+PACKINGS = pytest.mark.parametrize("pack", [gzip.compress, zstd_as_the_tool_packs], ids=["gzip", "zstd"])
+
+
+@FORMATS
+@PACKINGS
+def test_every_format_is_read_packed_whatever_it_is_called(tmp_path, make, pack):
+    content = make(tmp_path)
+    for name, packed in (("plain.gz", content), ("packed", pack(content)), ("twice.zst", pack(content))):
+        path = tmp_path / name
+        path.write_bytes(packed)
+        source, seen = open_source(path), []
+        found = [{"id": each.id, "title": each.title, "text": each.text} for each in source.documents(seen.append)]
+        assert found == ROWS
+        assert source.name == name
+        assert source.total == len(ROWS)
+        assert seen == sorted(seen)
+        assert seen[-1] == source.size
+        assert [each.id for each in source.documents()] == [row["id"] for row in ROWS]
+
+
+@PACKINGS
+def test_members_and_frames_that_follow_each_other_are_all_read(tmp_path, pack):
+    path = tmp_path / "corpus"
+    path.write_bytes(pack(b'{"id": "a", "text": ""}\n') + pack(b'{"id": "b", "text": ""}\n'))
+    assert [each.id for each in open_source(path).documents()] == ["a", "b"]
+
+
+def test_a_frame_to_be_passed_over_may_come_first(tmp_path):
+    path = tmp_path / "pzstd"
+    path.write_bytes(b"\x50\x2a\x4d\x18\x04\0\0\0size" + zstd.compress(b'{"id": "a", "text": ""}\n'))
+    assert [each.id for each in open_source(path).documents()] == ["a"]
+
+
+@PACKINGS
+def test_a_packed_data_set(tmp_path, pack):
+    suffix = ".gz" if pack is gzip.compress else ".zst"
+    (tmp_path / "qrels").mkdir()
+    for name, content in (
+        ("corpus.jsonl", '{"_id": "d", "text": "x"}\n'),
+        ("queries.jsonl", '{"_id": "q", "text": "x"}\n'),
+        ("qrels/test.tsv", "q\td\t1\n"),
+    ):
+        (tmp_path / f"{name}{suffix}").write_bytes(pack(content.encode()))
+    dataset = open_dataset(tmp_path)
+    assert [each.id for each in dataset.documents()] == ["d"]
+    assert (dataset.splits(), dataset.qrels()) == (["test"], {"q": {"d": 1}})
+
+
+@pytest.mark.parametrize("make", [jsonl, csv])
+@PACKINGS
+@pytest.mark.parametrize("damage", ["cut", "altered"])
+def test_a_damaged_file_is_named_with_the_place(tmp_path, make, pack, damage):
+    packed = bytearray(pack(make(tmp_path) * 5))
+    if damage == "cut":
+        del packed[len(packed) * 19 // 20 :]
+    else:
+        middle = len(packed) // 2
+        packed[middle : middle + 64] = bytes(byte ^ 0xFF for byte in packed[middle : middle + 64])
+    path = tmp_path / "damaged"
+    path.write_bytes(packed)
+    tool = "gzip" if pack is gzip.compress else "zstd"
+    said = rf"damaged is packed, and damaged or cut short behind line [\d,]+, near byte [\d,]+ of {len(packed):,}: .*{tool} -t"
+    with pytest.raises(InputError, match=said):
+        list(open_source(path, skip_bad=True).documents())  # what is lost with a file's end is no line to skip
+
+
+@PACKINGS
+@pytest.mark.parametrize("damage", ["cut", "altered"])
+def test_a_damaged_packed_parquet_leaves_no_copy_behind(tmp_path, monkeypatch, pack, damage):
+    path = tmp_path / "damaged"
+    packed = pack(parquet(tmp_path))
+    path.write_bytes(packed[:-2000] if damage == "cut" else packed[:-8] + bytes(8))  # the checksums
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(spool))
+    with pytest.raises(InputError, match="is packed, and damaged or cut short"):
+        open_source(path)
+    assert not list(spool.iterdir())
+
+
+def test_a_window_that_takes_too_much_memory_is_named(tmp_path):
+    path = tmp_path / "long.zst"
+    with zstd.open(path, "wb", options={zstd.CompressionParameter.window_log: 28}) as stream:
+        stream.write(b'{"id": "a", "text": ""}\n')
+    with pytest.raises(InputError, match=r"packed with a window of more than 128 MB. Pack it again without --long"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_tables_are_named(tmp_path, encoding):
+    path = tmp_path / "table.csv"
+    path.write_bytes("id,text\n1,x\n".encode(encoding))
+    with pytest.raises(InputError, match=r"table\.csv is UTF-16 or UTF-32.*iconv"):
+        list(open_source(path).documents())
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"PK\x03\x04rest", "a zip archive"),
+        (b"\xfd7zXZ\0rest", "packed with xz"),
+        (b"BZh91AY&SY", "packed with bzip2"),
+        (b"\x04\x22\x4d\x18rest", "packed with lz4"),
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"SQLite format 3\0", "an SQLite database"),
+        (b"\x7fELF\0\0", "in no format that is known here"),
+    ],
+)
+def test_what_is_often_taken_for_a_corpus_is_named(tmp_path, start, said):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(start)
+    with pytest.raises(UsageError, match=said) as caught:
+        open_source(path)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("before", "opens", "closes", "kept", "line"),
+    [
+        (b'{"id": "a", "text": ""}\n', b'{"id": "b", "text": "', b'"}\n{"id": "c", "text": ""}\n', [1, 3], 2),
+        (b"id,text\na,\n", b'b,"', b'"\nc,\n', [2, 4], 3),
+    ],
+    ids=["jsonl", "csv"],
+)
+def test_a_line_of_a_gigabyte_ends_in_a_sentence_and_takes_no_memory(tmp_path, before, opens, closes, kept, line):
+    path = tmp_path / "long"
+    with zstd.open(path, "wb", level=1) as stream:  # 33 kB on the disk
+        stream.write(before + opens)
+        for _ in range(1 << 10):
+            stream.write(b"x" * (1 << 20))
+        stream.write(closes)
+    with pytest.raises(InputError, match=rf"line {line}: longer than 64 MB\. Put every document on its own line"):
+        list(open_source(path).documents())
+    tracemalloc.start()
+    assert [each.line for each in open_source(path, skip_bad=True).documents()] == kept
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * files.MAX_LINE
+
+
+@FORMATS
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch, make):
+    """Ten times the rows take no more than the bytes of some chunks: the file grows by 2 MB."""
+    arrow = pytest.importorskip("pyarrow") if make is parquet else None
+    rows, peaks = ROWS, []
+    for times in (1, 10):
+        monkeypatch.setattr(f"{__name__}.ROWS", rows * times)
+        path = tmp_path / f"{times}"
+        path.write_bytes(make(tmp_path))
+        source = open_source(path)
+        tracemalloc.start()
+        held = max((arrow.total_allocated_bytes() if arrow else 0) for _ in source.documents())  # Arrow's own, beside Python's
+        peaks.append(tracemalloc.get_traced_memory()[1] + held)
+        tracemalloc.stop()
+        assert source.total == len(rows) * times
+    assert peaks[1] < peaks[0] + 500_000

@@ -1,0 +1,161 @@
+"""Parquet: what values become, which columns are what, damage, and pyarrow that is not there."""
+
+import math
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import pytest
+
+from termweave.corpora import open_source
+from termweave.errors import InputError, UsageError
+
+pa = pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def write(folder, columns, name="table.parquet", **options):
+    pq.write_table(pa.table(columns), folder / name, **options)
+    return folder / name
+
+
+def read(path, **options):
+    return [(each.id, each.title, each.text, dict(each.metadata)) for each in open_source(path, **options).documents()]
+
+
+def test_ids_titles_and_texts(tmp_path):
+    path = write(tmp_path, {"docid": [7, 2**63 - 1], "title": ["T", None], "body": ["a", "nul \0"], "year": [2020, None]})
+    assert read(path) == [("7", "T", "a", {"year": 2020}), (str(2**63 - 1), "", "nul \0", {"year": None})]
+    assert open_source(path).remarks == []
+    assert read(path, id_field="year", text_fields=["title", "body"], skip_bad=True) == [("2020", "", "T\na", {"docid": 7})]
+    assert read(write(tmp_path, {"text": ["a", "b"]})) == [("1", "", "a", {}), ("2", "", "b", {})]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (pa.array([datetime(2020, 1, 2, 3, 4, tzinfo=UTC)]), "2020-01-02T03:04:00+00:00"),
+        (pa.array(["1066-10-14"]).cast(pa.timestamp("s")), "1066-10-14T00:00:00"),
+        (pa.array([0], pa.timestamp("us", "America/New_York")), "1970-01-01T00:00:00+00:00"),
+        (pa.array([1_577_934_240_000_000_999], pa.timestamp("ns")), "2020-01-02T03:04:00"),
+        (pa.array([1001], pa.time64("ns")), "00:00:00.000001"),
+        (pa.array([1_500_000_001], pa.duration("ns")), 1.5),
+        (pa.array([date(2020, 1, 2)]), "2020-01-02"),
+        (pa.array([time(3, 4)]), "03:04:00"),
+        (pa.array([timedelta(minutes=1)]), 60.0),
+        (pa.array([Decimal("1.50")]), "1.50"),
+        (pa.array([math.nan]), None),
+        (pa.array([-math.inf]), None),
+        (pa.array([1.5]), 1.5),
+        (pa.array([True]), True),
+        (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
+        (pa.array(["x"]).dictionary_encode(), "x"),
+        (pa.array([["a", None]]), ["a", None]),
+        (pa.array([[]], pa.list_(pa.int64())), []),
+        (pa.array([{"a": {"b": [date(2020, 1, 2)]}}]), {"a": {"b": ["2020-01-02"]}}),
+        (pa.array([[("k", 1), ("l", 2)]], pa.map_(pa.string(), pa.int32())), {"k": 1, "l": 2}),
+        (pa.array([[(1, "x")]], pa.map_(pa.int32(), pa.string())), {"1": "x"}),
+    ],
+)
+def test_values_become_those_of_json(tmp_path, value, expected):
+    ((_, _, _, metadata),) = read(write(tmp_path, {"id": ["1"], "text": ["x"], "value": value}))
+    assert metadata == {"value": expected}
+
+
+def test_binary_columns(tmp_path):
+    picture = pa.array([{"bytes": b"\xff", "path": "p"}])
+    path = write(
+        tmp_path,
+        {
+            "id": pa.array([b"1"]),
+            "text": pa.array(["Größe".encode()]),
+            "image": picture,
+            "raw": [b"\xff"],
+            "packed": pa.array([b"\xff"]).dictionary_encode(),
+            "many": [[b"\xff"]],
+            "view": pa.array([b"x"], pa.binary_view()),
+        },
+    )
+    assert read(path) == [("1", "", "Größe", {})]
+    (remark,) = open_source(path).remarks
+    assert "binary columns are left out of the metadata ('image', 'many', 'packed', 'raw', 'view')" in remark
+
+
+def test_bad_rows_are_named_or_left_out(tmp_path):
+    broken = pa.StringArray.from_buffers(3, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xffc"))
+    path = write(tmp_path, {"id": ["1", "2", "3"], "text": broken})
+    with pytest.raises(InputError, match=r"table\.parquet, line 2: byte 0xff in a string is not UTF-8"):
+        read(path)
+    assert [id_ for id_, *_ in read(path, skip_bad=True)] == ["1", "3"]
+    path = write(tmp_path, {"id": ["1", "2"], "text": ["a", "b"], "day": pa.array([10**8, 0], pa.date32())})
+    assert [id_ for id_, *_ in read(path, skip_bad=True)] == ["2"]
+    path = write(tmp_path, {"id": ["1", None, ""], "text": ["a", "b", "c"]})
+    source = open_source(path, skip_bad=True)
+    assert [each.line for each in source.documents()] == [1]
+    assert [str(each).rpartition("parquet, ")[2][:16] for each in source.skipped] == ["line 2: 'id' is ", "line 3: 'id' is "]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "reason"),
+    [
+        ({"name": ["a"], "about": ["b"]}, {}, "not known which column holds the text.*--text-field: 'name', 'about'"),
+        ({"id": ["a"], "text": ["b"]}, {"title_field": "name"}, "no column 'name'. It has: 'id', 'text'"),
+        ({"id": ["a"], "text": ["b"]}, {"id_field": "1"}, "no column '1'"),
+    ],
+)
+def test_columns_that_cannot_be_meant(tmp_path, columns, options, reason):
+    with pytest.raises(UsageError, match=reason):
+        open_source(write(tmp_path, columns), **options)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    table = pa.Table.from_arrays([pa.array(["1"]), pa.array(["a"]), pa.array(["b"])], names=["id", "text", "text"])
+    pq.write_table(table, tmp_path / "table.parquet")
+    with pytest.raises(UsageError, match="two columns called 'text'"):
+        open_source(tmp_path / "table.parquet")
+
+
+def test_a_text_that_is_no_string_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"line 1: 'text' is 3 where a string should be"):
+        read(write(tmp_path, {"id": ["1"], "text": [3]}))
+
+
+def test_progress_goes_row_group_by_row_group(tmp_path):
+    path = write(tmp_path, {"id": range(5000), "text": [f"text {number}" for number in range(5000)]}, row_group_size=1000)
+    source, seen = open_source(path), []
+    assert sum(1 for _ in source.documents(seen.append)) == 5000
+    assert len(seen) >= 20
+    assert seen == sorted(seen)
+    assert seen[-1] == source.size == path.stat().st_size
+
+
+def test_an_empty_table_holds_no_documents(tmp_path):
+    assert read(write(tmp_path, {"id": pa.array([], pa.string()), "text": pa.array([], pa.string())})) == []
+
+
+@pytest.mark.parametrize("keep", [4, 100, -1])
+def test_a_file_cut_short_is_named(tmp_path, keep):
+    path = write(tmp_path, {"id": ["1"], "text": ["a"]})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or fetch it again"):
+        open_source(path)
+
+
+def test_damage_in_the_middle_is_named_with_the_row(tmp_path):
+    texts = [f"text {number * number}" for number in range(4000)]
+    path = write(tmp_path, {"id": range(4000), "text": texts}, row_group_size=1000, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(2).column(1).data_page_offset
+    content[start : start + 2000] = bytes(2000)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"table\.parquet is damaged behind row 2,000: "):
+        read(path, skip_bad=True)
+
+
+def test_without_pyarrow_the_command_that_brings_it_is_said(tmp_path, monkeypatch):
+    path = write(tmp_path, {"id": ["1"], "text": ["a"]})
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(
+        UsageError, match=r"pyarrow, which reads those, is not installed\. Run `pip install 'termweave\[parquet\]'`"
+    ):
+        open_source(path)

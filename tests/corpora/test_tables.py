@@ -1,0 +1,194 @@
+"""CSV and TSV: the dialect and the columns that are found, what is read, what is named, what is left out."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from termweave.corpora import files, open_source
+from termweave.errors import InputError, UsageError
+
+
+def write(folder, content, name="table.csv"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path, **options):
+    return [(each.id, each.title, each.text, dict(each.metadata)) for each in open_source(path, **options).documents()]
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    rows=st.lists(st.tuples(CELLS.filter(bool), CELLS, CELLS, CELLS)),
+    delimiter=st.sampled_from(",;\t|"),
+    end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+)
+def test_what_csv_writes_is_read(tmp_path, rows, delimiter, end, quoting):
+    made = io.StringIO()
+    writer = csv.writer(made, delimiter=delimiter, lineterminator=end, quoting=quoting)
+    writer.writerows([("id", "title", "text", "Größe"), *rows])
+    found = read(write(tmp_path, made.getvalue()))
+    assert found == [(id_, title, text, {"Größe": other}) for id_, title, text, other in rows]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(rows=st.lists(st.tuples(*[CELLS.map(lambda cell: "x" + cell.translate({9: 32, 10: 32, 13: 32}))] * 2), min_size=1))
+def test_a_tsv_without_quoting_is_read_as_it_stands(tmp_path, rows):
+    content = "id\ttext\n" + "".join(f"{id_}\t{text}\n" for id_, text in rows)
+    assert read(write(tmp_path, content)) == [(id_, "", text, {}) for id_, text in rows]
+
+
+PROSE = [
+    'He said, "no; that\'s it", and left, slowly.',
+    '"Quoted" at the start, and once" more',
+    "one; two; three, four | five",
+    "plain",
+    "it's; it's, it's",
+]
+
+
+def test_quotes_and_commas_in_the_prose_of_a_tsv_mislead_nobody(tmp_path):
+    content = "docid\tbody\n" + "".join(f"{number}\t{text}\n" for number, text in enumerate(PROSE * 20))
+    path = write(tmp_path, content)
+    assert [text for _, _, text, _ in read(path)] == PROSE * 20
+    (remark,) = open_source(path).remarks
+    assert "tabs between columns, no quoting; id = 'docid'; text = 'body'" in remark
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("id,text\n1,a\n", [("1", "", "a", {})]),
+        ("\ufeffid;text\r\n1;a,b\r\n", [("1", "", "a,b", {})]),
+        ("sep=;\nid;text\n1;a\n", [("1", "", "a", {})]),
+        ("sep=^\nid^text\n1^a\n", [("1", "", "a", {})]),
+        ('"ID","Title","Body"\n"1","T","a ""b"" c"\n', [("1", "T", 'a "b" c', {})]),
+        ("title,year\nT,2020\n", [("2", "T", "", {"year": "2020"})]),
+        (",text,\n0,a,x\n", [("2", "", "a", {"column1": "0", "column3": "x"})]),
+        ("id,text\n1, blanks \n", [("1", "", " blanks ", {})]),
+        ("id,text\n1,\n", [("1", "", "", {})]),
+        ("id,text\n", []),
+        ("id,text", []),
+        ('id,text\n\n1,"a\n\nb"\n\n', [("1", "", "a\n\nb", {})]),
+        (f"id,text\n{'x' * 600},a\n", [("x" * 600, "", "a", {})]),
+        ("id,text\nA,1\na,2\n\u00e9,3\ne\u0301,4\n", [("A", "", "1", {}), ("a", "", "2", {}), ("\u00e9", "", "3", {}), ("e\u0301", "", "4", {})]),
+        ("id,text\n1,\u2028x\x0by\n", [("1", "", "\u2028x\x0by", {})]),
+    ],
+)  # fmt: skip
+def test_the_tables_there_are(tmp_path, content, expected):
+    assert read(write(tmp_path, content)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        ("sku,name,about\n7,N,A\n", {"id_field": "sku", "title_field": "name", "text_fields": ["about"]}, ("7", "N", "A", {})),
+        ("id,q,a\n1,Q,A\n", {"text_fields": ["q", "a"]}, ("1", "", "Q\nA", {})),
+        ("id,title,text\n1,T,A\n", {"text_fields": ["title", "text"]}, ("1", "", "T\nA", {})),
+        ("id,q,a\n1,,A\n", {"text_fields": ["q", "a"]}, ("1", "", "A", {})),
+        ("id,text,x\n1,T,X\n", {"text_fields": ["x"]}, ("1", "", "X", {"text": "T"})),
+        ("7\tsome text\n", {"id_field": "1", "text_fields": ["2"]}, None),
+        ("7\tsome text\n8\tother\n", {"id_field": "1", "text_fields": ["2"]}, ("7", "", "some text", {})),
+        ("7\tu\tT\tB\n8\tu\tT\tB\n", {"id_field": "1", "title_field": "3", "text_fields": ["4"]}, ("7", "T", "B", {"column2": "u"})),
+        ("id,text,3\n1,T,X\n", {"text_fields": ["3"]}, ("1", "", "X", {"text": "T"})),
+    ],
+)  # fmt: skip
+def test_columns_can_be_named(tmp_path, content, options, expected):
+    path = write(tmp_path, content)
+    if expected is None:  # one line could be anything
+        with pytest.raises(UsageError, match="no format that is known"):
+            open_source(path, **options)
+    else:
+        assert read(path, **options)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "reason"),
+    [
+        ("name,about\nN,A\n", {}, "which column holds the text is not known; its first line is: 'name', 'about'"),
+        ("name,about\nN,A\n", {"text_fields": ["abuot"]}, "no column 'abuot'; its first line is: 'name', 'about'"),
+        ("id,text\nN,A\n", {"text_fields": ["3"]}, "no column '3'"),
+        ("id,x,x,text\n1,2,3,4\n", {}, "two columns called 'x'"),
+        ("id,text\n1,2\n", {"text_fields": ["text", "text"]}, "The field 'text' is named twice"),
+        ("id,year\n1,2020\n", {}, "which column holds the text is not known"),
+    ],
+)
+def test_columns_that_cannot_be_meant(tmp_path, content, options, reason):
+    with pytest.raises(UsageError, match=reason) as caught:
+        open_source(write(tmp_path, content), **options)
+    assert caught.value.hint
+
+
+GOOD = b"id,text,x\n" + b"".join(b'%d,"good, quoted",\n' % number for number in range(1, 40))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "lost"),
+    [
+        (b"41,too few\n", "line 41: 2 cells where 3 should be", [41]),
+        (b"41,too,many,cells\n", "line 41: 4 cells where 3 should be", [41]),
+        (b"41,caf\xe9,\n", "line 41: byte 0xe9 at column 7 is not UTF-8", [41]),
+        (b"41,\xed\xa0\x80,\n", "line 41: byte 0xed at column 4 is not UTF-8", [41]),  # half of a surrogate pair
+        (b"41,a\0b,\n", "line 41: a NUL byte at column 5", [41]),
+        (b',"no id",\n', "line 41: 'id' is empty", [41]),
+        (b'41,"a\nb\xe9\nc",\n', "line 41: on line 42, byte 0xe9 at column 2 is not UTF-8", [41]),
+        (b'41,"a" b,\n', "line 41: a quoted cell goes on behind the quote that closes it", [41]),
+        (b'41,"never closed,\n', "line 41: a quote that opens here is never closed, up to line 43", [41]),
+        (b'41,"swallows,\n42,x,\n43,"y",\n', "line 41: a quoted cell goes on behind the quote that closes it, up to line 43", [41]),
+        (b"41,a\rb,\n", "line 41: a carriage return in the middle of a line", [41]),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named_or_left_out_and_the_rows_behind_it_are_kept(tmp_path, line, reason, lost):
+    path = write(tmp_path, GOOD + line + b"98,behind,\n99,last,\n")
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert f"table.csv, {reason}" in str(caught.value)
+    assert caught.value.hint
+    source = open_source(path, skip_bad=True)
+    for _ in range(2):
+        assert [each.id for each in source.documents()][-2:] == ["98", "99"]
+        assert [each.line for each in source.skipped] == lost
+
+
+def test_a_header_line_that_is_not_utf8_cannot_be_skipped(tmp_path):
+    for skip_bad in (False, True):
+        with pytest.raises(InputError, match=r"header line of .*table\.csv is not UTF-8.*iconv"):
+            read(write(tmp_path, b"id,text,Gr\xf6\xdfe\n1,a,2\n"), skip_bad=skip_bad)
+
+
+def test_a_quote_that_is_never_closed_takes_no_memory_and_no_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_LINE", 1 << 16)
+    rows = b"".join(b"%d,some text that is good,\n" % number for number in range(20_000))
+    source = open_source(write(tmp_path, GOOD + b'opens,"here,\n' + rows), skip_bad=True)
+    assert sum(1 for _ in source.documents()) == 39 + 20_000
+    assert [str(each).rpartition("line 41: ")[2][:40] for each in source.skipped] == ["a quote that opens here is never closed,"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"Some prose, with commas, that goes on.\nA second line; it has none.\n\nThe end.\n",
+        b"# Markdown\n\n| a | b |\n|---|---|\n",
+        b"import os\nfrom sys import argv, exit\nprint(argv, 1, 2)\n",
+        b"id\x00,text\n1,2\n",
+        b"one column\nonly\n",
+        b"x" * 300_000,
+    ],
+)
+def test_what_is_no_table(tmp_path, content):
+    with pytest.raises(UsageError, match="no format that is known"):
+        open_source(write(tmp_path, content))
+
+
+def test_other_columns_make_other_fingerprints(tmp_path):
+    path = write(tmp_path, "id,text,more\n1,a,b\n")
+    plain, mapped = open_source(path), open_source(path, text_fields=["more"])
+    assert plain.fingerprint == open_source(path).fingerprint != mapped.fingerprint

@@ -1,0 +1,178 @@
+"""Folders of text: what is a document, what its title is, what of a page is its text, and which files are refused."""
+
+import gzip
+import os
+import sys
+
+import pytest
+
+from termweave.corpora import files, markup, open_dataset, open_source, packing
+from termweave.errors import InputError, UsageError
+
+
+def make(folder, contents):
+    for name, content in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def test_a_folder_of_all_kinds(tmp_path):
+    folder = make(
+        tmp_path / "site",
+        {
+            "z.txt": "plain\ntext\n",
+            "sub/page.HTML": "<title>Page</title><p>one<p>two",
+            "sub/notes.md": "# Notes\n\nbody\n",
+            "a.md.gz": gzip.compress(b"packed"),
+            "b.txt.zst": packing._zstd().compress(b"packed, too"),
+            "empty.txt": "",
+            "picture.png": b"\x89PNG",
+            "data.csv": "id,text\n",
+            "no_ending": "x",
+            ".git/config.txt": "x",
+            ".hidden.md": "x",
+        },
+    )
+    source, seen = open_source(folder), []
+    found = [(each.id, each.title, each.text, each.line) for each in source.documents(seen.append)]
+    assert found == [
+        ("a.md.gz", "", "packed", 1),
+        ("b.txt.zst", "", "packed, too", 2),
+        ("empty.txt", "", "", 3),
+        ("z.txt", "", "plain\ntext", 4),
+        ("sub/notes.md", "Notes", "body", 5),
+        ("sub/page.HTML", "Page", "one\ntwo", 6),
+    ]
+    assert (source.name, source.total) == ("site", 6)
+    assert seen == sorted(seen)
+    assert seen[-1] == source.size
+    (remark,) = source.remarks
+    assert "3 files are no text and passed over" in remark
+    assert "1 .png" in remark
+    with pytest.raises(UsageError, match="corpus without queries"):
+        open_dataset(folder)
+    with pytest.raises(UsageError, match=r"do not go with a folder of \.txt, \.md or \.html files"):
+        open_source(folder, text_fields=["body"])
+
+
+def test_what_changes_the_fingerprint(tmp_path):
+    folder = make(tmp_path, {"a.txt": "one", "b.txt": "two"})
+    before = open_source(folder).fingerprint
+    assert int(before, 16)
+    make(folder, {"picture.png": "x"})
+    assert open_source(folder).fingerprint == before
+    make(folder, {"a.txt": "another"})
+    changed = open_source(folder).fingerprint
+    (folder / "b.txt").rename(folder / "c.txt")
+    assert len({before, changed, open_source(folder).fingerprint}) == 3
+
+
+def test_a_folder_with_a_corpus_is_that_corpus(tmp_path):
+    folder = make(tmp_path, {"README.md": "# about", "corpus.jsonl": '{"_id": "a", "text": "x"}\n'})
+    assert [each.id for each in open_source(folder).documents()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("# Title\nbody", ("Title", "body")),
+        ("before\n\n## Title ##\r\nbody\r\n", ("Title", "before\n\nbody")),
+        ("Title\n=====\nbody", ("Title", "body")),
+        ("```sh\n# comment\n```\n# Title", ("Title", "```sh\n# comment\n```")),
+        ("~~~\n```\n# code\n~~~\ntext", ("", "~~~\n```\n# code\n~~~\ntext")),
+        ("#hashtag and #5\n", ("", "#hashtag and #5")),
+        ("#\n# Title", ("Title", "#")),
+        ("---\nlayout: post\n---\n# Title", ("Title", "---\nlayout: post\n---")),
+        ("", ("", "")),
+    ],
+)
+def test_markdown(content, expected):
+    assert markup.markdown(content) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<html><head><title>A &amp; B</title></head><body>x</body></html>", ("A & B", "x")),
+        ("<h2>First</h2><h1>Second</h1>rest", ("First", "Second\nrest")),
+        ("<title>T</title><h1>Head</h1>x", ("T", "Head\nx")),
+        ("<title> \n </title><h1>Head</h1>x", ("Head", "x")),
+        ("<p>a<script>if (a < b) document.write('<p>no</p>')</script>b<style>p{}</style>c", ("", "abc")),
+        ("<p>a <b>bo</b>ld</p>  \n  <p>next&nbsp;one", ("", "a bold\nnext\xa0one")),
+        ("<ul><li>one<li>two</ul><table><tr><td>a<td>b<tr><td>c</table>", ("", "one\ntwo\na b\nc")),
+        ("a<br>b<hr/>c", ("", "a\nb\nc")),
+        ("<svg><title>icon</title><text>no</text></svg>yes", ("", "yes")),
+        ("<svg>no<p>a browser ends it here</p>", ("", "a browser ends it here")),
+        ("<head><meta charset=utf-8><p>the head was not closed", ("", "the head was not closed")),
+        ("<body><template><p>no</p></template><iframe>no</iframe><noscript>yes</noscript>", ("", "yes")),
+        ("a<!-- no <p> --><![CDATA[no]]>b<?php no ?>c", ("", "abc")),
+        ("&#xD800;&#0;&bogus;&lt;p&gt;", ("", "\ufffd\ufffd&bogus;<p>")),
+        ("x < y and y > z", ("", "x < y and y > z")),
+        ("", ("", "")),
+    ],
+)
+def test_html(content, expected):
+    assert markup.html(content) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<meta charset=utf-8>Größe".encode(), "Größe"),
+        ("<meta charset='ISO-8859-1'>Größe – €".encode("cp1252"), "Größe – €"),
+        ('<meta http-equiv="Content-Type" content="text/html; charset=shift_jis">日本'.encode("shift_jis"), "日本"),
+        ("\ufeff<meta charset=latin1>Größe".encode(), "Größe"),
+        ("<meta charset=no-such>Größe".encode(), "Größe"),
+        ("<meta charset=hex>Größe".encode(), "Größe"),
+        ("<meta charset=utf-16>Größe".encode(), "Größe"),
+    ],
+)
+def test_the_encoding_a_page_declares(tmp_path, content, expected):
+    (found,) = open_source(make(tmp_path, {"page.html": content})).documents()
+    assert found.text == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"one\ntwo\xff", ", line 2: byte 0xff at column 4 is not UTF-8"),
+        (b"one\n\xed\xa0\x80", ", line 2: byte 0xed at column 1 is not UTF-8"),
+        (b"one\n\ntwo\0", ", line 3: a NUL byte: this is no text"),
+        ("text".encode("utf-16"), ", line 1: UTF-16 or UTF-32, and only UTF-8 is read"),
+        (gzip.compress(b"x" * 1000)[:20], ": packed, and damaged or cut short"),
+        (b"x" * 5000, ": longer than 0 MB"),
+    ],
+)
+def test_a_bad_file_is_named_or_left_out(tmp_path, monkeypatch, content, reason):
+    monkeypatch.setattr(files, "MAX_LINE", 4096)
+    folder = make(tmp_path, {"a.txt": "good", "b.txt": content, "c.txt": "good"})
+    with pytest.raises(InputError) as caught:
+        list(open_source(folder).documents())
+    assert f"{folder}/b.txt{reason}" in str(caught.value)
+    assert caught.value.hint
+    source = open_source(folder, skip_bad=True)
+    for _ in range(2):
+        assert [(each.id, each.line) for each in source.documents()] == [("a.txt", 1), ("c.txt", 3)]
+        assert source.skipped.count == 1
+        assert reason in str(next(iter(source.skipped)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
+def test_a_name_that_is_not_utf8(tmp_path):
+    make(tmp_path, {"good.txt": "x"})
+    (tmp_path / os.fsdecode(b"bad\xff.txt")).write_bytes(b"x")
+    source = open_source(tmp_path, skip_bad=True)
+    assert int(source.fingerprint, 16)
+    assert [each.id for each in source.documents()] == ["good.txt"]
+    with pytest.raises(InputError, match=r"bad\?\.txt: its name is not UTF-8"):
+        list(open_source(tmp_path).documents())
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink") or sys.platform == "win32", reason="no links on this platform")
+def test_links_to_folders_do_not_lead_in_circles(tmp_path):
+    make(tmp_path, {"sub/a.txt": "x"})
+    (tmp_path / "sub" / "loop").symlink_to(tmp_path)
+    (tmp_path / "b.txt").symlink_to(tmp_path / "sub" / "a.txt")
+    assert [each.id for each in open_source(tmp_path).documents()] == ["b.txt", "sub/a.txt"]
