@@ -75,9 +75,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     default=None,
     help="Mark where lexical and weights matched, and show that passage.  [default: yes, but not in JSON]",
 )
-@click.option(
-    "--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore: faster for long queries, inexact."
-)
+@click.option("--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore; may lose documents.")
 @click.option("--server-fusion", is_flag=True, help="Let the server fuse the signals (plugin neural-search).")
 @batch_options
 @model_options
