@@ -49,8 +49,9 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("search", context_settings=CONTEXT, short_help="The best documents for a query.")
 @click.argument("name")
-@click.argument("query")
+@click.argument("query", required=False)
 @rank_options
+@click.option("--like", multiple=True, metavar="ID", help="More documents like this one, with or without a QUERY; repeatable.")
 @click.option("-k", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many hits.")
 @click.option(
     "--candidates",
@@ -74,9 +75,10 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def command(
     *,
     name: str,
-    query: str,
+    query: str | None,
     mode: str,
     rerank: str,
+    like: tuple[str, ...],
     k: int,
     candidates: int,
     start: int,
@@ -99,12 +101,17 @@ def command(
       termweave search docs "parse json" --rerank rnn --explain --html why.html
       termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
       termweave search docs "parse json" --filter kind=function
+      termweave search docs --like json.loads --rerank rnn
       termweave search docs "parse json" --show-query
     """
     from termweave import engine
     from termweave.search import Index
 
-    text = sys.stdin.read().strip() if query == "-" else query
+    if query is None and not like:
+        raise click.UsageError("Give a QUERY, or a document to search with by --like ID.")
+    if show_query and like:
+        raise click.UsageError("--show-query does not go with --like: that query is made of what the index holds.")
+    text = sys.stdin.read().strip() if query == "-" else query or ""
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     where = _filters(filters, filter_json)
     if show_query:
@@ -115,6 +122,7 @@ def command(
     asked = tuple(each.strip() for each in fields.split(",") if each.strip())
     answer = index.answer(
         text,
+        like=like,
         k=k,
         candidates=candidates,
         mode=mode,

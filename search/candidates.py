@@ -30,6 +30,7 @@ class Candidates:
         clauses: Signal name -> the clause as sent.
         vectors: Document id -> float32 ``(d,)``, where they were asked for.
         index: The generation that answered; documents are fetched from it, wherever the alias points by then.
+        liked: float32 ``(n, d)``, vectors of documents known to be relevant, where the query was made of such.
     """
 
     query: Encoding
@@ -37,6 +38,7 @@ class Candidates:
     clauses: Mapping[str, Clause]
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     index: str = ""
+    liked: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)

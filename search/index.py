@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.records import Document, Hit
-from termweave.search import explanation, lineage, modes, shading, stored_statistics
+from termweave.search import explanation, feedback, lineage, modes, shading, stored_statistics
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.ranking import Place, Reranking, order
 from termweave.signals import DocumentLayout
@@ -102,14 +102,15 @@ class Index:
         """Names of its signals."""
         return [signal.name for signal in self._now.layout.signals]
 
-    def search(self, query: str, **options: Any) -> list[Hit]:
+    def search(self, query: str = "", **options: Any) -> list[Hit]:
         """The best documents for a query, best first. Arguments as `answer`."""
         return self.answer(query, **options).hits
 
     def answer(
         self,
-        query: str,
+        query: str = "",
         *,
+        like: Sequence[str] = (),
         k: int = 10,
         mode: str = "hybrid",
         rerank: str = "none",
@@ -123,7 +124,8 @@ class Index:
         """The best documents for a query, and what was left out of it.
 
         Args:
-            query: Text.
+            query: Text; may be empty with `like`.
+            like: Ids of documents known to be relevant: others like them are searched (`termweave.search.feedback`).
             k: How many.
             mode: "lexical", "weights", "dense", "hybrid" or a weighted list, ``weights:0.6,dense:0.4``.
             rerank: "none" or "rnn".
@@ -143,9 +145,17 @@ class Index:
 
         def once() -> Answer:
             chosen = self.mode(mode)
+            liked = self._liked(query, like) if like else None
             (found,) = self.candidates(
-                [query], list(chosen.weights), depth=depth, window=candidates, where=where, with_vectors=options is not None
+                [liked.query if liked else query],
+                list(chosen.weights),
+                depth=depth,
+                window=candidates,
+                where=[*where, liked.left_out] if liked else where,
+                with_vectors=options is not None,
             )
+            if liked:
+                found = replace(found, liked=liked.vectors)
             places = order(found, chosen, options)[start : start + k]
             hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
             return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
@@ -181,14 +191,21 @@ class Index:
         """Read what `--mode` says against the signals there are."""
         return modes.parse(text, self.signals)
 
-    def encode(self, queries: Sequence[str]) -> list[Encoding]:
-        """Encode queries with the models and statistics of the generation."""
+    def encode(self, queries: Sequence[str | Encoding]) -> list[Encoding]:
+        """Encode queries with the models and statistics of the generation; what is encoded already stays as it is."""
         now = self._now
-        return now.encoder.encode(queries, kind="query", statistics=now.statistics)
+        texts = [each for each in queries if isinstance(each, str)]
+        encoded = iter(now.encoder.encode(texts, kind="query", statistics=now.statistics))
+        return [next(encoded) if isinstance(each, str) else each for each in queries]
+
+    def _liked(self, query: str, like: Sequence[str]) -> feedback.Liked:
+        """A query made of stored documents, and of words where there are any."""
+        words = self.encode([query])[0] if query.strip() else None
+        return feedback.read(self.engine, self._now.index, list(dict.fromkeys(like)), self._now.layout.signals, words)
 
     def candidates(
         self,
-        queries: Sequence[str],
+        queries: Sequence[str | Encoding],
         signals: Sequence[str],
         *,
         depth: int = DEPTH,
@@ -247,7 +264,7 @@ class Index:
 
     def _legs(
         self,
-        queries: Sequence[str],
+        queries: Sequence[str | Encoding],
         signals: Sequence[Signal],
         *,
         depth: int,

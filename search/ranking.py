@@ -105,7 +105,7 @@ def _reranked(
     nowhere = np.zeros_like(candidates.query.vector)
     vectors = np.stack([candidates.vectors.get(document, nowhere) for document, _ in head])
     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
-    found = neighbourhood(candidates.query.vector, vectors, rules)
+    found = neighbourhood(candidates.query.vector, vectors, rules, candidates.liked)
     lam = reranking.weight
     ids = [document for document, _ in head]
     places = []
