@@ -62,7 +62,9 @@ class Neighbourhood:
     def neighbours(self, candidate: int) -> list[int]:
         """The other candidates that are in the averaged sets of both the query and a candidate, what adds most to J first."""
         shares = self.shared[candidate, 1 : len(self.jaccard) + 1]
-        return [each for each in np.argsort(-shares, kind="stable").tolist() if shares[each] != 0 and each != candidate]
+        sharing = np.flatnonzero(shares)
+        ordered: list[int] = sharing[np.argsort(-shares[sharing], kind="stable")].tolist()
+        return [each for each in ordered if each != candidate]
 
 
 def reciprocal(
@@ -84,15 +86,15 @@ def reciprocal(
     Args:
         query: float32 ``(d,)``.
         vectors: float32 ``(N, d)``, the candidates in first-stage order.
+        k: Neighbours an element lists besides itself; at most N count.
+        k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
+        tau: Size of the sets that expand R, as a share of k, in [0, 1]; 0 expands nothing.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        k: This and what follows: as `Rules` says.
-        k_exp: ...
-        tau: ...
-        weight_function: ...
-        weight_parameter: ...
-        normalize: ...
-        inclusive: ...
-        clamp: ...
+        weight_function: "linear" or "exp"; this and what follows as `Rules` says.
+        weight_parameter: For "exp".
+        normalize: Rows of similarities divided by their "max" or "mean", or None.
+        inclusive: Expand at an overlap of exactly two thirds too.
+        clamp: Take negative weights as 0, which keeps J in [0, 1].
 
     Returns:
         float32 ``(N,)``: final scores in the order of the candidates.

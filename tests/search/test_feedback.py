@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import orjson
 import pytest
@@ -27,9 +29,10 @@ def index(opensearch_engine, tmp_path_factory):
         for number in range(5)
     ]
     path.write_bytes(b"\n".join(orjson.dumps(line) for line in [*lines, {"_id": "empty", "text": ""}]))
-    build(opensearch_engine, corpora.open_source(path), "rerank-feedback", Options())
-    yield tw.connect(opensearch_engine.url).index("rerank-feedback")
-    opensearch_engine.request("DELETE", "/rerank-feedback*", params={"expand_wildcards": "all"})
+    name = f"rerank-feedback-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(path), name, Options())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 @pytest.mark.parametrize("rerank", ["none", "rnn"])
