@@ -54,6 +54,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("name")
 @click.argument("query", required=False)
 @rank_options
+@click.option("--like", multiple=True, metavar="ID", help="More documents like this one, with or without a QUERY; repeatable.")
 @click.option("-k", type=click.IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @click.option(
     "--candidates",
@@ -88,6 +89,7 @@ def command(
     query: str | None,
     mode: str | None,
     rerank: str | None,
+    like: tuple[str, ...],
     k: int | None,
     candidates: int,
     start: int,
@@ -119,6 +121,7 @@ def command(
       termweave search docs "parse json" --rerank rnn --explain --html why.html
       termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
       termweave search docs "parse json" --filter kind=function
+      termweave search docs --like json.loads --rerank rnn
       termweave search docs "parse json" --show-query
       termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn
     """
@@ -128,7 +131,7 @@ def command(
     where = _filters(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
     if queries_file is not None:
-        if query is not None or explain or show_query or start or highlight or two_phase or server_fusion:
+        if query is not None or like or explain or show_query or start or highlight or two_phase or server_fusion:
             raise click.UsageError(
                 "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing."
             )
@@ -150,11 +153,13 @@ def command(
             out=out,
         )
         return
-    if query is None:
-        raise click.UsageError("Give a QUERY, or a file of them with --queries.")
+    if query is None and not like:
+        raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
+    if show_query and like:
+        raise click.UsageError("--show-query does not go with --like: that query is made of what the index holds.")
     if run_file is not None or run_name is not None:
         raise click.UsageError("--run and --run-name go with --queries FILE.")
-    text = sys.stdin.read().strip() if query == "-" else query
+    text = sys.stdin.read().strip() if query == "-" else query or ""
     k = k or 10
     index = Index.open(engine.connect(settings), name, **models)
     asked = tuple(each.strip() for each in fields.split(",") if each.strip())
@@ -175,7 +180,7 @@ def command(
         return
     began = time.perf_counter()
     marks = not out.json if highlight is None else highlight
-    answer = index.answer(text, explain=explain or bool(files), highlight=marks, **options)
+    answer = index.answer(text, like=like, explain=explain or bool(files), highlight=marks, **options)
     took = (time.perf_counter() - began) * 1000
     for signal, terms in answer.dropped.items():
         out.warn(

@@ -92,10 +92,11 @@ class _Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """Rows as one matrix ``(m, m)``."""
+    """Rows as one matrix ``(m, m)``, scaled where they are looked at."""
 
     similarity: NDArray[np.float32]
     rows: NDArray[np.float32]
+    scale: NDArray[np.float32]
 
     @classmethod
     def of(cls, similarity: NDArray[np.float32], members: NDArray[np.bool_], rules: Rules) -> _Matrix | None:
@@ -104,8 +105,7 @@ class _Matrix:
         sums = np.einsum("ij->i", rows)
         if sums.min() <= 0 or (rules.tau > 0 and rows.min() < 0):
             return None
-        rows /= sums[:, None]
-        return cls(similarity, rows)
+        return cls(similarity, rows, 1 / sums)
 
     def from_on(self, cut: NDArray[np.float32]) -> NDArray[np.intp]:
         """As `_Rows` says."""
@@ -113,12 +113,12 @@ class _Matrix:
 
     def total(self, elements: NDArray[np.intp]) -> NDArray[np.float32]:
         """As `_Rows` says."""
-        total: NDArray[np.float32] = np.einsum("ij->j", self.rows.take(elements, axis=0))
+        total: NDArray[np.float32] = self.scale.take(elements) @ self.rows.take(elements, axis=0)
         return total
 
     def block(self, columns: NDArray[np.intp]) -> NDArray[np.float32]:
         """As `_Rows` says."""
-        return self.rows.take(columns, axis=1)
+        return self.rows.take(columns, axis=1) * self.scale[:, None]
 
 
 @dataclass(frozen=True, slots=True)

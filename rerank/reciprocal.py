@@ -51,7 +51,8 @@ class Neighbourhood:
     Attributes:
         similarity: s(0, c), float32 ``(N,)``: inner products with the query, row-normalised where asked for.
         jaccard: J(c), float32 ``(N,)``; 0 where both sets are empty (hubs) or one has no weight (zero vectors).
-        shared: float32 ``(N, N + 1)``: what each element adds to J(c), the query first; rows sum to `jaccard`.
+        shared: float32 ``(N, m)``: what each element adds to J(c): the query, the N candidates, what else is in the context;
+            rows sum to `jaccard`.
     """
 
     similarity: NDArray[np.float32]
@@ -60,8 +61,10 @@ class Neighbourhood:
 
     def neighbours(self, candidate: int) -> list[int]:
         """The other candidates that are in the averaged sets of both the query and a candidate, what adds most to J first."""
-        shares = self.shared[candidate, 1:]
-        return [each for each in np.argsort(-shares, kind="stable").tolist() if shares[each] != 0 and each != candidate]
+        shares = self.shared[candidate, 1 : len(self.jaccard) + 1]
+        sharing = np.flatnonzero(shares)
+        ordered: list[int] = sharing[np.argsort(-shares[sharing], kind="stable")].tolist()
+        return [each for each in ordered if each != candidate]
 
 
 def reciprocal(
@@ -83,15 +86,15 @@ def reciprocal(
     Args:
         query: float32 ``(d,)``.
         vectors: float32 ``(N, d)``, the candidates in first-stage order.
+        k: Neighbours an element lists besides itself; at most N count.
+        k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
+        tau: Size of the sets that expand R, as a share of k, in [0, 1]; 0 expands nothing.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        k: This and what follows: as `Rules` says.
-        k_exp: ...
-        tau: ...
-        weight_function: ...
-        weight_parameter: ...
-        normalize: ...
-        inclusive: ...
-        clamp: ...
+        weight_function: "linear" or "exp"; this and what follows as `Rules` says.
+        weight_parameter: For "exp".
+        normalize: Rows of similarities divided by their "max" or "mean", or None.
+        inclusive: Expand at an overlap of exactly two thirds too.
+        clamp: Take negative weights as 0, which keeps J in [0, 1].
 
     Returns:
         float32 ``(N,)``: final scores in the order of the candidates.
@@ -132,11 +135,31 @@ def reciprocal_batch(
     return [_mixed(query, vectors, weight, rules) for query, vectors in zip(queries, candidates, strict=True)]
 
 
-def neighbourhood(query: NDArray[np.float32], vectors: NDArray[np.float32], rules: Rules = _DEFAULT) -> Neighbourhood:
-    """The two parts of `reciprocal` before they are mixed, and what J comes from. Arguments and errors as there."""
-    similarity, sets = compare(query, vectors, rules)
+def neighbourhood(
+    query: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    rules: Rules = _DEFAULT,
+    relevant: NDArray[np.float32] | None = None,
+) -> Neighbourhood:
+    """The two parts of `reciprocal` before they are mixed, and what J comes from. Arguments and errors as there.
+
+    With `relevant`, float32 ``(L, d)``, documents that are known to be relevant and no candidates: they join the context
+    behind the candidates, and each in turn takes the query's place as the probe; what comes back is the mean over them
+    (Algorithm 1, line 5).
+    """
+    count = len(vectors)
+    context, probes = vectors, [0]
+    if relevant is not None and len(relevant):
+        context = np.concatenate([vectors, relevant])
+        probes = list(range(count + 1, count + 1 + len(relevant)))
+    similarity, sets = compare(query, context, rules, probes)
     shared = np.zeros((1, 1, 1), np.float32) if sets.shared is None else sets.shared
-    return Neighbourhood(similarity[0, 1:], sets.jaccard[0, 1:], shared[0, 1:])
+    candidates = slice(1, count + 1)
+    return Neighbourhood(
+        similarity[probes, candidates].mean(axis=0),
+        sets.jaccard[:, candidates].mean(axis=0),
+        shared[:, candidates].mean(axis=0),
+    )
 
 
 def mix(similarity: NDArray[np.float32], jaccard: NDArray[np.float32], weight: float) -> NDArray[np.float32]:

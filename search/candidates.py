@@ -53,6 +53,7 @@ class Candidates:
         vectors: Document id -> float32 ``(d,)``, where they were asked for.
         index: The generation that answered; documents are fetched from it, wherever the alias points by then.
         short: A list has fewer documents than asked for because the signal looked at too few passages.
+        liked: float32 ``(n, d)``, vectors of documents known to be relevant, where the query was made of such.
     """
 
     query: Encoding
@@ -61,6 +62,7 @@ class Candidates:
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     index: str = ""
     short: bool = False
+    liked: NDArray[np.float32] | None = None
 
     def passage(self, document: str, signals: Mapping[str, SignalScore]) -> int | None:
         """The passage that a hit shows: of the signal that gives it most, among those that found one."""

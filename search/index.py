@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, UsageError
 from termweave.records import Document, Hit, Passage
-from termweave.search import explanation, highlighting, lineage, modes, profiles, server_side, shading, stored_statistics
+from termweave.search import (
+    explanation,
+    feedback,
+    highlighting,
+    lineage,
+    modes,
+    profiles,
+    server_side,
+    shading,
+    stored_statistics,
+)
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
 from termweave.search.models import encoder_of
@@ -110,14 +120,15 @@ class Index:
         """Names of its signals."""
         return [signal.name for signal in self._now.layout.signals]
 
-    def search(self, query: str, **options: Any) -> list[Hit]:
+    def search(self, query: str = "", **options: Any) -> list[Hit]:
         """The best documents for a query, best first. Arguments as `answer`."""
         return self.answer(query, **options).hits
 
     def answer(
         self,
-        query: str,
+        query: str = "",
         *,
+        like: Sequence[str] = (),
         k: int = 10,
         mode: str | None = None,
         rerank: str | None = None,
@@ -134,7 +145,8 @@ class Index:
         """The best documents for a query, and what was left out of it.
 
         Args:
-            query: Text.
+            query: Text; may be empty with `like`.
+            like: Ids of documents known to be relevant: others like them are searched (`termweave.search.feedback`).
             k: How many.
             mode: "lexical", "weights", "dense", "hybrid", a weighted list, ``weights:0.6,dense:0.4``, or a tuned profile; several
                 signals may name their fusion, ``hybrid@rrf``. None: the profile that was adopted, else "hybrid".
@@ -160,15 +172,18 @@ class Index:
 
         def once() -> Answer:
             chosen, options = self.choose(mode, rerank, reranking)
+            liked = self._liked(query, like) if like else None
             (found,) = self.candidates(
-                [query],
+                [liked.query if liked else query],
                 list(chosen.weights),
                 depth=depth,
                 window=candidates,
-                where=where,
+                where=[*where, liked.left_out] if liked else where,
                 with_vectors=options is not None,
                 execution=Execution(two_phase, chosen if server_fusion else None),
             )
+            if liked:
+                found = replace(found, liked=liked.vectors)
             names = list(chosen.weights)
             chosen = server_side.answer_mode() if server_fusion else chosen
             places = order(found, chosen, options, start + k)[start:]
@@ -226,14 +241,21 @@ class Index:
         lineage.write(self.engine, self.generation, profiles.adopted(lineage.read(self.engine, self.generation), profile))
         self._now = self._open()
 
-    def encode(self, queries: Sequence[str]) -> list[Encoding]:
-        """Encode queries with the models and statistics of the generation."""
+    def encode(self, queries: Sequence[str | Encoding]) -> list[Encoding]:
+        """Encode queries with the models and statistics of the generation; what is encoded already stays as it is."""
         now = self._now
-        return now.encoder.encode(queries, kind="query", statistics=now.statistics)
+        texts = [each for each in queries if isinstance(each, str)]
+        encoded = iter(now.encoder.encode(texts, kind="query", statistics=now.statistics))
+        return [next(encoded) if isinstance(each, str) else each for each in queries]
+
+    def _liked(self, query: str, like: Sequence[str]) -> feedback.Liked:
+        """A query made of stored documents, and of words where there are any."""
+        words = self.encode([query])[0] if query.strip() else None
+        return feedback.read(self.engine, self._now.index, list(dict.fromkeys(like)), self._now.layout.signals, words)
 
     def candidates(
         self,
-        queries: Sequence[str],
+        queries: Sequence[str | Encoding],
         signals: Sequence[str],
         *,
         depth: int = DEPTH,

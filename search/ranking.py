@@ -116,7 +116,7 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
     ids = [document for document, _ in head]
     vectors = candidates.matrix(ids)  # who has none is nobody's neighbour: J is 0
     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
-    found = neighbourhood(candidates.query.vector, vectors, rules)
+    found = neighbourhood(candidates.query.vector, vectors, rules, candidates.liked)
     lam, by_dense = reranking.weight, reranking.similarity == "dense"
     jaccard = found.jaccard.tolist()
     similarity: list[float] = found.similarity.tolist() if by_dense else [score for _, score in head]

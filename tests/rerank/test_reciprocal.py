@@ -288,6 +288,19 @@ def test_soft_evidence_is_the_average_over_the_relevant(relevant, tau):
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
+def test_relevant_documents_outside_the_candidates_are_the_probes():
+    random = np.random.default_rng(0)
+    query, vectors, liked = sixteenths(random, 6, 1), sixteenths(random, (20, 6), 0), sixteenths(random, (3, 6), 1)
+    arrays = [each.astype(np.float32) for each in (query, vectors, liked)]
+    found = neighbourhood(arrays[0], arrays[1], Rules(k=6), arrays[2])
+    together = np.concatenate([vectors, liked])
+    expected = slow(query, together, k=6, weight=0.0, probes=[21, 22, 23]).mean(axis=0)[:20]
+    np.testing.assert_allclose(found.jaccard, expected, atol=1e-5)
+    np.testing.assert_allclose(found.similarity, (vectors @ liked.T).mean(axis=1), atol=1e-5)
+    np.testing.assert_allclose(found.shared.sum(axis=1), found.jaccard, atol=1e-5)
+    assert all(other < 20 for row in range(20) for other in found.neighbours(row))
+
+
 def test_soft_evidence_says_what_it_cannot_use():
     vectors = np.eye(3, dtype=np.float32)
     with pytest.raises(UsageError, match="at least one"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import orjson
 import pytest
 
@@ -23,9 +25,10 @@ def index(opensearch_engine, tmp_path_factory):
         for number in range(12)
     ]
     path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-    build(opensearch_engine, corpora.open_source(path), "rerank-explanations", Options())
-    yield tw.connect(opensearch_engine.url).index("rerank-explanations")
-    opensearch_engine.request("DELETE", "/rerank-explanations*", params={"expand_wildcards": "all"})
+    name = f"rerank-explanations-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(path), name, Options())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 @pytest.mark.parametrize("rerank", ["none", "rnn"])

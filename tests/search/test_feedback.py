@@ -1,0 +1,79 @@
+"""Searching with documents that are known to be relevant, on a real server."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import orjson
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.errors import UsageError
+from termweave.indexer import Options, build
+from termweave.rerank import Rules, evidence
+from termweave.search import feedback
+
+pytestmark = pytest.mark.engine
+SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
+
+
+@pytest.fixture(scope="module")
+def index(opensearch_engine, tmp_path_factory):
+    """Forty documents about eight subjects, and one without text."""
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+    lines = [
+        {"_id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions"}
+        for subject in SUBJECTS
+        for number in range(5)
+    ]
+    path.write_bytes(b"\n".join(orjson.dumps(line) for line in [*lines, {"_id": "empty", "text": ""}]))
+    name = f"rerank-feedback-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(path), name, Options())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+@pytest.mark.parametrize("rerank", ["none", "rnn"])
+@pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid"])
+def test_documents_like_one_are_found_without_it(index, mode, rerank):
+    hits = index.search(like=["json-2"], mode=mode, rerank=rerank, k=4, explain=True)
+    assert {hit.id for hit in hits} == {"json-0", "json-1", "json-3", "json-4"}
+    for hit in hits:
+        assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_several_documents_and_words_count_together(index):
+    hits = index.search("queue", like=["json-2", "timer-1", "json-2"], k=12)
+    found = {hit.id.partition("-")[0] for hit in hits}
+    assert {"json", "timer", "queue"} <= found
+    assert not {"json-2", "timer-1"} & {hit.id for hit in hits}
+
+
+def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine):
+    hits = index.search(like=["json-2", "json-3"], rerank="rnn", k=39, explain=True)
+    liked = feedback.read(opensearch_engine, index.generation, ["json-2", "json-3"], index.layout.signals)
+    (found,) = index.candidates([liked.query], ["weights", "dense"], where=[liked.left_out], with_vectors=True)
+    ids = [hit.id for hit in hits if hit.id in found.vectors]
+    vectors = np.stack([found.vectors[each] for each in ids] + list(liked.vectors))
+    expected = evidence(liked.query.vector, vectors, [len(ids), len(ids) + 1], weight=0.0, rules=Rules(clamp=True))
+    said = {hit.id: next(part for part in hit.explain()["parts"] if part["name"] == "rnn")["jaccard"] for hit in hits}
+    np.testing.assert_allclose([said[each] for each in ids], expected[: len(ids)], atol=1e-5)
+
+
+def test_the_query_is_the_mean_of_what_is_stored(index, opensearch_engine):
+    one = feedback.read(opensearch_engine, index.generation, ["json-2"], index.layout.signals)
+    two = feedback.read(opensearch_engine, index.generation, ["json-2", "file-2"], index.layout.signals)
+    assert one.query.text == "The json module, part 2: json functions"
+    assert np.linalg.norm(two.query.vector) == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(two.vectors.mean(axis=0) / np.linalg.norm(two.vectors.mean(axis=0)), two.query.vector, atol=1e-6)
+    alone, together = one.query.weights.as_dict(), two.query.weights.as_dict()
+    assert together["json"] == pytest.approx(alone["json"] / 2)
+    assert len(together) <= feedback.TERMS
+
+
+def test_what_cannot_be_liked_is_said(index):
+    with pytest.raises(UsageError, match="no document 'nothing'"):
+        index.search(like=["json-1", "nothing"])
+    assert index.search(like=["empty"], mode="weights") == []
