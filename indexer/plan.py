@@ -37,6 +37,9 @@ class Options:
         replicas: Copies; None: 1 where there are several data nodes, else 0.
         settings: Further index settings.
         workers: Connections that send at once.
+        patience: Seconds to keep trying while the engine is overloaded or away and nothing goes through.
+        loading: While loading neither refresh nor copy to replicas; both are restored before verification.
+        allow_refused: Share of the documents, 0 to 1, that the engine may refuse without the generation being held back.
         fresh: Throw an unfinished generation away instead of resuming it.
         skip_bad: Leave out what cannot be read, and the second of two documents with one id.
     """
@@ -49,6 +52,9 @@ class Options:
     replicas: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 2
+    patience: float = 120.0
+    loading: bool = True
+    allow_refused: float = 0.0
     fresh: bool = False
     skip_bad: bool = False
 
