@@ -19,6 +19,28 @@ if TYPE_CHECKING:
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
+class _Share(click.ParamType):
+    """A share as a percentage: "0.1%" is 0.001."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share, 0 to 1."""
+        if isinstance(value, float):
+            return value
+        number = str(value).removesuffix("%")
+        try:
+            share = float(number) / 100
+        except ValueError:
+            share = -1.0
+        if not str(value).endswith("%") or not 0.0 <= share <= 1.0:
+            self.fail(f"{value!r} is no percentage; write 0.1% or 5%.", param, ctx)
+        return share
+
+
+SHARE = _Share()
+
+
 @dataclass(frozen=True)
 class Output:
     """Where a verb's words go.
@@ -75,10 +97,10 @@ class Output:
         """A bar with rate and time left where stderr is a terminal, a silent callback elsewhere.
 
         Yields:
-            ``update(done, total=None, stage="")``; a new stage begins a new bar.
+            ``update(done, total=None, stage="", detail="")``; a new stage begins a new bar.
         """
         if self.quiet or not sys.stderr.isatty():
-            yield lambda done, total=None, stage="": None  # noqa: ARG005
+            yield lambda done, total=None, stage="", detail="": None  # noqa: ARG005
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -89,18 +111,19 @@ class Output:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
         )
         with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-            task = bar.add_task(label, total=None, rate="")
+            task = bar.add_task(label, total=None, rate="", detail="")
             current = label
 
-            def update(done: int, total: int | None = None, stage: str = "") -> None:
+            def update(done: int, total: int | None = None, stage: str = "", detail: str = "") -> None:
                 nonlocal task, current
                 if stage and stage != current:
                     bar.remove_task(task)
-                    task, current = bar.add_task(stage, total=total, completed=done, rate=""), stage
+                    task, current = bar.add_task(stage, total=total, completed=done, rate="", detail=""), stage
                 speed = bar.tasks[0].speed
-                bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
+                bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "", detail=detail)
 
             yield update
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, SHARE, connection_options, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,27 @@ if TYPE_CHECKING:
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Primary shards.")
 @click.option("--replicas", type=click.IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Connections that send at once.")
+@click.option("--compress", is_flag=True, help="Compress what is sent (gzip): for a slow line, not for a near server.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help="Seconds to keep trying while the server is overloaded or away.",
+)
+@click.option(
+    "--loading/--no-loading",
+    default=True,
+    show_default=True,
+    help="Load without refresh and replicas, and restore both at the end.",
+)
+@click.option(
+    "--allow-refused",
+    type=SHARE,
+    default="0%",
+    show_default=True,
+    help="Publish though the server refused so many of the documents.",
+)
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
@@ -57,6 +78,10 @@ def command(
     shards: int,
     replicas: int | None,
     workers: int,
+    compress: bool,
+    patience: float,
+    loading: bool,
+    allow_refused: float,
     skip_bad: bool,
     fresh: bool,
     required: tuple[str, ...],
@@ -67,13 +92,15 @@ def command(
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
     SOURCE is a BEIR folder, a JSONL file (plain or .gz), 'demo', or '-' for standard input. The live generation stays
-    searchable until the new one is whole. A build that was stopped, in whatever way, is resumed by the same command.
+    searchable until the new one is whole. A build that was stopped, in whatever way, is resumed by the same command:
+    Ctrl-C once finishes what is under way, twice stops at once.
 
     \b
     Examples:
       termweave index ./nfcorpus docs
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
+      termweave index huge.jsonl.gz docs --workers 4 --compress --allow-refused 0.1%
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./chinese zh --weights none --dense none --analyzer cjk
     """
@@ -88,15 +115,20 @@ def command(
         shards=shards,
         replicas=replicas,
         workers=workers,
+        patience=patience,
+        loading=loading,
+        allow_refused=allow_refused,
         fresh=fresh,
         skip_bad=skip_bad,
     )
     opened = corpora.open_source(source, skip_bad=skip_bad)
-    server = engine.connect(settings, pool_maxsize=workers + 1)
+    server = engine.connect(settings, pool_maxsize=workers + 2, compress=compress)  # the lease and we ask meanwhile
     gate = _gate(server, required, dataset or source, options, out)
     try:
         with out.progress("Reading") as bar:
-            built = build(server, opened, name, options, lambda stage, done, total: bar(done, total, stage), gate)
+            built = build(
+                server, opened, name, options, lambda stage, done, total, detail="": bar(done, total, stage, detail), gate
+            )
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
         raise click.exceptions.Exit(130) from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, SHARE, connection_options, output_options
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -15,14 +15,31 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@click.command("verify", context_settings=CONTEXT, short_help="Is everything there, as it was sent?")
+class _Command(click.Command):
+    """`--deep` with or without a share behind it: click would take any word that follows for its value, NAME too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        followed = [*args[1:], ""]
+        args = [
+            f"{each}=100%" if each == "--deep" and not after.endswith("%") else each
+            for each, after in zip(args, followed, strict=True)
+        ]
+        return super().parse_args(ctx, args)
+
+
+@click.command("verify", cls=_Command, context_settings=CONTEXT, short_help="Is everything there, as it was sent?")
 @click.argument("name")
 @click.argument("source", required=False)
-@click.option("--deep", is_flag=True, help="Read text, weights and vectors back and compute their digests again.")
+@click.option(
+    "--deep",
+    type=SHARE,
+    metavar="[SHARE]",
+    help="Read text, weights and vectors back and compute their digests again; '--deep 5%': of a random sample.",
+)
 @click.option("--skip-bad", is_flag=True, help="SOURCE was indexed with --skip-bad.")
 @output_options
 @connection_options
-def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settings: Settings, out: Output) -> int:
+def command(*, name: str, source: str | None, deep: float | None, skip_bad: bool, settings: Settings, out: Output) -> int:
     """Compare the index NAME with its ledger, or with SOURCE itself.
 
     Every document carries digests of its source and of its encoding; one request compares counts and sums of 1,024 buckets,
@@ -33,6 +50,7 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
       termweave verify docs
       termweave verify docs ./nfcorpus
       termweave verify docs --deep --json
+      termweave verify docs --deep 5%
     """
     from termweave import corpora, engine
     from termweave.errors import VerificationFailed
@@ -45,15 +63,16 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
     layout = DocumentLayout.from_meta(lineage.read(server, index).signals)
     if source is None:
         with ledgers.existing(server, index) as ledger:
-            found = verify(server, index, ledger, layout, deep=deep)
+            found = verify(server, index, ledger, layout, deep=deep or 0.0)
     else:
         opened = corpora.open_source(source, skip_bad=skip_bad)
-        found = verify_against_source(server, index, opened, layout, deep=deep)
+        found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
     data = {
         "schema": "termweave.verify/1",
         "ok": found.ok,
         "generation": index,
-        "deep": deep,
+        "deep": bool(deep),
+        "read": found.read,
         "expected": found.expected,
         "counted": found.counted,
         "missing": found.missing,
@@ -64,7 +83,7 @@ def command(*, name: str, source: str | None, deep: bool, skip_bad: bool, settin
     def text() -> str:
         against = source or "its ledger"
         if found.ok:
-            read = " (content read back)" if deep else ""
+            read = f" (content of {found.read:,} read back)" if deep else ""
             return f"{name}: {found.counted:,} documents, all there, nothing twice, as in {against}{read}."
         lines = [f"{name}: {found.counted:,} documents; {against} has {found.expected:,}."]
         for kind in ("missing", "extra", "altered"):
