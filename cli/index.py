@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from termweave.cli._options import Output
     from termweave.engine import Engine
     from termweave.indexer import Options
+    from termweave.indexer.survey import Progress
     from termweave.settings import Settings
 
 
@@ -126,9 +127,7 @@ def command(
     gate = _gate(server, required, dataset or source, options, out)
     try:
         with out.progress("Reading") as bar:
-            built = build(
-                server, opened, name, options, lambda stage, done, total, detail="": bar(done, total, stage, detail), gate
-            )
+            built = build(server, opened, name, options, _shown(bar, out), gate)
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
         raise click.exceptions.Exit(130) from None
@@ -150,6 +149,22 @@ def command(
         f"{built.name}: {built.documents:,} document{'s' if built.documents != 1 else ''} in {built.index}, verified and live "
         f"({', '.join(built.signals)}; {built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)",
     )
+
+
+def _shown(bar: Callable[..., None], out: Output) -> Progress:
+    """What `build` reports, for the bar; that a first Ctrl-C was understood is said in any case."""
+    from termweave.indexer.building import STOPPING
+
+    stopping = False
+
+    def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+        nonlocal stopping
+        if stage == STOPPING and not stopping:
+            stopping = True
+            out.say("Finishing what is under way; Ctrl-C stops at once.")
+        bar(done, total, stage, detail)
+
+    return show
 
 
 def _gate(server: Engine, required: tuple[str, ...], dataset: str, options: Options, out: Output) -> Callable[[str], None]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from termweave.search.lineage import Lineage
     from termweave.statistics import CorpusStatistics
 
+#: The stage in which only what is under way is waited for, after Ctrl-C or an error.
+STOPPING = "Stopping"
 #: While documents come in, nobody searches: no refresh, no copies.
 _LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 _FORBIDDEN = 403
@@ -106,7 +108,8 @@ def build(
     with ledgers.lease(engine, name) as lease:
 
         def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            lease.check()
+            if stage != STOPPING:
+                lease.check()
             progress(stage, done, total, detail)
 
         before = generations.live(engine, name)
@@ -214,7 +217,7 @@ def _send(engine: Engine, source: Source, planned: Plan, current: _Generation, p
         workers=planned.options.workers,
         patience=planned.options.patience,
     )
-    counts = pipeline.run(lambda now: progress("Indexing", now.acknowledged, now.total, str(now)))
+    counts = pipeline.run(lambda now: progress(STOPPING if now.stopping else "Indexing", now.acknowledged, now.total, str(now)))
     return counts.sent - before
 
 

@@ -46,6 +46,7 @@ class Counts:
         sent: Likewise, handed to a connection or waiting for one.
         acknowledged: The engine has them and the ledger says so.
         refused: The engine will not take them.
+        stopping: Only what is under way is waited for.
     """
 
     total: int
@@ -54,6 +55,7 @@ class Counts:
     sent: int = 0
     acknowledged: int = 0
     refused: int = 0
+    stopping: bool = False
 
     def __str__(self) -> str:
         line = f"read {self.read:,} encoded {self.encoded:,} sent {self.sent:,} acknowledged {self.acknowledged:,}"
@@ -119,7 +121,8 @@ class Pipeline:
             sender.close()
         except BaseException:
             stop.set()
-            sender.abandon()
+            counts.stopping = True
+            sender.abandon()  # a second Ctrl-C ends this wait
             raise
         return counts
 

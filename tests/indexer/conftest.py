@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from termweave.engine import connect
+from termweave.engine import connect, node, process
 from termweave.errors import EngineError
 from termweave.indexer import ledgers, verify
 from termweave.indexer.generations import live
@@ -29,19 +33,33 @@ pace.LARGEST = 64 * 1024
 """
 
 
+#: Waits on standard input before the batch of that number.
+HOLD = """
+from termweave.indexer.sending import Sender
+batches = 0
+once = Sender._once
+def held(self, batch):
+    global batches
+    batches += 1
+    if batches == 5:
+        print("HELD", flush=True)
+        sys.stdin.readline()
+    return once(self, batch)
+Sender._once = held
+"""
+
+
 class Bench:
     """One corpus of numbered documents, a server, and `termweave index` as a process of its own."""
 
-    def __init__(self, folder, url, name, places):
+    def __init__(self, folder, url, name):
+        folder.mkdir(exist_ok=True)
         self.url, self.name, self.folder = url, name, folder
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")},
             "XDG_STATE_HOME": str(folder / "state"),
-            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", ""),
             "PYTHONWARNINGS": "ignore",
         }
-        if not self.environment["XDG_CACHE_HOME"]:
-            del self.environment["XDG_CACHE_HOME"]
         self.corpus = folder / "corpus.jsonl"
         self.count = 0
 
@@ -68,11 +86,11 @@ class Bench:
 
     def run(self, *arguments, status=0, **options):
         """Run it to its end; returns what it said."""
-        process = self.start(*arguments, **options)
-        said, _ = process.communicate(timeout=300)
+        child = self.start(*arguments, **options)
+        said, _ = child.communicate(timeout=300)
         assert "Traceback" not in said, said
         if status is not None:
-            assert process.returncode == status, said
+            assert child.returncode == status, said
         return said
 
     def _verb(self):
@@ -114,7 +132,10 @@ class Bench:
                     continue
                 answers[0] += 1
                 # A generation that waits for its shards answers in part, and says so.
-                if found["_shards"]["failed"] == 0 == found["_shards"]["total"] - found["_shards"]["successful"] and found["count"] != expected:
+                if (
+                    found["_shards"]["failed"] == 0 == found["_shards"]["total"] - found["_shards"]["successful"]
+                    and found["count"] != expected
+                ):
                     wrong.append(found)
 
         thread = threading.Thread(target=search, daemon=True)
@@ -136,4 +157,65 @@ def _having(word):
 @pytest.fixture
 def bench(opensearch_engine, name, tmp_path, own_places):
     """A bench on the tests' server."""
-    return Bench(tmp_path, opensearch_engine.url, name, own_places)
+    return Bench(tmp_path, opensearch_engine.url, name)
+
+
+#: Counts what a build does with the server and the ledger; at that step it dies, so much later.
+DIES = """
+import atexit, os, signal, threading
+from termweave.engine.connection import Engine
+from termweave.indexer.ledger import Ledger
+at, delay = {at}, {delay}
+steps = 0
+def counted(call):
+    def step(*arguments, **options):
+        global steps
+        steps += 1
+        if steps == at:
+            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        return call(*arguments, **options)
+    return step
+Engine.request, Ledger._write = counted(Engine.request), counted(Ledger._write)
+atexit.register(lambda: print("STEPS", steps))
+"""
+
+
+def two_generations(bench, count, arguments=(), **options):
+    """Make the first one live, and write the source of the second; returns how many steps a build has."""
+    bench.write(count, "first")
+    options["prelude"] = DIES.format(at=0, delay=0) + options.get("prelude", "")
+    said = bench.run(*arguments, **options)
+    bench.whole()
+    bench.write(count, "second")
+    return int(said.rpartition("STEPS ")[2])
+
+
+def killed_at(bench, step, delay):
+    """Run a build that is killed then; a step so late that it ends before is no error."""
+    child = bench.start(prelude=DIES.format(at=step, delay=delay))
+    said, _ = child.communicate(timeout=300)
+    assert child.returncode in {0, -signal.SIGKILL}, said
+
+
+def until(process, word):
+    """Read what a process says until a word; returns all of it."""
+    said = ""
+    for line in process.stdout:
+        said += line
+        if word in line:
+            return said
+    raise AssertionError(said)
+
+
+@contextmanager
+def own_node(settings="", *, nodes=1):
+    """A server of one's own, to be limited, killed and started again; `state.folder` is its home's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "_SETTINGS", process._SETTINGS + settings)
+        home = Path(tempfile.mkdtemp(prefix="termweave-faults-"))
+        home.chmod(0o711)  # for root: the server's unprivileged user must come through
+        try:
+            yield node.start(home=home, nodes=nodes, heap=512)
+        finally:
+            node.wipe(home)
+            shutil.rmtree(home, ignore_errors=True)
