@@ -4,7 +4,7 @@
     python benchmarks/indexing.py [send] [whole] [resume] [memory]
 
 Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where the row does not ask for a model; the corpus of
-`whole` is the documentation of the Python standard library, with the shipped model.
+`whole` are 1,000 entries of the documentation of the Python standard library, with the shipped model.
 """
 
 # A script's functions need no types.
@@ -28,6 +28,7 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import numpy as np
+import orjson
 
 from termweave import corpora, encoders, engine, settings
 from termweave.encoders.text import ModelInfo
@@ -171,11 +172,14 @@ class Kept:
         return [self._kept[text] for text in texts]
 
 
-def whole(server: engine.Engine, folder: Path, rounds: int = 3) -> None:
+def whole(server: engine.Engine, folder: Path, count: int = 1_000, rounds: int = 3) -> None:
     """The shipped model: all stages at once, against encoding everything and then sending everything."""
-    del folder
-    source = corpora.open_source("demo")
-    texts = [document.content for document in source.documents()]
+    documents = list(itertools.islice(corpora.open_source("demo").documents(), count))
+    path = folder / "demo.jsonl"
+    path.write_bytes(
+        b"".join(orjson.dumps({"_id": each.id, "title": each.title, "text": each.text}) + b"\n" for each in documents)
+    )
+    source, texts = corpora.open_source(path), [document.content for document in documents]
     encode: list[float] = []
     send_alone: list[float] = []
     together: list[float] = []

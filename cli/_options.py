@@ -19,26 +19,21 @@ if TYPE_CHECKING:
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-class _Share(click.ParamType):
-    """A share as a percentage: "0.1%" is 0.001."""
+def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """A percentage as a share, for an option's callback: "0.1%" is 0.001.
 
-    name = "percent"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share, 0 to 1."""
-        if isinstance(value, float):
-            return value
-        number = str(value).removesuffix("%")
-        try:
-            share = float(number) / 100
-        except ValueError:
-            share = -1.0
-        if not str(value).endswith("%") or not 0.0 <= share <= 1.0:
-            self.fail(f"{value!r} is no percentage; write 0.1% or 5%.", param, ctx)
-        return share
-
-
-SHARE = _Share()
+    Raises:
+        BadParameter: It is none.
+    """
+    if value is None:
+        return None
+    try:
+        found = float(value.removesuffix("%")) / 100
+    except ValueError:
+        found = -1.0
+    if not value.endswith("%") or not 0.0 <= found <= 1.0:
+        raise click.BadParameter(f"{value!r} is no percentage; write 0.1% or 5%.", ctx, param)
+    return found
 
 
 @dataclass(frozen=True)

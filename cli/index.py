@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, SHARE, connection_options, output_options
+from termweave.cli._options import CONTEXT, connection_options, output_options, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--allow-refused",
-    type=SHARE,
+    callback=share,
+    metavar="SHARE",
     default="0%",
     show_default=True,
     help="Publish though the server refused so many of the documents.",

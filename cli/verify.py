@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, SHARE, connection_options, output_options
+from termweave.cli._options import CONTEXT, connection_options, output_options, share
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -32,7 +32,7 @@ class _Command(click.Command):
 @click.argument("source", required=False)
 @click.option(
     "--deep",
-    type=SHARE,
+    callback=share,
     metavar="[SHARE]",
     help="Read text, weights and vectors back and compute their digests again; '--deep 5%': of a random sample.",
 )
