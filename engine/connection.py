@@ -318,6 +318,8 @@ def _reason(error: Any) -> str:
 def _hint(status: int, error: Any) -> str:
     if status == 401:
         return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
+    if "create-index blocked" in str(error.info):
+        return "The server's disks are nearly full: free some space; it takes indices again by itself."
     if status == 403 and "read-only" not in str(error.info):
         return "The role of this user lacks a permission; the documentation lists those that termweave needs."
     if "flood-stage" in str(error.info) or "read-only-allow-delete" in str(error.info):
