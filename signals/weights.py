@@ -93,16 +93,12 @@ class Weights(Signal):
         if encoding.weights is None or not len(encoding.weights):
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(encoding.weights.weights).tolist()
-        terms = encoding.weights.terms
-        if _plain(terms):  # nearly always, and a third of what building a document costs
-            features = dict(zip(map(str, terms), impacts, strict=True))
-        else:
-            features = {escape(term): impact for term, impact in zip(terms, impacts, strict=True) if _storable(term)}
+        features = {escape(term): impact for term, impact in zip(encoding.weights.terms, impacts, strict=True) if _storable(term)}
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
         """Names and integers in the order of the names."""
-        return "\n".join([f"{name}\t{int(value)}" for name, value in sorted((stored.get("weights") or {}).items())]).encode()
+        return "\n".join(f"{name}\t{int(value)}" for name, value in sorted((stored.get("weights") or {}).items())).encode()
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
@@ -139,12 +135,6 @@ class Weights(Signal):
             if escape(term) in features
         ]
         return sorted(shares, key=lambda share: (-share.share, share.term))
-
-
-def _plain(terms: Sequence[str]) -> bool:
-    """Whether all terms are names as they stand."""
-    together = "".join(terms)
-    return "." not in together and "%" not in together and min(map(len, terms)) > 0 and max(map(len, terms)) <= MAX_TERM_LENGTH
 
 
 def _storable(term: str) -> bool:
