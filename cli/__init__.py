@@ -34,6 +34,8 @@ VERBS = (
     "config",
 )
 
+_INTERRUPTED = 130
+
 
 class _Verbs(click.Group):
     """A group whose commands are modules, loaded when asked for."""
@@ -77,7 +79,13 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line; never shows a traceback."""
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    if status == _INTERRUPTED:
+        # Python would first wait for the threads of the models, and a further Ctrl-C meanwhile would show where it waits.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of end
@@ -92,7 +100,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
         return error.exit_code
     except click.exceptions.Abort:
         click.echo("Stopped.", err=True)
-        return 130
+        return _INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -101,7 +109,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
         return error.exit_status
     except KeyboardInterrupt:
         click.echo("Stopped.", err=True)
-        return 130
+        return _INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away: `termweave search ... | head`
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - so that nothing is flushed into the closed pipe at the end
             os.dup2(nowhere.fileno(), sys.stdout.fileno())

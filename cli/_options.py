@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
+def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """A percentage as a share, for an option's callback: "0.1%" is 0.001.
+
+    Raises:
+        BadParameter: It is none.
+    """
+    if value is None:
+        return None
+    try:
+        found = float(value.removesuffix("%")) / 100
+    except ValueError:
+        found = -1.0
+    if not value.endswith("%") or not 0.0 <= found <= 1.0:
+        raise click.BadParameter(f"{value!r} is no percentage; write 0.1% or 5%.", ctx, param)
+    return found
+
+
 @dataclass(frozen=True)
 class Output:
     """Where a verb's words go.
@@ -77,10 +94,10 @@ class Output:
         """A bar with rate and time left where stderr is a terminal, a silent callback elsewhere.
 
         Yields:
-            ``update(done, total=None, stage="")``; a new stage begins a new bar.
+            ``update(done, total=None, stage="", detail="")``; a new stage begins a new bar.
         """
         if self.quiet or not sys.stderr.isatty():
-            yield lambda done, total=None, stage="": None  # noqa: ARG005
+            yield lambda done, total=None, stage="", detail="": None  # noqa: ARG005
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -91,18 +108,19 @@ class Output:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
         )
         with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-            task = bar.add_task(label, total=None, rate="")
+            task = bar.add_task(label, total=None, rate="", detail="")
             current = label
 
-            def update(done: int, total: int | None = None, stage: str = "") -> None:
+            def update(done: int, total: int | None = None, stage: str = "", detail: str = "") -> None:
                 nonlocal task, current
                 if stage and stage != current:
                     bar.remove_task(task)
-                    task, current = bar.add_task(stage, total=total, completed=done, rate=""), stage
+                    task, current = bar.add_task(stage, total=total, completed=done, rate="", detail=""), stage
                 speed = bar.tasks[0].speed
-                bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
+                bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "", detail=detail)
 
             yield update
 

@@ -119,8 +119,8 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     out.say("Indexing the documentation of the Python standard library ...")
     with out.progress("Reading") as bar:
 
-        def progress(stage: str, done: int, total: int | None) -> None:
-            bar(done, total, stage)
+        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            bar(done, total, stage, detail)
 
         try:
             built = build(server, source, NAME, options, progress)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, source_options
+from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, share, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer import Options
+    from termweave.indexer.survey import Progress
     from termweave.settings import Settings
 
 #: Options that say how a generation is made; an update takes them from the generation.
@@ -84,6 +85,28 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Words from the start of one passage to the next.  [default: three quarters of the size]",
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Connections that send at once.")
+@click.option("--compress", is_flag=True, help="Compress what is sent (gzip): for a slow line, not for a near server.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help="Seconds to keep trying while the server is overloaded or away.",
+)
+@click.option(
+    "--loading/--no-loading",
+    default=True,
+    show_default=True,
+    help="Load without refresh and replicas, and restore both at the end.",
+)
+@click.option(
+    "--allow-refused",
+    callback=share,
+    metavar="SHARE",
+    default="0%",
+    show_default=True,
+    help="Publish though the server refused so many of the documents.",
+)
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."
 )
@@ -124,6 +147,10 @@ def command(
     passage_size: int,
     passage_stride: int | None,
     workers: int,
+    compress: bool,
+    patience: float,
+    loading: bool,
+    allow_refused: float,
     skip_bad: bool,
     reading: dict[str, Any],
     fresh: bool,
@@ -143,7 +170,7 @@ def command(
     SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of .txt, .md or .html files,
     'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. What is neither id, title nor
     text becomes metadata. The live generation stays searchable until the new one is whole. A build that was stopped, in
-    whatever way, is resumed by the same command.
+    whatever way, is resumed by the same command: Ctrl-C once finishes what is under way, twice stops at once.
 
     \b
     Examples:
@@ -152,6 +179,7 @@ def command(
       cat articles.jsonl | termweave index - articles
       termweave index products.csv.zst products --id-field sku --title-field name --text-field description
       termweave index collection.tsv passages --id-field 1 --text-field 2
+      termweave index huge.jsonl.gz docs --workers 4 --compress --allow-refused 0.1%
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
       termweave index ./reports reports --passage-size 160
@@ -165,6 +193,7 @@ def command(
     from termweave.indexer.passages import Window
     from termweave.signals import Pruning
 
+    _check_together(update=update, delete_missing=delete_missing, new=new, within=within, of_live=of_live)
     options = Options(
         weights=weights or settings.weights,
         dense=dense or settings.dense,
@@ -176,16 +205,15 @@ def command(
         settings=custom.read_settings(settings_file) if settings_file else {},
         mapping=custom.read_mapping(mapping_file) if mapping_file else {},
         workers=workers,
+        patience=patience,
+        loading=loading,
+        allow_refused=allow_refused,
         fresh=fresh,
         skip_bad=skip_bad,
         passages=Window(passage_size, passage_stride or max(1, passage_size * 3 // 4)) if passage_size else None,
     )
-    if not update and (delete_missing or new):
-        raise click.UsageError("--delete-missing and --new belong to --update.")
-    if of_live != (within is not None):
-        raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
-    server = engine.connect(settings, pool_maxsize=workers + 1)
+    server = engine.connect(settings, pool_maxsize=workers + 2, compress=compress)  # the lease and we ask meanwhile
     if only_plan:
         _plan(server, opened, name, dataset or source, options, out)
         return
@@ -199,7 +227,7 @@ def command(
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
     try:
         with out.progress("Reading") as bar:
-            built = run(server, opened, name, options, progress=lambda stage, done, total: bar(done, total, stage))
+            built = run(server, opened, name, options, progress=_shown(bar, out))
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
         raise click.exceptions.Exit(130) from None
@@ -231,6 +259,18 @@ def command(
     out.emit(data, text)
 
 
+def _check_together(*, update: bool, delete_missing: bool, new: bool, within: float | None, of_live: bool) -> None:
+    """Refuse options that mean nothing without each other.
+
+    Raises:
+        UsageError: One stands alone.
+    """
+    if not update and (delete_missing or new):
+        raise click.UsageError("--delete-missing and --new belong to --update.")
+    if of_live != (within is not None):
+        raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
+
+
 def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
     """Say what a build would make and need."""
     from contextlib import suppress
@@ -246,7 +286,7 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
     with suppress(TermweaveError):  # most sources are no data sets
         queries = [query.text for query in corpora.open_dataset(dataset).queries()]
     with out.progress("Reading") as bar:
-        found = forecast(source, server.capabilities, options, queries, lambda stage, done, total: bar(done, total, stage))
+        found = forecast(source, server.capabilities, options, queries, _shown(bar, out))
     for note in found.notes:
         out.say(note)
     out.emit({"schema": "termweave.plan/1", "name": name, **asdict(found)}, lambda: table(found))
@@ -265,6 +305,22 @@ def _nothing_else() -> None:
         if context.get_parameter_source(option) == ParameterSource.COMMANDLINE:
             flag = f"--{option.removesuffix('_file').replace('_', '-')}"
             raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
+
+
+def _shown(bar: Callable[..., None], out: Output) -> Progress:
+    """What `build` reports, for the bar; that a first Ctrl-C was understood is said in any case."""
+    from termweave.indexer.building import STOPPING
+
+    stopping = False
+
+    def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+        nonlocal stopping
+        if stage == STOPPING and not stopping:
+            stopping = True
+            out.say("Finishing what is under way; Ctrl-C stops at once.")
+        bar(done, total, stage, detail)
+
+    return show
 
 
 def _gate(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options, source_options
+from termweave.cli._options import CONTEXT, connection_options, output_options, share, source_options
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -15,10 +15,27 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@click.command("verify", context_settings=CONTEXT, short_help="Is everything there, as it was sent?")
+class _Command(click.Command):
+    """`--deep` with or without a share behind it: click would take any word that follows for its value, NAME too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        followed = [*args[1:], ""]
+        args = [
+            f"{each}=100%" if each == "--deep" and not after.endswith("%") else each
+            for each, after in zip(args, followed, strict=True)
+        ]
+        return super().parse_args(ctx, args)
+
+
+@click.command("verify", cls=_Command, context_settings=CONTEXT, short_help="Is everything there, as it was sent?")
 @click.argument("name")
 @click.argument("source", required=False)
-@click.option("--deep", is_flag=True, help="Read text, weights and vectors back and compute their digests again.")
+@click.option(
+    "--deep",
+    callback=share,
+    metavar="[SHARE]",
+    help="Read text, weights and vectors back and compute their digests again; '--deep 5%': of a random sample.",
+)
 @click.option("--skip-bad", is_flag=True, help="SOURCE was indexed with --skip-bad.")
 @source_options
 @output_options
@@ -27,7 +44,7 @@ def command(
     *,
     name: str,
     source: str | None,
-    deep: bool,
+    deep: float | None,
     skip_bad: bool,
     reading: dict[str, Any],
     settings: Settings,
@@ -43,6 +60,7 @@ def command(
       termweave verify docs
       termweave verify docs ./nfcorpus
       termweave verify docs --deep --json
+      termweave verify docs --deep 5%
     """
     from termweave import corpora, engine
     from termweave.errors import VerificationFailed
@@ -58,16 +76,17 @@ def command(
     mend = "Index again to mend it, or with --update."
     if source is None:
         with ledgers.existing(server, index) as ledger:
-            found = verify(server, index, ledger, layout, deep=deep)
+            found = verify(server, index, ledger, layout, deep=deep or 0.0)
             mend = "Repeat the update that was stopped." if ledger.get("state") == "updating" else mend
     else:
         opened = in_passages(corpora.open_source(source, skip_bad=skip_bad, **reading), Window.of(made.passages))
-        found = verify_against_source(server, index, opened, layout, deep=deep)
+        found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
     data = {
         "schema": "termweave.verify/1",
         "ok": found.ok,
         "generation": index,
-        "deep": deep,
+        "deep": bool(deep),
+        "read": found.read,
         "expected": found.expected,
         "counted": found.counted,
         "documents": found.documents,
@@ -79,7 +98,7 @@ def command(
     def text() -> str:
         against = source or "its ledger"
         if found.ok:
-            read = " (content read back)" if deep else ""
+            read = f" (content of {found.read:,} read back)" if deep else ""
             passages = f" in {found.counted:,} passages" if found.counted != found.documents else ""
             return f"{name}: {found.documents:,} documents{passages}, all there, nothing twice, as in {against}{read}."
         what = "documents and passages" if found.counted != found.documents else "documents"

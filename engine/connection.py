@@ -182,12 +182,13 @@ def target(settings: Settings) -> str:
     return found.url
 
 
-def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
+def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False) -> Engine:
     """Connect to the OpenSearch that the settings mean. Nothing is sent yet.
 
     Args:
         settings: Address, credentials, certificates, timeout.
         pool_maxsize: Connections kept; at least the number of threads that send (opensearch-py's default is 1).
+        compress: Send bodies as gzip. On loopback and in a data centre that costs more than it saves.
 
     Raises:
         EngineUnreachable: No address is given and no embedded node runs.
@@ -203,7 +204,7 @@ def connect(settings: Settings, *, pool_maxsize: int = 8) -> Engine:
         "hosts": [url],
         "timeout": settings.timeout,
         "pool_maxsize": pool_maxsize,
-        "http_compress": False,  # loopback and data centre: gzip costs more than it saves
+        "http_compress": compress,
         "max_retries": 0,  # `Engine.request` retries, with jitter and only what may be sent twice
         "retry_on_timeout": False,
         "serializers": {"application/json": _Json()},
@@ -322,6 +323,8 @@ def _reason(error: Any) -> str:
 def _hint(status: int, error: Any) -> str:
     if status == 401:
         return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
+    if "create-index blocked" in str(error.info):
+        return "The server's disks are nearly full: free some space; it takes indices again by itself."
     if status == 403 and "read-only" not in str(error.info):
         return "The role of this user lacks a permission; the documentation lists those that termweave needs."
     if "flood-stage" in str(error.info) or "read-only-allow-delete" in str(error.info):

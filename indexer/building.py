@@ -12,40 +12,35 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from termweave import __version__
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import custom, generations, ledgers, resuming, summary
+from termweave.indexer import custom, generations, ledgers, refusals, resuming, summary
 from termweave.indexer.passages import in_passages
+from termweave.indexer.pipeline import Pipeline
 from termweave.indexer.plan import Options, Plan, plan
-from termweave.indexer.sending import Item, Sender
-from termweave.indexer.survey import blocks, survey
+from termweave.indexer.survey import survey
 from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.signals import DocumentLayout, Fitting, signal_class
-from termweave.signals.layout import engine_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.ledger import Ledger
     from termweave.indexer.passages import Window
     from termweave.indexer.survey import Progress
-    from termweave.records import Document, Encoding
     from termweave.search.lineage import Lineage
     from termweave.statistics import CorpusStatistics
 
-#: Bytes of one `_bulk` request.
-_BATCH_BYTES = 4 * 1024 * 1024
-#: Refusals named in a message; all of them are in the file it names.
-_NAMED = 5
+#: The stage in which only what is under way is waited for, after Ctrl-C or an error.
+STOPPING = "Stopping"
+#: While documents come in, nobody searches: no refresh, no copies.
+_LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 _FORBIDDEN = 403
 
 
@@ -107,7 +102,7 @@ def build(
         gate: Called with the verified generation; raises `GateNotMet` when it must not be published.
 
     Raises:
-        TermweaveError: Another build of the name is running on this host.
+        TermweaveError: Another build of the name is running, here or on another host.
         GateNotMet: The gate said no; the alias was not moved.
         UsageError: The name, a signal or a model cannot be meant.
         InputError: The source holds what cannot be read, or an id twice.
@@ -116,18 +111,25 @@ def build(
     """
     started = time.monotonic()
     generations.check_name(engine, name)
-    with ledgers.lease(engine, name):
+    with ledgers.lease(engine, name) as lease:
+
+        def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            if stage != STOPPING:
+                lease.check()
+            progress(stage, done, total, detail)
+
         before = generations.live(engine, name)
         planned = plan(source, engine.capabilities, options)
         source = in_passages(source, options.passages)
         found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
-        current = _begin(engine, source, name, planned, progress) if found is None else _reopen(engine, *found)
+        current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, *found)
         with current.ledger as ledger:
-            sent = _send(engine, source, planned, current, progress)
+            sent = _send(engine, source, planned, current, watched)
             try:
-                _settle(engine, current, options)
+                current.notes.extend(_settle(engine, current, options))
                 current.notes.extend(summary.stored(engine, current.index, current.layout))
                 gate(current.index)
+                lease.check()
             except (RefusedDocuments, VerificationFailed, GateNotMet):
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
                 raise
@@ -162,6 +164,8 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
     index = generations.new_name(name)
     ledger = ledgers.open_(engine, index)
     try:
+        ledger.put("name", name)
+        ledger.put("state", "surveying")  # whoever finds this after our death removes what we made
         surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
         statistics = surveyed.statistics
         texts = [document.content for document in surveyed.sample]
@@ -172,7 +176,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))
         found = lineage.Lineage(
             name=name,
-            created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            created=generations.moment(engine, name),
             termweave=__version__,
             source={"name": source.name, "fingerprint": source.fingerprint},
             fingerprint=planned.fingerprint,
@@ -184,16 +188,16 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
             fields=layout.extra,
         )
         settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
+        settings |= _LOADING if options.loading else {"index.number_of_replicas": _replicas(engine, options)}
         generations.create(engine, index, mapping, found, settings)
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
-        ledger.put("name", name)
         ledger.put("lineage", asdict(found))
         ledger.put("state", "building")
     except BaseException:
-        with suppress(EngineError):  # what this call made and nobody could resume
+        ledger.close()
+        with suppress(EngineError):  # what this call made and nobody could resume; where this fails, the next build does it
             generations.remove(engine, index)
-        ledgers.discard(ledger)
         raise
     return _Generation(index, found, layout, statistics, ledger, surveyed.notes)
 
@@ -222,71 +226,36 @@ def _described(statistics: CorpusStatistics) -> dict[str, Any]:
 
 def _send(engine: Engine, source: Source, planned: Plan, current: _Generation, progress: Progress) -> int:
     """Encode and send what is not acknowledged yet; returns how many documents that were."""
-    ledger, total = current.ledger, current.ledger.total
-    done = first = ledger.acknowledged
-    if done == total:
-        return 0
-    workers = planned.options.workers
-    sender = Sender(engine, current.index, acknowledged=ledger.acknowledge, refused=ledger.refuse, workers=workers)
-    try:
-        progress("Indexing", done, total)
-        for block in blocks(source.documents()):
-            waiting = ledger.pending([(document.id, document.line) for document in block])
-            todo = [document for document in block if (document.id, document.line) in waiting]
-            texts = [document.content for document in todo]
-            encodings = planned.encoder.encode(texts, kind="document", statistics=current.statistics)
-            for batch in _batches(current.layout, zip(todo, encodings, strict=True)):
-                sender.submit(batch)
-                done += len(batch)
-                progress("Indexing", done, total)
-        sender.close()
-    except BaseException:
-        sender.abandon()  # what is acknowledged is in the ledger: the next run goes on from there
-        raise
-    return done - first
+    before = current.ledger.acknowledged
+    pipeline = Pipeline(
+        engine=engine,
+        index=current.index,
+        source=source,
+        encoder=planned.encoder,
+        statistics=current.statistics,
+        layout=current.layout,
+        ledger=current.ledger,
+        workers=planned.options.workers,
+        patience=planned.options.patience,
+    )
+    counts = pipeline.run(lambda now: progress(STOPPING if now.stopping else "Indexing", now.acknowledged, now.total, str(now)))
+    return counts.sent - before
 
 
-def _batches(layout: DocumentLayout, pairs: Iterable[tuple[Document, Encoding]]) -> Iterator[list[Item]]:
-    batch: list[Item] = []
-    size = 0
-    for document, encoding in pairs:
-        body = layout.document(document, encoding)
-        action = orjson.dumps({"index": {"_id": engine_id(document.id)}})
-        lines = action + b"\n" + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
-        batch.append(Item(document.id, document.line, lines, body["encoding_digest"]))
-        size += len(lines)
-        if size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _settle(engine: Engine, current: _Generation, options: Options) -> None:
-    """Make the generation searchable and prove that it is whole."""
+def _settle(engine: Engine, current: _Generation, options: Options) -> list[str]:
+    """Make the generation searchable and prove that it is whole; returns what a user should know."""
     generations.finish(engine, current.index, dict(options.settings), _replicas(engine, options))
-    refused = current.ledger.refused()
-    if refused:
-        named = "; ".join(
-            f"{_short(identity)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
-        )
-        file = ledgers.refusal_file(current.ledger)
-        raise RefusedDocuments(
-            f"The engine refused {len(refused):,} of {current.ledger.total:,} documents: "
-            f"{named}{'; ...' if refused[_NAMED:] else ''}.",
-            f"{current.index} was not published. All refusals: {file}. Mend them in the source and index again.",
-        )
+    notes = refusals.check(current.ledger, current.index, options.allow_refused)
     found = verify(engine, current.index, current.ledger, current.layout)
     if not found.ok:
+        current.ledger.again([*found.missing, *found.altered])
+        advice = "with --fresh" if found.extra else "again: it sends what is missing or altered"
         raise VerificationFailed(
             f"{current.index} holds {found.counted:,} documents and should hold {found.expected:,}: "
             f"{len(found.missing)} missing, {len(found.extra)} extra, {len(found.altered)} altered.",
-            "It was not published. Run the same command with --fresh.",
+            f"It was not published. Run the same command {advice}.",
         )
-
-
-def _short(identity: str) -> str:
-    return identity if len(identity) <= 60 else f"{identity[:57]}..."
+    return notes
 
 
 def _replicas(engine: Engine, options: Options) -> int:

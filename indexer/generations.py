@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
@@ -99,15 +100,26 @@ def writer(index: str) -> str:
     return f"{index}.write"
 
 
+def moment(engine: Engine, name: str) -> str:
+    """Now, as a generation's `created`; later than those of all others of the name, though the clock was set back."""
+    params = {"filter_path": "*.mappings._meta.termweave.name,*.mappings._meta.termweave.created"}
+    mappings = engine.request("GET", f"/{name}-*/_mapping", params=params) or {}
+    others = [found["mappings"]["_meta"]["termweave"] for found in mappings.values()]
+    latest = max((other["created"] for other in others if other.get("name") == name), default="")
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    if now > latest:
+        return now
+    return (datetime.fromisoformat(latest) + timedelta(milliseconds=1)).isoformat(timespec="milliseconds")
+
+
 def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage, settings: dict[str, Any]) -> None:
-    """Create the empty index, set for loading: no refresh, no replicas.
+    """Create the empty index.
 
     Documents are sent to an alias of its own with `require_alias`: should the index be deleted meanwhile, the server must
     not create one of that name by itself, without mapping and lineage.
     """
-    loading = {**settings, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
     body = {
-        "settings": loading,
+        "settings": settings,
         "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},
         "aliases": {writer(index): {}},
     }
@@ -239,8 +251,7 @@ def prunable(engine: Engine, name: str, keep: int) -> list[Generation]:
 
 
 def remove(engine: Engine, index: str) -> None:
-    """Delete a generation with its statistics and, where it is on this host, its ledger."""
-    engine.request("DELETE", f"/{index}")
-    if exists(engine, companion(index)):
-        engine.request("DELETE", f"/{companion(index)}")
+    """Delete a generation with its statistics and, where it is on this host, its ledger. What is gone already is no error."""
+    # One request: a builder that dies between two would leave statistics that nobody looks for.
+    engine.request("DELETE", f"/{index},{companion(index)}", params={"ignore_unavailable": True})
     ledgers.forget(engine, index)

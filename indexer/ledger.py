@@ -33,6 +33,8 @@ CREATE TABLE IF NOT EXISTS documents (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS passages ON documents (parent) WHERE parent IS NOT NULL;
 """
+#: Ids in one question; SQLite's limit was 999 before 3.32.
+_ASKED = 500
 #: Documents that an index should hold: all but those refused and not taken since.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 
@@ -139,15 +141,19 @@ class Ledger:
         """The engine will not take these documents: (id, reason)."""
         self._write("UPDATE documents SET refused = ? WHERE id = ?", [(reason, identity) for identity, reason in reasons])
 
+    def again(self, identities: Iterable[str]) -> None:
+        """The engine has these documents no more, or not as they were sent: they are to be sent again."""
+        self._write("UPDATE documents SET encoding = NULL WHERE id = ?", [(identity,) for identity in identities])
+
     def pending(self, places: Sequence[tuple[str, int | None]]) -> set[tuple[str, int | None]]:
         """Which of these (id, line) have still to be sent. A second document with an id stands on another line: not it."""
         waiting = set()
-        with self._lock:
-            for identity, line in places:
-                row = self._db.execute("SELECT line FROM documents WHERE id = ? AND encoding IS NULL", (identity,)).fetchone()
-                if row is not None and row[0] == line:
-                    waiting.add((identity, line))
-        return waiting
+        for start in range(0, len(places), _ASKED):
+            asked = {identity for identity, _ in places[start : start + _ASKED]}
+            marks = ",".join("?" * len(asked))
+            statement = f"SELECT id, line FROM documents WHERE id IN ({marks}) AND encoding IS NULL"  # noqa: S608 - marks only
+            waiting.update(self._all(statement, *asked))
+        return waiting.intersection(places)
 
     def remove(self, identities: Iterable[str]) -> None:
         """These documents are to be in the index no longer."""
@@ -243,12 +249,18 @@ class Ledger:
                 ) from error
 
     def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
-        with self._lock:
-            return self._db.execute(statement, values).fetchone()
+        rows = self._all(statement, *values)
+        return rows[0] if rows else None
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
         with self._lock:
-            return self._db.execute(statement, values).fetchall()
+            try:
+                return self._db.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise TermweaveError(
+                    f"The ledger {self.path} cannot be read: {error}.",
+                    "Look at the disk it lies on and run the command again; where the file is damaged, add --fresh.",
+                ) from error
 
 
 def _unusable(path: Path, error: Exception) -> TermweaveError:

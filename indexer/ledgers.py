@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import secrets
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from termweave import places
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
+from termweave.indexer import leases
 from termweave.indexer.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ def open_(engine: Engine, index: str) -> Ledger:
 
 
 @contextmanager
-def lease(engine: Engine, name: str) -> Iterator[None]:
-    """One build of a name at a time, as far as this host goes; the system gives the lease back when its holder dies.
+def lease(engine: Engine, name: str) -> Iterator[leases.Lease]:
+    """One build of a name at a time: by a lock among those who share this folder, by a lease in the cluster among hosts.
+
+    The system gives the lock back when its holder dies, so the same host never waits for a lease of its own dead.
 
     Raises:
         TermweaveError: Another build holds it; the message says which.
@@ -62,7 +65,20 @@ def lease(engine: Engine, name: str) -> Iterator[None]:
         file.truncate(0)
         file.write(f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}")
         file.flush()
-        yield
+        with leases.held(engine, name, _place(path.parent)) as held:
+            yield held
+
+
+def _place(ledgers: Path) -> str:
+    """Id of a folder of ledgers, made when it is first asked for. Two builders may be the first: the file appears whole or not."""
+    path = ledgers / "place"
+    if not path.exists():
+        scratch = ledgers / f"place.{os.getpid()}"
+        scratch.write_text(secrets.token_hex(8), encoding="ascii")
+        with suppress(FileExistsError):
+            os.link(scratch, path)
+        scratch.unlink()
+    return path.read_text(encoding="ascii")
 
 
 def existing(engine: Engine, index: str) -> Ledger:
@@ -88,25 +104,7 @@ def copied(engine: Engine, index: str, target: str) -> Ledger:
     return ledger
 
 
-def discard(ledger: Ledger) -> None:
-    """Close a ledger and remove its files."""
-    ledger.close()
-    for suffix in ("", "-wal", "-shm"):
-        ledger.path.with_name(ledger.path.name + suffix).unlink(missing_ok=True)
-
-
 def forget(engine: Engine, index: str) -> None:
     """Remove what this host keeps of a generation."""
     for file in folder(engine).glob(f"{index}.*"):
         file.unlink(missing_ok=True)
-
-
-def refusal_file(ledger: Ledger) -> Path:
-    """Write what the engine refused, one JSON object a line, beside the ledger."""
-    path = ledger.path.with_suffix(".refused.jsonl")
-    lines = [
-        json.dumps({"id": identity, "line": line, "reason": reason}, ensure_ascii=False)
-        for identity, line, reason in ledger.refused()
-    ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path

@@ -42,6 +42,9 @@ class Options:
         settings: Further index settings, flat keys that begin with "index.".
         mapping: Further mapping; properties that are not termweave's are filled from the metadata of that name.
         workers: Connections that send at once.
+        patience: Seconds to keep trying while the engine is overloaded or away and nothing goes through.
+        loading: While loading neither refresh nor copy to replicas; both are restored before verification.
+        allow_refused: Share of the documents, 0 to 1, that the engine may refuse without the generation being held back.
         fresh: Throw an unfinished generation away instead of resuming it.
         skip_bad: Leave out what cannot be read, and the second of two documents with one id.
         passages: How long texts are cut; None: not at all.
@@ -57,6 +60,9 @@ class Options:
     settings: Mapping[str, Any] = field(default_factory=dict)
     mapping: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 2
+    patience: float = 120.0
+    loading: bool = True
+    allow_refused: float = 0.0
     fresh: bool = False
     skip_bad: bool = False
     passages: Window | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.indexer import generations, ledgers
 from termweave.indexer.ledger import Ledger
-from termweave.search.lineage import Lineage, ModelLineage, exists, read
+from termweave.search.lineage import Lineage, exists, read
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
@@ -33,15 +33,17 @@ def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple
     for path in sorted(ledgers.folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
         ledger = Ledger(path)
         state = ledger.get("state")
-        if ledger.get("name") != name or state not in {"building", "rejected"}:
+        if ledger.get("name") != name or state not in {"surveying", "building", "rejected"}:
             ledger.close()
             continue
         index = path.stem
-        found = _lineage(ledger.get("lineage"))
-        if not exists(engine, index):
-            ledgers.discard(ledger)
+        if state == "surveying" or not exists(engine, index):  # it had nothing yet, or has nothing any more, to go on from
+            ledger.close()
+            generations.remove(engine, index)
             continue
-        if index == live or read(engine, index).complete:  # the builder died between publishing and saying so
+        found = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
+        published = read(engine, index).complete and not exists(engine, generations.writer(index))
+        if index == live or published:  # the builder died between publishing and saying so
             ledger.put("state", "complete")
             ledger.close()
             continue
@@ -60,8 +62,3 @@ def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple
             )
         return index, found, ledger
     return None
-
-
-def _lineage(values: dict[str, Any]) -> Lineage:
-    models = {output: ModelLineage(**model) for output, model in values.pop("models").items()}
-    return Lineage(**values, models=models)

@@ -2,12 +2,19 @@
 
 The promise is idempotent sending, then verification: a document's `_id` never changes, so a batch that may or may not have been
 applied is simply sent again.
+
+=====================  ==========================================================================================
+429, 502, 503, 504     and lost connections: again after a common, growing, jittered pause; only the items concerned
+413                    the batch is halved, down to the one document, which is refused
+400 of an item         refused: it goes to the dead letters with the engine's reason
+409                    a version conflict: the document is there, so it is settled
+anything else          ends the sending; the ledger knows what is missing, the same command goes on from there
+=====================  ==========================================================================================
 """
 
 from __future__ import annotations
 
 import queue
-import random
 import threading
 import time
 from dataclasses import dataclass
@@ -15,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable
+from termweave.indexer import pace
 from termweave.indexer.generations import writer
 
 if TYPE_CHECKING:
@@ -26,13 +34,17 @@ if TYPE_CHECKING:
 _LATER = frozenset({429, 500, 502, 503, 504})
 #: What is wrong with the document itself.
 _OWN_FAULT = frozenset({400, 413})
+_OVERLOAD = 429
 _TOO_LARGE = 413
 _CONFLICT = 409
 _NOT_FOUND = 404
 _FIRST_ERROR = 300
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0
-#: Seconds that batches under way get when the rest is abandoned.
-_GRACE = 3.0
+#: The engine waits so long for a shard that is away before it answers 503; by default 60 s, as long as we wait for the engine.
+_SHARD_PATIENCE = "20s"
+#: Only what is read of an answer: it is a twentieth of the whole.
+_ANSWER = "items.*.status,items.*.error.reason,items.*.error.caused_by.reason"
+#: Seconds between looks at whether to stop.
+_TICK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +70,11 @@ class Sender:
     Args:
         engine: Where to.
         index: The concrete index.
-        acknowledged: Called with (id, digest) of documents that the engine has; from any thread.
-        refused: Called with (id, reason) of documents that it will never take; from any thread.
+        acknowledged: Called with (id, digest) of documents that the engine has; from one thread, never twice at a time.
+        refused: Called with (id, reason) of documents that it will never take; likewise.
         workers: Connections used at once.
-        patience: Seconds to keep trying while the engine is overloaded or away.
+        patience: Seconds to keep trying while the engine is overloaded or away and nothing goes through.
+        waiting: Called now and then by the thread that waits in `submit` or `close`.
     """
 
     def __init__(
@@ -73,21 +86,32 @@ class Sender:
         refused: Callable[[list[tuple[str, str]]], None],
         workers: int = 2,
         patience: float = 120.0,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
-        self._path = f"/{writer(index)}/_bulk"
+        # In the path, because opensearch-py (3.2.0) takes a parameter "timeout" for its own.
+        self._path = f"/{writer(index)}/_bulk?require_alias=true&timeout={_SHARD_PATIENCE}&filter_path={_ANSWER}"
         self._index = index
         self._acknowledged = acknowledged
         self._refused = refused
-        self._patience = patience
+        self._waiting = waiting
         self._failure: BaseException | None = None
         self._stop = threading.Event()
+        self._pace = pace.Pace(patience, self._stop)
         self._queue: queue.Queue[Sequence[Item] | None] = queue.Queue(maxsize=workers)
+        self._settled: queue.Queue[tuple[list[tuple[str, int]], list[tuple[str, str]]] | None] = queue.Queue(2 * workers)
+        # Daemons: a server that does not answer must not hold the process when it is to end.
         self._threads = [
             threading.Thread(target=self._work, name=f"termweave-send-{number}", daemon=True) for number in range(workers)
         ]
-        for thread in self._threads:
+        self._acknowledger = threading.Thread(target=self._acknowledge, name="termweave-acknowledge", daemon=True)
+        for thread in (*self._threads, self._acknowledger):
             thread.start()
+
+    @property
+    def batch_bytes(self) -> int:
+        """How large the next batch should be."""
+        return self._pace.size
 
     def submit(self, batch: Sequence[Item]) -> None:
         """Hand over a batch.
@@ -97,14 +121,15 @@ class Sender:
         """
         while not self._stop.is_set():
             try:
-                self._queue.put(batch, timeout=0.2)
+                self._queue.put(batch, timeout=_TICK)
             except queue.Full:
+                self._waiting()
                 continue
             return
         self._raise()
 
     def close(self) -> None:
-        """Wait until everything is sent.
+        """Wait until everything is sent and acknowledged.
 
         Raises:
             EngineError: A batch could not be sent; the ledger says which documents are missing.
@@ -112,29 +137,40 @@ class Sender:
         for _ in self._threads:
             while any(thread.is_alive() for thread in self._threads):
                 try:
-                    self._queue.put(None, timeout=0.2)
+                    self._queue.put(None, timeout=_TICK)
                 except queue.Full:
+                    self._waiting()
                     continue
                 break
-        for thread in self._threads:
-            thread.join()
+        self._join()
         self._raise()
 
     def abandon(self) -> None:
-        """Stop after the batches now under way."""
+        """Stop after the requests now under way; what they bring is acknowledged. Nothing is sent again."""
         self._stop.set()
-        until = time.monotonic() + _GRACE
-        for thread in self._threads:  # daemons: a server that does not answer must not hold a Ctrl-C; sending is idempotent
-            thread.join(max(0.0, until - time.monotonic()))
+        self._join()
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(_TICK)
+                self._waiting()
+        self._settled.put(None)
+        self._acknowledger.join()
+        self._waiting()
 
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
 
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._stop.set()
+
     def _work(self) -> None:
         while not self._stop.is_set():
             try:
-                batch = self._queue.get(timeout=0.2)
+                batch = self._queue.get(timeout=_TICK)
             except queue.Empty:
                 continue
             if batch is None:
@@ -142,42 +178,67 @@ class Sender:
             try:
                 self._send(batch)
             except BaseException as error:  # noqa: BLE001 - carried to the thread that waits, which raises it
-                self._failure = self._failure or error
-                self._stop.set()
+                self._fail(error)
+
+    def _acknowledge(self) -> None:
+        """Write down what is settled: all that has come meanwhile in one transaction, while the workers send on."""
+        last = False
+        while not last:
+            waiting = [self._settled.get()]
+            while not self._settled.empty():
+                waiting.append(self._settled.get())
+            last = None in waiting
+            found = [each for each in waiting if each is not None]
+            settled = [pair for pairs, _ in found for pair in pairs]
+            refused = [pair for _, pairs in found for pair in pairs]
+            try:
+                if settled:
+                    self._acknowledged(settled)
+                if refused:
+                    self._refused(refused)
+            except BaseException as error:  # noqa: BLE001 - likewise
+                self._fail(error)
 
     def _send(self, batch: Sequence[Item]) -> None:
-        """Send until every item is acknowledged or refused."""
-        deadline = time.monotonic() + self._patience
-        attempt = 0
-        while batch:
-            try:
-                answer = self._engine.request(
-                    "POST", self._path, params={"require_alias": True}, body=b"".join(item.lines for item in batch), retry=False
-                )
-            except EngineResponseError as error:
-                if error.status == _TOO_LARGE:
-                    self._split(batch)
-                    return
-                if error.status not in _LATER:
-                    raise
-                trouble: EngineError = error
-            except EngineUnreachable as error:
-                trouble = error
-            else:
-                left, trouble = self._settle(batch, answer)
-                if len(left) < len(batch):
-                    deadline = time.monotonic() + self._patience  # it goes on, if slowly
-                batch = left
-            if batch:
-                self._pause(attempt, deadline, trouble)
-                attempt += 1
+        """Send until every item is acknowledged or refused, or all is to stop."""
+        parts = [batch]
+        while parts and not self._stop.is_set():
+            parts += self._once(parts.pop())
 
-    def _settle(self, batch: Sequence[Item], answer: dict[str, Any]) -> tuple[list[Item], EngineError]:
+    def _once(self, batch: Sequence[Item]) -> list[Sequence[Item]]:
+        """One request; returns what is still to be sent, in parts."""
+        ticket = self._pace.wait()
+        if self._stop.is_set():
+            return []
+        body = b"".join(item.lines for item in batch)
+        began = time.monotonic()
+        try:
+            answer = self._engine.request("POST", self._path, body=body, retry=False)
+        except EngineResponseError as error:
+            if error.status == _TOO_LARGE:
+                return self._too_large(batch, len(body))
+            if error.status not in _LATER:
+                raise
+            self._pace.trouble(ticket, error)
+            # An overloaded server may take no request of this size ever: its limit is in bytes.
+            return _halves(batch) if error.status == _OVERLOAD or len(body) > pace.SMALLEST else [batch]
+        except EngineUnreachable as error:
+            self._pace.trouble(ticket, error)
+            return _halves(batch) if len(body) > pace.SMALLEST else [batch]
+        left, trouble = self._settle(batch, answer)
+        if trouble is None:
+            self._pace.went(ticket, len(body), time.monotonic() - began)
+            return []
+        self._pace.trouble(ticket, trouble, progress=len(left) < len(batch))
+        return [left]
+
+    def _settle(self, batch: Sequence[Item], answer: Any) -> tuple[list[Item], EngineError | None]:
         """Report what is settled; return the items to send again, and why."""
         settled: list[tuple[str, int]] = []
         refused: list[tuple[str, str]] = []
         again: list[Item] = []
-        trouble = EngineError("The engine is overloaded.")
+        trouble: EngineError | None = None
+        failure: EngineError | None = None
         if not isinstance(answer, dict) or len(answer.get("items", ())) != len(batch):
             raise EngineError(
                 "The answer to _bulk is not one of an OpenSearch.", "Is there a proxy between that changes answers?"
@@ -187,47 +248,38 @@ class Sender:
             status = result["status"]
             if status < _FIRST_ERROR or status == _CONFLICT:
                 settled.append((item.id, item.digest))
-            elif status == _NOT_FOUND:
-                raise EngineError(
-                    f"{self._index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
-                )
             elif status in _LATER:
                 again.append(item)
                 trouble = EngineError(
                     f"The engine keeps rejecting documents: {_reason(result)}.",
-                    "See 'termweave node logs'; lower --workers, or free disk space.",
+                    "See its log; lower --workers, or free disk space. Run the command again: it resumes.",
                 )
             elif status in _OWN_FAULT:
                 refused.append((item.id, _reason(result)))
+            elif status == _NOT_FOUND:
+                failure = EngineError(
+                    f"{self._index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
+                )
             else:
-                raise EngineError(f"The engine takes no documents: {_reason(result)} (status {status}).", _hint(result))
-        if settled:
-            self._acknowledged(settled)
-        if refused:
-            self._refused(refused)
+                failure = EngineError(f"The engine takes no documents: {_reason(result)} (status {status}).", _hint(result))
+        if settled or refused:
+            self._settled.put((settled, refused))
+        if failure is not None:
+            raise failure
         return again, trouble
 
-    def _split(self, batch: Sequence[Item]) -> None:
-        if len(batch) == 1:
-            self._refused(
-                [
-                    (
-                        batch[0].id,
-                        f"one document of {len(batch[0].lines):,} bytes is larger than the server's http.max_content_length",
-                    )
-                ]
-            )
-            return
-        middle = len(batch) // 2
-        self._send(batch[:middle])
-        self._send(batch[middle:])
+    def _too_large(self, batch: Sequence[Item], size: int) -> list[Sequence[Item]]:
+        self._pace.too_large(size)
+        if len(batch) > 1:
+            return _halves(batch)
+        reason = f"one document of {size:,} bytes is larger than the server's http.max_content_length"
+        self._settled.put(([], [(batch[0].id, reason)]))
+        return []
 
-    def _pause(self, attempt: int, deadline: float, trouble: EngineError) -> None:
-        """Wait with jitter, longer each time; give up at the deadline."""
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt)
-        pause = random.uniform(longest / 2, longest)  # noqa: S311 - jitter, not a secret
-        if time.monotonic() + pause > deadline or self._stop.wait(pause):
-            raise trouble
+
+def _halves(batch: Sequence[Item]) -> list[Sequence[Item]]:
+    middle = len(batch) // 2
+    return [batch[middle:], batch[:middle]] if middle else [batch]
 
 
 def _hint(result: dict[str, Any]) -> str:

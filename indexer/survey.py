@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from termweave.errors import InputError
 from termweave.indexer.ledger import Duplicate, Entry, Ledger
@@ -13,14 +13,18 @@ from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.records import Document
 
-    #: (stage, done, total or None)
-    Progress = Callable[[str, int, int | None], None]
+    class Progress(Protocol):
+        """Told how far a build is."""
+
+        def __call__(self, stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            """A stage, documents through it, of how many, and what these two numbers do not say."""
+
 
 #: A block is encoded at once: enough texts to fill length buckets, few enough to stay small in memory.
 _BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 512, 4_000_000

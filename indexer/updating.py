@@ -10,13 +10,12 @@ from __future__ import annotations
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.errors import RefusedDocuments, UsageError, VerificationFailed
-from termweave.indexer import changes, copying, generations, ledgers
-from termweave.indexer.building import _Generation, _send
+from termweave.errors import UsageError, VerificationFailed
+from termweave.indexer import changes, copying, generations, ledgers, refusals
+from termweave.indexer.building import STOPPING, _Generation, _send
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
@@ -102,16 +101,22 @@ def update(
         raise UsageError(
             "A gate needs a new generation: what is changed within the live one is live at once.", "Add --new, or leave it out."
         )
-    with ledgers.lease(engine, name):
+    with ledgers.lease(engine, name) as lease:
+
+        def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            if stage != STOPPING:
+                lease.check()
+            progress(stage, done, total, detail)
+
         live = generations.live(engine, name)
         if live is None:
             raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
         found = lineage.read(engine, live)
         encoder = encoder_of(found, name, {"weights": options.weights, "dense": options.dense})
         statistics = stored_statistics.load(engine, live, found.statistics["hash"]) if found.statistics else None
-        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        moment = generations.moment(engine, name)
         if new:
-            index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
+            index, ledger = copying.copy(engine, live, found, statistics, moment, watched)
         else:
             index, ledger = live, ledgers.open_(engine, live)
             generations.open_writer(engine, live)
@@ -129,9 +134,10 @@ def update(
                 restored = ledger.get("settings")
                 finish = {"index.refresh_interval": restored["refresh_interval"]}
                 generations.finish(engine, index, finish, int(restored["number_of_replicas"]))
-            _prove(engine, current)
+            _prove(engine, current, options.allow_refused)
             if gate is not None:
                 gate(index)
+            lease.check()
             lineage.write(engine, index, after)
             if new:
                 generations.publish(engine, name, index, live)
@@ -208,15 +214,9 @@ def _described(
     return replace(after, source=came_from, fingerprint="", updated=moment)
 
 
-def _prove(engine: Engine, current: _Generation) -> None:
-    """Nothing refused, and stored what was sent."""
-    refused = current.ledger.refused()
-    if refused:
-        identity, line, reason = refused[0]
-        raise RefusedDocuments(
-            f"The engine refused {len(refused):,} of the documents, {identity[:60]!r} (line {line}) for one: {reason}.",
-            f"All refusals: {ledgers.refusal_file(current.ledger)}. Mend them in the source and update again.",
-        )
+def _prove(engine: Engine, current: _Generation, allowed: float) -> None:
+    """No more refused than is allowed, and stored what was sent."""
+    current.notes.extend(refusals.check(current.ledger, current.index, allowed))
     found = verify(engine, current.index, current.ledger, current.layout)
     if not found.ok:
         raise VerificationFailed(

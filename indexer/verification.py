@@ -2,11 +2,13 @@
 
 Every stored document carries a digest of its source, a digest of its encoding and a bucket number. One aggregation compares count
 and digest sums of all buckets with the ledger; only a bucket that differs is read id by id. With `deep` the stored text,
-weights and vectors are read back and the digests computed again, so that one flipped weight in one document is found.
+weights and vectors, of all documents or of a sample, are read back and the digests computed again, so that one flipped weight in
+one document is found.
 """
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +43,7 @@ class Difference:
         missing: Ids that should be there and are not.
         extra: Ids that should not be there.
         altered: Ids whose content is not what was sent.
+        read: Documents whose content was read back.
     """
 
     counted: int
@@ -49,6 +52,7 @@ class Difference:
     extra: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
     documents: int = 0
+    read: int = 0
 
     @property
     def ok(self) -> bool:
@@ -56,17 +60,23 @@ class Difference:
         return not (self.missing or self.extra or self.altered) and self.counted == self.expected
 
 
-def verify(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout, *, deep: bool = False) -> Difference:
-    """Compare an index with its ledger: one request for an intact index of any size."""
+def verify(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout, *, deep: float = 0.0) -> Difference:
+    """Compare an index with its ledger: two requests for an intact index of any size.
+
+    Args:
+        engine: Where the index is.
+        index: The generation.
+        ledger: What was sent.
+        layout: Its layout.
+        deep: Share of the documents whose content is read back, 0 to 1; below 1 a random sample.
+    """
     found = _compare(engine, index, ledger, encodings=True)
     if deep:
-        _read_back(engine, index, layout, found)
+        _read_back(engine, index, layout, found, _sample(ledger, deep))
     return found
 
 
-def verify_against_source(
-    engine: Engine, index: str, source: Source, layout: DocumentLayout, *, deep: bool = False
-) -> Difference:
+def verify_against_source(engine: Engine, index: str, source: Source, layout: DocumentLayout, *, deep: float = 0.0) -> Difference:
     """Compare an index with its source itself.
 
     Args:
@@ -74,13 +84,13 @@ def verify_against_source(
         index: The generation.
         source: What it should hold, cut into passages as the index is (`passages.in_passages`).
         layout: Its layout.
-        deep: Read the content back, too.
+        deep: Share of the documents whose content is read back.
     """
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
         survey(source, None, ledger, skip_bad=True, progress=lambda *_: None)
         found = _compare(engine, index, ledger, encodings=False)
-    if deep:
-        _read_back(engine, index, layout, found)
+        if deep:
+            _read_back(engine, index, layout, found, _sample(ledger, deep))
     return found
 
 
@@ -177,10 +187,31 @@ def _narrow(engine: Engine, index: str, ledger: Ledger, bucket: int, found: Diff
     found.missing += sorted(expected.keys() - seen)
 
 
-def _read_back(engine: Engine, index: str, layout: DocumentLayout, found: Difference) -> None:
+def _sample(ledger: Ledger, share: float) -> list[int] | None:
+    """Buckets that together hold about that share of the documents; None for all.
+
+    A bucket is chosen by a hash of the id, so whole buckets are a random sample, and reading them needs no list of ids.
+    """
+    if share >= 1.0:
+        return None
+    counts = [(bucket, found.count) for bucket, found in ledger.buckets().items()]
+    secrets.SystemRandom().shuffle(counts)
+    wanted = share * sum(count for _, count in counts)
+    chosen: list[int] = []
+    for bucket, count in counts:
+        if wanted <= 0:
+            break
+        chosen.append(bucket)
+        wanted -= count
+    return chosen
+
+
+def _read_back(engine: Engine, index: str, layout: DocumentLayout, found: Difference, buckets: list[int] | None) -> None:
     """Add the documents whose stored content does not give the digests stored beside it."""
     known = {*found.altered, *found.extra}
-    for hit in _scan(engine, index, {"match_all": {}}, {"_source": True}, _DEEP_PAGE):
+    where: dict[str, Any] = {"match_all": {}} if buckets is None else {"terms": {"bucket": buckets}}
+    for hit in _scan(engine, index, where, {"_source": True}, _DEEP_PAGE):
+        found.read += 1
         stored = hit["_source"]
         document = stored_document(stored, hit["_id"])
         digests = (source_digest(document), layout.encoding_digest(stored))

@@ -81,6 +81,9 @@ def valid(output, schema):
 def test_verify(termweave, live, folder):
     assert valid(termweave("verify", live, "--json").stdout, "verify")["ok"]
     assert "all there, nothing twice" in termweave("verify", live, str(folder), "--deep").stdout
+    assert valid(termweave("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
+    assert valid(termweave("verify", live, "--json", "--deep", "5%").stdout, "verify")["read"] == 1
+    assert "is no percentage" in termweave("verify", live, "--deep=some", status=2).stderr
 
 
 @pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "weights:0.7,dense:0.3"])

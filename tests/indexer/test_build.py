@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import orjson
 import pytest
@@ -151,7 +150,6 @@ def test_a_concrete_index_is_never_touched(opensearch_engine, name, corpus):
 
 def test_a_second_build_replaces_the_first_in_one_step_and_keeps_it(opensearch_engine, name, corpus):
     first = build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
-    time.sleep(1.1)  # generations are told apart by the second
     index = Index.open(opensearch_engine, name)
     second = build(opensearch_engine, corpus(numbered(7)), name, LEXICAL)
     assert live(opensearch_engine, name) == second.index != first.index
@@ -211,6 +209,71 @@ def test_a_build_that_finds_a_difference_is_not_published(opensearch_engine, nam
     with pytest.raises(VerificationFailed, match="1 missing"):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     assert live(opensearch_engine, name) is None
+    monkeypatch.undo()
+    built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)  # what is missing is sent again, and no more
+    assert (built.documents, built.sent) == (10, 1)
+    assert check(opensearch_engine, name).ok
+
+
+def test_a_generation_that_was_whole_but_not_yet_published_is_published(opensearch_engine, name, corpus, monkeypatch):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    source = corpus(numbered(10))
+    monkeypatch.setattr(building.generations, "publish", dies)
+    with pytest.raises(KeyboardInterrupt):
+        build(opensearch_engine, source, name, LEXICAL)
+    monkeypatch.undo()
+    built = build(opensearch_engine, source, name, LEXICAL)
+    assert (built.documents, built.sent) == (10, 0)
+    assert live(opensearch_engine, name) == built.index
+
+
+def test_a_build_that_died_surveying_leaves_nothing_behind(opensearch_engine, name, corpus):
+    index = f"{name}-20200101000000-dead"
+    with ledgers.open_(opensearch_engine, index) as ledger:
+        ledger.put("name", name)
+        ledger.put("state", "surveying")
+    opensearch_engine.request("PUT", f"/{index}")
+    opensearch_engine.request("PUT", f"/{index}.stats")
+    build(opensearch_engine, corpus(numbered(2)), name, LEXICAL)
+    left = list(opensearch_engine.request("GET", f"/{name}-*/_alias"))
+    assert index not in left
+    assert f"{index}.stats" not in left
+    assert not (ledgers.folder(opensearch_engine) / f"{index}.sqlite").exists()
+
+
+@pytest.mark.parametrize("loading", [True, False])
+def test_settings_for_loading_are_restored_and_can_be_declined(opensearch_engine, name, corpus, monkeypatch, loading):
+    seen = {}
+    send = building._send
+
+    def look(engine, source, planned, current, progress):
+        seen.update(settings(engine, current.index))
+        return send(engine, source, planned, current, progress)
+
+    monkeypatch.setattr(building, "_send", look)
+    built = build(
+        opensearch_engine, corpus(numbered(3)), name, Options(weights="none", dense="none", replicas=1, loading=loading)
+    )
+    wanted = {"index.number_of_replicas": "0", "index.refresh_interval": "-1"} if loading else {"index.number_of_replicas": "1"}
+    assert {key: seen.get(key) for key in wanted} == wanted
+    after = settings(opensearch_engine, built.index)
+    assert after["index.number_of_replicas"] == "1"
+    assert "index.refresh_interval" not in after
+
+
+def settings(engine, index):
+    return engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
+
+
+def test_a_sample_is_read_back(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus(numbered(300)), name, LEXICAL)
+    layout = DocumentLayout.from_meta(Index.open(opensearch_engine, name, weights="none").lineage.signals)
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        found = verify(opensearch_engine, built.index, ledger, layout, deep=0.1)
+    assert found.ok
+    assert 30 <= found.read <= 40
 
 
 CHILD = """
@@ -226,7 +289,7 @@ def submit(self, batch):
 sending.Sender.submit = submit
 import termweave.indexer.survey as survey
 survey._BLOCK_DOCUMENTS = 50
-def progress(stage, done, total):
+def progress(stage, done, *_):
     print(stage, done, flush=True)
 server = engine.connect(settings.load(url={url!r}))
 build(server, corpora.open_source({path!r}), {name!r}, Options(weights="none", dense="none"), progress)

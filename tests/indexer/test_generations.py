@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import orjson
 import pytest
 
@@ -23,7 +21,6 @@ def three(opensearch_engine, name, tmp_path):
         path = tmp_path / f"{count}.jsonl"
         path.write_bytes(b"\n".join(orjson.dumps({"_id": str(number), "text": f"word{number}"}) for number in range(count)))
         made.append(build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none")).index)
-        time.sleep(1.05)  # generations are ordered by the second
     return made
 
 

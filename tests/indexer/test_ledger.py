@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
 
-from termweave.errors import TermweaveError
+from termweave.errors import RefusedDocuments, TermweaveError
+from termweave.indexer import refusals
 from termweave.indexer.ledger import Entry, Ledger
 from termweave.signals.layout import bucket_of
 
@@ -81,3 +83,36 @@ def test_a_file_that_is_no_ledger_is_said(tmp_path):
     path.write_bytes(b"this is no database" * 100)
     with pytest.raises(TermweaveError, match="ledger"):
         Ledger(path)
+
+
+def test_what_is_to_be_sent_again_is_pending_again(ledger):
+    ledger.enter([Entry(str(number), number, number) for number in range(1200)])
+    ledger.acknowledge([(str(number), 1) for number in range(1200)])
+    ledger.again(["7", "1100"])
+    assert ledger.pending([(str(number), number) for number in range(1200)]) == {("7", 7), ("1100", 1100)}
+    assert ledger.acknowledged == 1198
+
+
+def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
+    ledger.enter([Entry(str(number), number, number) for number in range(1000)])
+    ledger.acknowledge([(str(number), 1) for number in range(100)])
+    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+    ledger._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite itself says then that the disk is full
+    with pytest.raises(TermweaveError, match=r"cannot be written: database or disk is full.*resumes"):
+        ledger.enter([Entry("x" * 200 + str(number), number, number) for number in range(5000)])
+    assert (ledger.total, ledger.acknowledged) == (1000, 100)
+    ledger._db.execute("PRAGMA max_page_count = 1000000")
+    ledger.acknowledge([(str(number), 1) for number in range(1000)])
+    assert ledger.acknowledged == 1000
+
+
+def test_dead_letters_say_where_why_and_what_to_do(ledger):
+    ledger.enter([Entry(str(number), number, number) for number in range(1, 2001)])
+    ledger.refuse([("3", "Document contains at least one immense term"), ("9", "something new")])
+    letters = [json.loads(line) for line in refusals.write(ledger).read_text().splitlines()]
+    assert [(letter["id"], letter["line"]) for letter in letters] == [("3", 3), ("9", 9)]
+    assert "32,766" in letters[0]["advice"]
+    assert "leave it out" in letters[1]["advice"]
+    assert "refused 2 of 2,000" in refusals.check(ledger, "index", allowed=0.001)[0]
+    with pytest.raises(RefusedDocuments, match=r"'3' \(line 3\)"):
+        refusals.check(ledger, "index", allowed=0.0009)

@@ -8,7 +8,7 @@ import pytest
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.indexer import sending
+from termweave.indexer import pace
 from termweave.indexer.sending import Item, Sender
 
 
@@ -20,9 +20,9 @@ class Script:
         self.requests = []
         self._lock = threading.Lock()
 
-    def request(self, method, path, *, params, body, retry):
-        assert (method, path, retry) == ("POST", "/target.write/_bulk", False)
-        assert params == {"require_alias": True}
+    def request(self, method, path, *, body, retry):
+        assert (method, retry) == ("POST", False)
+        assert path.startswith("/target.write/_bulk?require_alias=true")
         ids = [line.decode() for line in body.splitlines()[::2]]
         with self._lock:
             self.requests.append(ids)
@@ -59,8 +59,8 @@ def items(*ids):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(sending, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(sending, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(pace, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(pace, "_LONGEST_PAUSE", 0.002)
 
 
 def send(script, *batches, patience=5.0, workers=1):
@@ -80,14 +80,24 @@ def test_only_the_rejected_items_are_sent_again():
     assert script.requests == [["a", "b", "c"], ["b"], ["b"]]
 
 
-@pytest.mark.parametrize(
-    "error", [EngineUnreachable("gone"), EngineResponseError(503, "red", None), EngineResponseError(429, "full", None)]
-)
+@pytest.mark.parametrize("error", [EngineUnreachable("gone"), EngineResponseError(503, "red", None)])
 def test_a_batch_that_got_no_answer_is_sent_again_whole(error):
     script = Script(fail(error), fail(error))
     done, _ = send(script, items("a", "b"))
     assert done == [("a", 1), ("b", 2)]
     assert script.requests == [["a", "b"]] * 3
+
+
+def test_an_overloaded_engine_is_asked_for_less_at_a_time():
+    def limited(ids):
+        if len(ids) > 2:
+            raise EngineResponseError(429, "coordinating and primary bytes", None)
+        return take(ids)
+
+    script = Script(*[limited] * 20)
+    done, _ = send(script, items(*"abcdefgh"))
+    assert len(done) == 8
+    assert [len(ids) for ids in script.requests] == [8, 4, 2, 2, 4, 2, 2]
 
 
 def test_a_document_that_the_engine_will_never_take_is_named_with_its_reason():

@@ -1,0 +1,300 @@
+"""What indexing costs around the models: sending, overlap, memory, resuming, verifying; each against a named alternative in this run.
+
+    termweave node start
+    python benchmarks/indexing.py [send] [whole] [resume] [memory]
+
+Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where the row does not ask for a model; the corpus of
+`whole` are 1,000 entries of the documentation of the Python standard library, with the shipped model.
+"""
+
+# A script's functions need no types.
+# ruff: noqa: ANN002, ANN003, ANN201, ANN202, D102, PT008, SLF001
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from unittest import mock
+from urllib.parse import urlsplit
+
+import numpy as np
+import orjson
+
+from termweave import corpora, encoders, engine, settings
+from termweave.encoders.text import ModelInfo
+from termweave.indexer import Options, build, generations, ledgers, pipeline, verify
+from termweave.records import Encoding, TermWeights
+from termweave.search import lineage
+from termweave.signals import DocumentLayout
+
+NAME = "bench-indexing"
+DIMENSION = 384
+
+
+class Cached:
+    """In the place of the models: encodings that are there already."""
+
+    analysis = None
+    dimension = DIMENSION
+    too_long = 0
+
+    def __init__(self, variants: int = 512) -> None:
+        random = np.random.default_rng(0)
+        vocabulary = np.array([f"term{number}" for number in range(30_000)])
+        self.models = {output: ModelInfo("synthetic", "0" * 16, Path(), DIMENSION, None, 0) for output in ("weights", "dense")}
+        self._made = []
+        for _ in range(variants):
+            terms = np.unique(np.minimum(random.zipf(1.2, 90), 30_000) - 1)[:60]
+            vector = random.normal(size=DIMENSION).astype(np.float32)
+            impacts = random.uniform(0.1, 9, len(terms)).astype(np.float32)
+            self._made.append((TermWeights(tuple(vocabulary[terms].tolist()), impacts), vector / np.linalg.norm(vector)))
+        self._next = itertools.cycle(self._made)
+
+    def encode(self, texts: list[str], **_: object) -> list[Encoding]:
+        return [Encoding(text, *next(self._next)) for text in texts]
+
+
+def corpus(folder: Path, count: int, first: int = 0) -> Path:
+    path = folder / f"{first}-{count}.jsonl"
+    text = "Every document says the same sentence until it is long enough to look like a paragraph of a real text. " * 6
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(first, first + count):
+            file.write(json.dumps({"_id": f"d{number}", "title": f"number {number}", "text": text}) + "\n")
+    return path
+
+
+@contextmanager
+def synthetic():
+    """Builds use the cached encodings."""
+    cached = Cached()
+    with mock.patch.object(encoders, "load", lambda **_: cached):
+        yield cached
+
+
+def remove(server: engine.Engine) -> None:
+    for index in server.request("GET", f"/{NAME}-*/_alias"):
+        if not index.endswith(".stats"):
+            generations.remove(server, index)
+
+
+def post(url: str, path: str, bodies: list[bytes], threads: int) -> float:
+    """Pre-built bodies by plain threads, each with a connection of its own; seconds."""
+    waiting = iter(bodies)
+    lock = threading.Lock()
+
+    def work() -> None:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        while True:
+            with lock:
+                body = next(waiting, None)
+            if body is None:
+                return
+            connection.request("POST", path, body, {"content-type": "application/x-ndjson"})
+            answer = connection.getresponse()
+            assert answer.status == 200
+            assert not json.loads(answer.read())["errors"]
+
+    started = time.perf_counter()
+    crew = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    return time.perf_counter() - started
+
+
+@contextmanager
+def timed(times: list[float], change=lambda each: each):
+    """Note how long the pipelines of builds run; `change` may exchange one before it does."""
+    run = pipeline.Pipeline.run
+
+    def noted(each, report):
+        each = change(each)
+        started = time.perf_counter()
+        counts = run(each, report)
+        times.append(time.perf_counter() - started)
+        return counts
+
+    with mock.patch.object(pipeline.Pipeline, "run", noted):
+        yield
+
+
+def send(server: engine.Engine, folder: Path, count: int = 6_000, rounds: int = 3) -> None:
+    """Building and acknowledging included, against bodies that are there already."""
+    source, bodies = corpora.open_source(corpus(folder, count)), []
+    once = pipeline.Sender._once
+
+    def recording(sender, batch):
+        bodies.append(b"".join(item.lines for item in batch))
+        return once(sender, batch)
+
+    plain: dict[int, list[float]] = {1: [], 2: [], 3: [], 4: []}
+    ours: list[float] = []
+    with synthetic():
+        with mock.patch.object(pipeline.Sender, "_once", recording):
+            index = build(server, source, NAME, Options()).index
+        made = server.request("GET", f"/{index}")[index]
+        loading = {"index.knn": True, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
+        for _ in range(rounds):
+            for threads, times in plain.items():
+                remove(server)
+                server.request("PUT", f"/{NAME}-plain", body={"mappings": made["mappings"], "settings": loading})
+                times.append(post(server.url, f"/{NAME}-plain/_bulk", bodies, threads))
+                server.request("DELETE", f"/{NAME}-plain")
+            with timed(ours):
+                build(server, source, NAME, Options())
+    medians = {threads: median(times) for threads, times in plain.items()}
+    best = min(medians, key=medians.__getitem__)
+    print(
+        f"send: {count:,} documents, {sum(map(len, bodies)) / 1e6:.0f} MB, from cached encodings: {count / median(ours):.0f}/s; "
+        f"the same bodies, pre-built, {best} plain threads: {count / medians[best]:.0f}/s; "
+        f"ratio {medians[best] / median(ours):.2f} (wanted .92)"
+    )
+
+
+class Kept:
+    """Encodings by text."""
+
+    def __init__(self, texts: list[str], encodings: list[Encoding]) -> None:
+        self._kept = dict(zip(texts, encodings, strict=True))
+
+    def encode(self, texts: list[str], **_: object) -> list[Encoding]:
+        return [self._kept[text] for text in texts]
+
+
+def whole(server: engine.Engine, folder: Path, count: int = 1_000, rounds: int = 3) -> None:
+    """The shipped model: all stages at once, against encoding everything and then sending everything."""
+    documents = list(itertools.islice(corpora.open_source("demo").documents(), count))
+    path = folder / "demo.jsonl"
+    path.write_bytes(
+        b"".join(orjson.dumps({"_id": each.id, "title": each.title, "text": each.text}) + b"\n" for each in documents)
+    )
+    source, texts = corpora.open_source(path), [document.content for document in documents]
+    encode: list[float] = []
+    send_alone: list[float] = []
+    together: list[float] = []
+
+    def encoded(each):
+        started = time.perf_counter()
+        encodings = each.encoder.encode(texts, kind="document", statistics=each.statistics)
+        encode.append(time.perf_counter() - started)
+        return replace(each, encoder=Kept(texts, encodings))
+
+    for _ in range(rounds):
+        remove(server)
+        with timed(send_alone, encoded):
+            build(server, source, NAME, Options())
+        remove(server)
+        with timed(together):
+            build(server, source, NAME, Options())
+    ratio = median((e + s) / t for e, s, t in zip(encode, send_alone, together, strict=True))
+    print(
+        f"whole: {len(texts):,} documents, encode {median(encode):.1f} s, then send {median(send_alone):.1f} s; "
+        f"together {median(together):.1f} s; ratio {ratio:.2f} (wanted 1.15)"
+    )
+
+
+def child(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def memory(server: engine.Engine, folder: Path, few: int = 10_000, many: int = 200_000) -> None:
+    """Peak resident memory of a process that indexes many documents, against one that indexes few; then verify the many."""
+    peaks = []
+    for count in (few, many):
+        remove(server)
+        peaks.append(int(child("--peak", str(corpus(folder, count)))))
+    print(
+        f"memory: peak {peaks[1] / 2**20:.0f} MB with {many:,} documents, {peaks[0] / 2**20:.0f} MB with {few:,}; "
+        f"ratio {peaks[1] / peaks[0]:.2f} (wanted at most 1.15, below 700 MB)"
+    )
+    index = generations.live(server, NAME)
+    layout = DocumentLayout.from_meta(lineage.read(server, index).signals)
+    requests, request = [], engine.Engine.request
+
+    def counted(each, *arguments, **options):
+        requests.append(arguments)
+        return request(each, *arguments, **options)
+
+    times = []
+    with mock.patch.object(engine.Engine, "request", counted):
+        for _ in range(3):
+            requests.clear()
+            started = time.perf_counter()
+            with ledgers.existing(server, index) as ledger:
+                assert verify(server, index, ledger, layout).counted == many
+            times.append(time.perf_counter() - started)
+    print(f"verify: {many:,} documents intact: {median(times):.2f} s, {len(requests)} requests (wanted below 3 s, at most 10)")
+
+
+def peak(path: str) -> None:
+    """In a process of its own. Vectors of 32 numbers: the server's graph takes the time, the client's memory is meant."""
+    global DIMENSION  # noqa: PLW0603
+    DIMENSION = 32
+    Cached.dimension = DIMENSION
+    with synthetic():
+        build(connected(), corpora.open_source(path), NAME, Options())
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def resume(server: engine.Engine, folder: Path, count: int = 24_000, rounds: int = 3) -> None:
+    """Killed at half, what is left: against a build of as many documents alone."""
+    source = corpora.open_source(corpus(folder, count))
+
+    class Killed(BaseException):
+        pass
+
+    def kill(stage, done, *_):
+        if stage == "Indexing" and done >= count // 2:
+            raise Killed
+
+    ratios = []
+    with synthetic():
+        for _ in range(rounds):
+            remove(server)
+            with suppress(Killed):
+                build(server, source, NAME, Options(), kill)
+            started = time.perf_counter()
+            sent = build(server, source, NAME, Options()).sent
+            rest = time.perf_counter() - started
+            remove(server)
+            half = corpora.open_source(corpus(folder, sent, count - sent))
+            started = time.perf_counter()
+            build(server, half, NAME, Options())
+            ratios.append(rest / (time.perf_counter() - started))
+    print(
+        f"resume: {count:,} documents, killed at half; the rest against a build of that rest alone: "
+        f"{median(ratios):.2f} (wanted at most 1.1)"
+    )
+
+
+def connected() -> engine.Engine:
+    return engine.connect(settings.load())
+
+
+def main(rows: list[str]) -> None:
+    if rows[:1] == ["--peak"]:
+        peak(rows[1])
+        return
+    every = {"send": send, "whole": whole, "resume": resume, "memory": memory}
+    server = connected()
+    for name, row in every.items():
+        if not rows or name in rows:
+            with tempfile.TemporaryDirectory() as folder:
+                row(server, Path(folder))
+            remove(server)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

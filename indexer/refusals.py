@@ -1,0 +1,76 @@
+"""Dead letters: what the engine refused, why, and what to do about it; one JSON object a line beside the ledger."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from termweave.errors import RefusedDocuments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from termweave.indexer.ledger import Ledger
+
+#: Refusals named in a message; all of them are in the file it names.
+_NAMED = 5
+#: What the engine's reason holds -> what to do. First match wins.
+_ADVICE = (
+    ("immense term", "Shorten the field it names: a term has at most 32,766 bytes."),
+    ("http.max_content_length", "Cut the document in parts, or raise http.max_content_length on the server."),
+    ("dimension", "Index with the model that the index was made for."),
+    ("depth", "Flatten the metadata."),
+    ("strict_dynamic_mapping", "Something changed the mapping of the index: index again with --fresh."),
+    ("failed to parse", "Mend the value in the source."),
+)
+_USUAL = "Mend the document in the source, or leave it out."
+
+
+def advice(reason: str) -> str:
+    """What to do about a document that was refused for this reason."""
+    return next((advice for part, advice in _ADVICE if part in reason), _USUAL)
+
+
+def write(ledger: Ledger) -> Path:
+    """Write the dead letters of a generation afresh: id, line in the source, the engine's reason, what to do."""
+    path = ledger.path.with_suffix(".refused.jsonl")
+    with path.open("w", encoding="utf-8") as file:
+        for identity, line, reason in ledger.refused():
+            letter = {"id": identity, "line": line, "reason": reason, "advice": advice(reason)}
+            file.write(json.dumps(letter, ensure_ascii=False) + "\n")
+    return path
+
+
+def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
+    """Refuse to go on where the engine refused more documents than are allowed.
+
+    Args:
+        ledger: Of the generation.
+        index: The generation.
+        allowed: Share of the documents, 0 to 1.
+
+    Returns:
+        What a user should know: how many were refused, within what is allowed.
+
+    Raises:
+        RefusedDocuments: There are more.
+    """
+    refused = ledger.refused()
+    if not refused:
+        return []
+    named = "; ".join(
+        f"{_short(identity)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
+    )
+    sentence = f"The engine refused {len(refused):,} of {ledger.total:,} documents: {named}{'; ...' if refused[_NAMED:] else ''}."
+    file = write(ledger)
+    if len(refused) > allowed * ledger.total:
+        raise RefusedDocuments(
+            sentence,
+            f"{index} was not published. All refusals, and what to do: {file}. Mend them in the source and index again, "
+            "or let a few go with --allow-refused 0.1%.",
+        )
+    return [f"{sentence} All of them: {file}."]
+
+
+def _short(identity: str) -> str:
+    return identity if len(identity) <= 60 else f"{identity[:57]}..."

@@ -1,0 +1,221 @@
+"""What the tests of faults share: a corpus, a build as a process that can be killed, and somebody who searches all the time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from termweave.engine import connect, node, process
+from termweave.errors import EngineError
+from termweave.indexer import ledgers, verify
+from termweave.indexer.generations import live
+from termweave.search import lineage
+from termweave.settings import load
+from termweave.signals import DocumentLayout
+
+#: Blocks of 100 documents and batches of 64 KB: many small steps to be killed between, on a corpus that is indexed in seconds.
+PRELUDE = """
+import sys
+from termweave.indexer import pace, survey
+survey._BLOCK_DOCUMENTS = 100
+pace.SMALLEST, pace.FIRST = 16 * 1024, 64 * 1024
+pace.LARGEST = 64 * 1024
+"""
+
+
+#: Waits on standard input before the batch of that number.
+HOLD = """
+from termweave.indexer.sending import Sender
+batches = 0
+once = Sender._once
+def held(self, batch):
+    global batches
+    batches += 1
+    if batches == 5:
+        print("HELD", flush=True)
+        sys.stdin.readline()
+    return once(self, batch)
+Sender._once = held
+"""
+
+
+class Bench:
+    """One corpus of numbered documents, a server, and `termweave index` as a process of its own."""
+
+    def __init__(self, folder, url, name):
+        folder.mkdir(exist_ok=True)
+        self.url, self.name, self.folder = url, name, folder
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")},
+            "XDG_STATE_HOME": str(folder / "state"),
+            "PYTHONWARNINGS": "ignore",
+        }
+        self.corpus = folder / "corpus.jsonl"
+        self.count = 0
+
+    def write(self, count, word="first"):
+        """A corpus of so many documents; `word` stands in each, so that a search tells generations apart."""
+        filler = "the quick brown fox jumps over the lazy dog " * 10
+        with self.corpus.open("w", encoding="utf-8") as file:
+            for number in range(count):
+                file.write(json.dumps({"_id": f"d{number}", "title": f"{word} {number}", "text": filler}) + "\n")
+        self.count = count
+        return self
+
+    def start(self, *arguments, url=None, prelude="", **options):
+        """The verb as a process; stderr and stdout in one pipe."""
+        program = f"{PRELUDE}{prelude}\nfrom termweave.cli import main\nsys.argv[1:] = {[*self._verb(), *arguments]!r}\nmain()\n"
+        return subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**self.environment, "OPENSEARCH_URL": url or self.url},
+            **options,
+        )
+
+    def run(self, *arguments, status=0, **options):
+        """Run it to its end; returns what it said."""
+        child = self.start(*arguments, **options)
+        said, _ = child.communicate(timeout=300)
+        assert "Traceback" not in said, said
+        if status is not None:
+            assert child.returncode == status, said
+        return said
+
+    def _verb(self):
+        return ["index", str(self.corpus), self.name, "--weights", "none", "--dense", "none"]
+
+    def whole(self):
+        """The promise: everything there, nothing twice, as it was sent, as the ledger and the source say."""
+        with connect(load(url=self.url)) as engine:
+            index = live(engine, self.name)
+            layout = DocumentLayout.from_meta(lineage.read(engine, index).signals)
+            path = ledgers.folder(engine).relative_to(ledgers.places.state())
+            with ledgers.Ledger(self.folder / "state" / "termweave" / path / f"{index}.sqlite") as ledger:
+                found = verify(engine, index, ledger, layout, deep=0.2)
+            assert (found.ok, found.counted) == (True, self.count), found
+            assert engine.request("GET", f"/{self.name}/_count")["count"] == self.count
+            return index
+
+    @contextmanager
+    def searching(self, word, *, may_be_away=False):
+        """Somebody searches the live name all the time and must always find all documents of the generation that is live.
+
+        Args:
+            word: In every document of the live generation.
+            may_be_away: The server is killed meanwhile: no answer is allowed, a wrong one is not.
+        """
+        engine = connect(load(url=self.url, timeout=20))
+        ended = threading.Event()
+        wrong, answers = [], [0]
+        expected = engine.request("POST", f"/{self.name}/_count", body=_having(word))["count"]
+        assert expected > 0
+
+        def search():
+            while not ended.wait(0.05):
+                try:
+                    found = engine.request("POST", f"/{self.name}/_count", body=_having(word), retry=False)
+                except EngineError as error:
+                    if not may_be_away:
+                        wrong.append(str(error))
+                    continue
+                answers[0] += 1
+                # A generation that waits for its shards answers in part, and says so.
+                if (
+                    found["_shards"]["failed"] == 0 == found["_shards"]["total"] - found["_shards"]["successful"]
+                    and found["count"] != expected
+                ):
+                    wrong.append(found)
+
+        thread = threading.Thread(target=search, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(30)
+            engine.close()
+        assert wrong == []
+        assert answers[0] > 0
+
+
+def _having(word):
+    return {"query": {"match": {"title": word}}}
+
+
+@pytest.fixture
+def bench(opensearch_engine, name, tmp_path, own_places):
+    """A bench on the tests' server."""
+    return Bench(tmp_path, opensearch_engine.url, name)
+
+
+#: Counts what a build does with the server and the ledger; at that step it dies, so much later.
+DIES = """
+import atexit, os, signal, threading
+from termweave.engine.connection import Engine
+from termweave.indexer.ledger import Ledger
+at, delay = {at}, {delay}
+steps = 0
+def counted(call):
+    def step(*arguments, **options):
+        global steps
+        steps += 1
+        if steps == at:
+            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        return call(*arguments, **options)
+    return step
+Engine.request, Ledger._write = counted(Engine.request), counted(Ledger._write)
+atexit.register(lambda: print("STEPS", steps))
+"""
+
+
+def two_generations(bench, count, arguments=(), **options):
+    """Make the first one live, and write the source of the second; returns how many steps a build has."""
+    bench.write(count, "first")
+    options["prelude"] = DIES.format(at=0, delay=0) + options.get("prelude", "")
+    said = bench.run(*arguments, **options)
+    bench.whole()
+    bench.write(count, "second")
+    return int(said.rpartition("STEPS ")[2])
+
+
+def killed_at(bench, step, delay):
+    """Run a build that is killed then; a step so late that it ends before is no error."""
+    child = bench.start(prelude=DIES.format(at=step, delay=delay))
+    said, _ = child.communicate(timeout=300)
+    assert child.returncode in {0, -signal.SIGKILL}, said
+
+
+def until(process, word):
+    """Read what a process says until a word; returns all of it."""
+    said = ""
+    for line in process.stdout:
+        said += line
+        if word in line:
+            return said
+    raise AssertionError(said)
+
+
+@contextmanager
+def own_node(settings="", *, nodes=1):
+    """A server of one's own, to be limited, killed and started again; `state.folder` is its home's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "_SETTINGS", process._SETTINGS + settings)
+        home = Path(tempfile.mkdtemp(prefix="termweave-faults-"))
+        home.chmod(0o711)  # for root: the server's unprivileged user must come through
+        try:
+            yield node.start(home=home, nodes=nodes, heap=512)
+        finally:
+            node.wipe(home)
+            shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""A TCP proxy before a real server that misbehaves by chance, from a seed: it drops, delays and cuts connections mid-response."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from contextlib import suppress
+
+_CHUNK = 16_384
+
+
+class Proxy:
+    """Forwards to a server; of what comes back, a share of the pieces is delayed, or cut off in the middle.
+
+    A cut after the request went through is the interesting fault: the server has applied it, the client does not know.
+
+    Args:
+        port: Of the server, on this host.
+        seed: The same seed gives the same sequence of chances (which connection meets them depends on the threads).
+        refuse: Share of the connections that are closed before anything is forwarded.
+        cut: Share of the responses that end in the middle.
+        lose: Share of the requests that end in the middle.
+        delay: Seconds that a response waits, at most.
+    """
+
+    def __init__(self, port, *, seed=0, refuse=0.0, cut=0.0, lose=0.0, delay=0.0):
+        self._target = ("127.0.0.1", port)
+        self._chance = random.Random(seed)
+        self._lock = threading.Lock()
+        self.refuse, self.cut, self.lose, self.delay = refuse, cut, lose, delay
+        self.faults = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+
+    def calm(self):
+        """No more faults."""
+        self.refuse = self.cut = self.lose = self.delay = 0.0
+
+    def _happens(self, share):
+        with self._lock:
+            hit = self._chance.random() < share
+            self.faults += hit
+        return hit
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._happens(self.refuse):
+                client.close()
+                continue
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            threading.Thread(target=self._pump, args=(client, server, lambda: self.lose, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, lambda: self.cut, True), daemon=True).start()
+
+    def _pump(self, source, sink, share, answers):
+        with suppress(OSError):
+            while data := source.recv(_CHUNK):
+                if answers and self.delay:
+                    time.sleep(self._chance.uniform(0, self.delay))
+                # A request of a few hundred bytes is a question; only what carries documents is worth cutting.
+                if (answers or len(data) > 1000) and self._happens(share()):
+                    sink.sendall(data[: len(data) // 2])
+                    break
+                sink.sendall(data)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        source.close()

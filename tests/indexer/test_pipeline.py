@@ -1,0 +1,129 @@
+"""The pace that all connections share, and stages that run ahead of each other no further than they may."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from termweave.errors import EngineError
+from termweave.indexer import pace
+from termweave.indexer.pace import LARGEST, MB, SMALLEST, Pace
+from termweave.indexer.pipeline import Counts, ahead
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A monotonic clock that goes when it is told."""
+
+    class Clock:
+        now = 1000.0
+
+    monkeypatch.setattr(pace.time, "monotonic", lambda: Clock.now)
+    return Clock
+
+
+def test_batches_grow_while_requests_are_quick_and_shrink_when_they_are_slow():
+    found = Pace(10, threading.Event())
+    for _ in range(20):
+        found.went(found.wait(), found.size, 0.1)
+    assert found.size == LARGEST
+    for _ in range(20):
+        found.went(found.wait(), found.size, 5.0)
+    assert found.size == SMALLEST
+    found.went(found.wait(), 1000, 0.01)  # the last rest of a source is quick because it is small
+    assert found.size == SMALLEST
+
+
+def test_a_server_that_takes_no_large_requests_is_not_asked_again():
+    found = Pace(10, threading.Event())
+    found.too_large(4 * MB)
+    for _ in range(20):
+        found.went(found.wait(), found.size, 0.1)
+    assert found.size == 2 * MB
+
+
+def test_trouble_is_a_growing_pause_for_all_and_counts_once_however_many_meet_it(clock):
+    found = Pace(1000, threading.Event())
+    pauses = []
+    for _ in range(6):
+        tickets = [found.wait() for _ in range(4)]
+        for ticket in tickets:
+            found.trouble(ticket, EngineError("busy"))
+        pauses.append(found._until - clock.now)
+        clock.now = found._until
+    for number, pause in enumerate(pauses):
+        assert 0.1 * 2**number <= pause <= 0.2 * 2**number
+    found.went(found.wait(), MB, 1.0)
+    found.trouble(found.wait(), EngineError("busy"))
+    assert found._until - clock.now <= 0.2  # something went through: from the beginning
+
+
+def test_patience_is_for_the_whole_sender(clock):
+    found = Pace(5, threading.Event())
+
+    def fails(times, *, progress):
+        for _ in range(times):
+            found.trouble(found.wait(), EngineError("busy"), progress=progress)
+            clock.now = found._until
+
+    fails(12, progress=True)  # slow, but it goes on
+    with pytest.raises(EngineError, match="busy"):
+        fails(12, progress=False)
+
+
+def test_a_pause_ends_when_all_is_to_stop():
+    stop = threading.Event()
+    found = Pace(1000, stop)
+    for _ in range(8):
+        found.trouble(found._troubles, EngineError("busy"))
+    waiting = threading.Thread(target=found.wait)
+    waiting.start()
+    stop.set()
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+def test_a_stage_runs_ahead_no_further_than_its_queue():
+    made = []
+
+    def numbers():
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    stop = threading.Event()
+    found = ahead(numbers(), "test", stop, depth=2)
+    assert next(found) == 0
+    time.sleep(0.3)
+    assert len(made) <= 5  # one taken, two waiting, one in the hand, one being made
+    assert list(found) == list(range(1, 100))
+
+
+def test_what_a_stage_raises_comes_out_where_its_item_would_have_been():
+    def numbers():
+        yield 1
+        raise EngineError("broken")
+
+    found = ahead(numbers(), "test", threading.Event())
+    assert next(found) == 1
+    with pytest.raises(EngineError, match="broken"):
+        next(found)
+
+
+def test_a_stop_ends_a_stage_that_waits():
+    stop = threading.Event()
+    found = ahead(iter(range(1000)), "stopped", stop)
+    next(found)
+    stop.set()
+    assert len(list(found)) <= 1
+    for thread in threading.enumerate():
+        if thread.name == "termweave-stopped":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_counts_say_what_was_refused_only_where_something_was():
+    assert str(Counts(10, 4, 3, 2, 1)) == "read 4 encoded 3 sent 2 acknowledged 1"
+    assert str(Counts(10, 4, 3, 2, 1, 1)).endswith("refused 1")
