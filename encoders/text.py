@@ -10,6 +10,7 @@ import numpy as np
 from termweave.encoders.analysis import ANALYSIS, Analysis, cleaned
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import DEFAULT, NONE, TOKENIZER, ModelFolder, resolve
+from termweave.encoders.form import Form, place_tags
 from termweave.encoders.pieces import Pieces, PieceTokenizer
 from termweave.encoders.runtime import OnnxModel, Precision
 from termweave.encoders.weighting import Anchored, Kind, anchored, of_words
@@ -63,6 +64,8 @@ class _Model:
             self.analysis = Analysis(self.tokenizer.tokenizer)
         anchor = self.manifest.anchor
         self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
+        self.form = Form.of(anchor)
+        self.tagged = bool(self.manifest.heads.get("tags"))
         self._threads, self._precision = threads, precision
         self._graph: OnnxModel | None = None
 
@@ -196,11 +199,13 @@ class TextEncoder:
         """One pass of a weights model; vectors too where it is joint."""
         assert model.analysis is not None
         words = model.analysis.words(texts)
-        anchors = [anchored(each, statistics, model.bm25, kind) for each in words]
+        anchors = [anchored(each, statistics, model.bm25, kind, model.form) for each in words]
         pieces = model.tokenizer.encode(
             [each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words]
         )
         features = [anchor.features(piece.words, kind) for anchor, piece in zip(anchors, pieces, strict=True)]
+        if model.tagged:  # a third column
+            features = [np.column_stack((each, place_tags(piece.words))) for each, piece in zip(features, pieces, strict=True)]
         outputs = [kind, "dense"] if joint else [kind]
         ran = model.graph.run([piece.ids for piece in pieces], features, outputs)
         weights = [_finish(anchor, piece, result[0], kind) for anchor, piece, result in zip(anchors, pieces, ran, strict=True)]

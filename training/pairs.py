@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from termweave.encoders.analysis import Analysis
     from termweave.records import Qrels, Query
 
@@ -28,10 +31,12 @@ class Pairs:
     Attributes:
         questions: Texts.
         relevant: For each question at least one document index.
+        shares: How often each question is drawn, float64 summing to 1; None: all alike.
     """
 
     questions: list[str]
     relevant: list[frozenset[int]]
+    shares: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.questions)

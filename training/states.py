@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,16 @@ class States:
 
     values: NDArray[np.float16]
     starts: NDArray[np.int64]
+
+    @cached_property
+    def means(self) -> NDArray[np.float32]:
+        """The mean state of each text: float32 ``(texts, width)``."""
+        return np.stack(
+            [
+                np.asarray(self.values[first:last], dtype=np.float32).mean(axis=0)
+                for first, last in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
+            ]
+        )
 
 
 def states(
