@@ -29,6 +29,8 @@ VERBS = (
     "explain",
     "weights",
     "evaluate",
+    "methods",
+    "train",
     "export",
     "config",
 )

@@ -70,29 +70,29 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
     if not terms:
         out.say("There is no term in this text: only stop words and punctuation, or nothing at all.")
     if sys.stdout.isatty():
-        out.emit(data, lambda: _shaded(text, words))
+        out.emit(data, lambda: shaded(text, words))
     else:
         out.emit(data, "\n".join(f"{weight:10.4f}  {term}" for term, weight in terms.items()))
 
 
-def _shaded(text: str, words: Sequence[WordWeight]) -> Text:
+def shaded(text: str, words: Sequence[WordWeight], *, scale: bool = True) -> Text:
     """The text in colours, and below it the scale."""
     from rich.style import Style
     from rich.text import Text
 
-    shaded = Text(text)
+    found = Text(text)
     heaviest = max((word.weight for word in words), default=0.0)
     for word in words:
         share = word.weight / heaviest if heaviest else 0.0
         if share > 0:
-            shaded.stylize(Style(color="white" if share > 0.5 else "black", bgcolor=_colour(share)), word.start, word.end)
-    if heaviest:
-        shaded.append("\n\n")
+            found.stylize(Style(color="white" if share > 0.5 else "black", bgcolor=_colour(share)), word.start, word.end)
+    if heaviest and scale:
+        found.append("\n\n")
         for step in range(1, 6):
             share = step / 5
             style = Style(color="white" if share > 0.5 else "black", bgcolor=_colour(share))
-            shaded.append(f" {share * heaviest:.1f} ", style)
-    return shaded
+            found.append(f" {share * heaviest:.1f} ", style)
+    return found
 
 
 def _colour(share: float) -> str:

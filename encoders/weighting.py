@@ -95,7 +95,8 @@ class Anchored:
         np.maximum.at(best, self.term_of_word[held], values[held])
         unseen = np.isneginf(best)
         best[unseen] = self.form.beyond(best[~unseen])
-        return self.worth() * best
+        impacts: NDArray[np.float64] = self.worth() * best
+        return impacts
 
     def _query(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
         if self.form.query != "learned":

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from termweave.encoders.analysis import Analysis
     from termweave.encoders.anchor import BM25
     from termweave.encoders.models.anchored import Heads
-    from termweave.encoders.pieces import Pieces, PieceTokenizer
+    from termweave.encoders.pieces import PieceTokenizer
     from termweave.encoders.weighting import Kind
     from termweave.statistics import CorpusStatistics
     from termweave.training.pairs import Pairs
@@ -206,10 +206,11 @@ def batch_scores(heads: Heads, material: Material, questions: NDArray[np.int64],
     asked = Side(material.questions, questions, vocabulary, "query")
     given = Side(material.documents, documents, vocabulary, "document")
     factors, impacts = (
-        side.weights(head.outer(side.inner(head, side.cached(states))).squeeze(-1))
+        side.weights(head.outer(side.inner(head, side.cached(states, gated=head.gated))).squeeze(-1))
         for side, head, states in (
             (asked, heads.of("query"), material.question_states),
             (given, heads.of("document"), material.document_states),
         )
+        if states is not None
     )
     return factors @ impacts.T

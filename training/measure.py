@@ -129,9 +129,8 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         precision: For the table.
     """
     model = encoder.models["weights"]
-    bm25 = BM25(
-        **{name: value for name, value in ModelFolder.read(model.folder, check=False).manifest.anchor.items() if name != "kind"}
-    )
+    anchor = ModelFolder.read(model.folder, check=False).manifest.anchor
+    bm25 = BM25(**{name: anchor[name] for name in ("k1", "b")})
     analysis = Analysis(PieceTokenizer(model.folder / TOKENIZER).tokenizer)
     statistics = collection.statistics(analysis)
     queries, qrels = _drawn(collection, pool)

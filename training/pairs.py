@@ -138,10 +138,12 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
     chosen = sorted(generator.sample(every, min(documents, len(every))))
     place = {document: index for index, document in enumerate(chosen)}
     kept = [
-        (question, frozenset(place[document] for document in relevant if document in place))
-        for question, relevant in zip(pairs.questions, pairs.relevant, strict=True)
+        (number, frozenset(place[document] for document in relevant if document in place))
+        for number, relevant in enumerate(pairs.relevant)
         if any(document in place for document in relevant)
     ]
     generator.shuffle(kept)
     kept = kept[:questions]
-    return chosen, Pairs([question for question, _ in kept], [relevant for _, relevant in kept])
+    numbers = [number for number, _ in kept]
+    shares = None if pairs.shares is None else pairs.shares[numbers] / pairs.shares[numbers].sum()
+    return chosen, Pairs([pairs.questions[number] for number in numbers], [relevant for _, relevant in kept], shares)

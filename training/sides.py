@@ -108,10 +108,10 @@ class Side:
         self.features = torch.from_numpy(np.concatenate(features).astype(np.float32)).to(device)
         self._worth = torch.from_numpy(worth).to(device)
 
-    def cached(self, states: States) -> Seen:
-        """States from the cache."""
+    def cached(self, states: States, *, gated: bool) -> Seen:
+        """States from the cache; the means, for which every piece must be read, only where a gate wants them."""
         at = states.starts[self.texts[self.row]] + self.place
-        means = states.means[self.texts]
+        means = states.means[self.texts] if gated else np.zeros((len(self.texts), 1), dtype=np.float32)
         return Seen(
             torch.from_numpy(states.values[at].astype(np.float32)).to(self.device), torch.from_numpy(means).to(self.device)
         )
@@ -124,7 +124,7 @@ class Side:
         for row, each in enumerate(pieces):
             ids[row, : len(each.ids)], mask[row, : len(each.ids)] = each.ids, 1
             features[row, : len(each.ids), 2] = place_tags(each.words)
-        return tuple(torch.from_numpy(each).to(self.device) for each in (ids, mask, features))  # type: ignore[return-value]
+        return tuple(torch.from_numpy(each).to(self.device) for each in (ids, mask, features))
 
     def live(self, hidden: Tensor, means: Tensor) -> Seen:
         """States of a pass that was just made: ``(T, n, s)``, ``(T, s)``."""

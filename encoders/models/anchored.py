@@ -77,7 +77,7 @@ class WeightHead(nn.Module):
 
     def __init__(self, states: int, shape: HeadShape) -> None:
         super().__init__()
-        self.features = shape.features
+        self.features, self.gated = shape.features, bool(shape.gate)
         if shape.gate:
             self.gate = ContextGate(states)
         if shape.hidden:
@@ -89,7 +89,7 @@ class WeightHead(nn.Module):
 
     def before(self, states: Tensor, features: Tensor, mean: Tensor) -> Tensor:
         """What the last layer sees: ``(..., width)``; arguments as in `forward`."""
-        if hasattr(self, "gate"):
+        if self.gated:
             states = states * self.gate(mean)
         seen = torch.cat((states, features[..., :2]), dim=-1) if self.features else states
         return nn.functional.gelu(self.inner(seen)) if hasattr(self, "inner") else seen
