@@ -92,7 +92,7 @@ def _heading(document: Document, _: random.Random) -> Iterator[tuple[str, str]]:
             heads.append((place, place + 2, line))
         elif _alone(lines, place):
             heads.append((place, place + 1, line))
-    ends = [*(head[0] for head in heads[1:]), len(lines)]
+    ends = [*(head[0] for head in heads[1:]), len(lines)][: len(heads)]
     for (_head, first, heading), last in zip(heads, ends, strict=True):
         yield heading, "\n".join(lines[first:last])
 
@@ -101,7 +101,13 @@ def _alone(lines: Sequence[str], place: int) -> bool:
     """A short line between empty ones that is no sentence."""
     line = lines[place].strip()
     around = [lines[each].strip() for each in (place - 1, place + 1) if 0 <= each < len(lines)]
-    return bool(line) and len(line) < 80 and line[-1] not in ".!?:;," and not any(around) and not _UNDERLINE.match(line)
+    return (
+        0 < len(line.split()) <= 8
+        and len(line) < 80
+        and line[-1] not in ".!?:;,"
+        and not any(around)
+        and not _UNDERLINE.match(line)
+    )
 
 
 _VIEWS: dict[str, Callable[[Document, random.Random], Iterator[tuple[str, str]]]] = {
