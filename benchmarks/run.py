@@ -7,6 +7,6 @@ import sys
 from pathlib import Path
 
 for script in sorted(Path(__file__).parent.glob("*.py")):
-    if script.name not in {"run.py", "retrieval.py"} and (len(sys.argv) == 1 or script.stem in sys.argv[1:]):
+    if script.name not in {"run.py", "retrieval.py", "term_weights.py"} and (len(sys.argv) == 1 or script.stem in sys.argv[1:]):
         print(f"\n== {script.stem}")
         runpy.run_path(str(script), run_name="__main__")

@@ -133,10 +133,10 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
     bm25 = BM25(**{name: anchor[name] for name in ("k1", "b")})
     analysis = Analysis(PieceTokenizer(model.folder / TOKENIZER).tokenizer)
     statistics = collection.statistics(analysis)
-    queries, qrels = _drawn(collection, pool)
+    queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]
     asked = bm25_weights(texts, analysis, statistics, bm25, "query")
-    places = _documents(
+    places = searched(
         collection, pool, queries, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
     )
     documents = [collection.texts[place] for place in places]
@@ -172,14 +172,15 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
+def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
+    """The queries of a pool, and their judgements."""
     queries, qrels = collection.judged(pool.split)
     if pool.queries is not None and len(queries) > pool.queries:
         queries = random.Random(0).sample(queries, pool.queries)  # noqa: S311
     return queries, {query.id: qrels[query.id] for query in queries}
 
 
-def _documents(
+def searched(
     collection: Collection,
     pool: Pool,
     queries: Sequence[Query],

@@ -226,9 +226,9 @@ def train(
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     ahead = prospect(spec, settings, out, say)
     torch.manual_seed(int(settings["seed"]))  # before the heads exist: their first layers are drawn
-    model = _model(method, settings, ahead.backbone)
-    material, development = _prepared(method, settings, ahead, model, say)
-    lesson = _lesson(method, model, material, settings, ahead.statistics)
+    model = make_model(method, settings, ahead.backbone)
+    material, development = prepared(method, settings, ahead, model, say)
+    lesson = make_lesson(method, model, material, settings, ahead.statistics)
     bm25 = development.bm25()
     say(f"dev nDCG@10 of BM25 {bm25.mean():.4f} ({len(bm25)} questions in {len(ahead.places):,} documents)")
     history = fit(
@@ -313,7 +313,8 @@ def shape_of(method: str, settings: Mapping[str, Any], layers: int) -> HeadShape
     )
 
 
-def _model(method: methods.Method, settings: Mapping[str, Any], backbone: Path) -> JointModel:
+def make_model(method: methods.Method, settings: Mapping[str, Any], backbone: Path) -> JointModel:
+    """Backbone and untrained heads, with what is not to be trained frozen."""
     import torch  # noqa: PLC0415
 
     from termweave.encoders.models.anchored import JointModel  # noqa: PLC0415
@@ -337,7 +338,7 @@ def _model(method: methods.Method, settings: Mapping[str, Any], backbone: Path) 
     return model
 
 
-def _prepared(
+def prepared(
     method: methods.Method,
     settings: Mapping[str, Any],
     ahead: Prospect,
@@ -390,9 +391,10 @@ def _prepared(
     return material, development
 
 
-def _lesson(
+def make_lesson(
     method: methods.Method, model: JointModel, material: Material, settings: Mapping[str, Any], statistics: CorpusStatistics
 ) -> Lesson:
+    """What is trained."""
     from termweave.training.lessons import Contrast, Regression  # noqa: PLC0415 - torch
 
     if method.name == "bert-scorer":

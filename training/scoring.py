@@ -15,7 +15,7 @@ from termweave.signals.weights import Weights
 from termweave.training.sparse import SparseIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -90,15 +90,15 @@ def stored(documents: Sequence[TermWeights], bits: int) -> list[TermWeights]:
 
 
 def ndcg(
-    documents: Sequence[TermWeights], questions: Sequence[TermWeights], relevant: Sequence[frozenset[int]]
+    documents: Sequence[TermWeights], questions: Sequence[TermWeights], gains: Sequence[Mapping[int, int]]
 ) -> NDArray[np.float64]:
-    """nDCG@10 of each question, by exact sparse dot products over all the documents."""
+    """nDCG@10 of each question, by exact sparse dot products over all the documents; `gains` are the grades of each."""
     index = SparseIndex(documents)
     run: dict[str, dict[str, float]] = {}
     for number, question in enumerate(questions):
         best, scores = index.search(question, 10)
         run[str(number)] = {str(place): score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
-    qrels = {str(number): {str(place): 1 for place in known} for number, known in enumerate(relevant)}
+    qrels = {str(number): {str(place): grade for place, grade in known.items()} for number, known in enumerate(gains)}
     result: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(MEASURE,))[MEASURE]
     return result
 
@@ -129,13 +129,16 @@ class Development:
 
     def bm25(self) -> NDArray[np.float64]:
         """nDCG@10 of BM25 for each question."""
-        return ndcg(self.plain, self.asked, self.pairs.relevant)
+        return ndcg(self.plain, self.asked, self._gains())
 
     def figures(self, model: JointModel, bits: int | None = None) -> NDArray[np.float64]:
         """nDCG@10 of the model for each question."""
         documents = weigh(model, self.documents, self.document_states, "document")
         questions = weigh(model, self.questions, self.question_states, "query")
-        return ndcg(stored(documents, self.bits if bits is None else bits), questions, self.pairs.relevant)
+        return ndcg(stored(documents, self.bits if bits is None else bits), questions, self._gains())
+
+    def _gains(self) -> list[dict[int, int]]:
+        return [dict.fromkeys(known, 1) for known in self.pairs.relevant]
 
 
 def last_layer(states: States, width: int) -> States:
