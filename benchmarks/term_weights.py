@@ -84,7 +84,7 @@ class Test:
         self.states = [states(model, identity, side.pieces, say=say) for side in (self.documents, self.questions)]
         self.plain = scoring.ndcg(bm25_weights(texts, analysis, statistics, bm25, "document"), asked, self.gains)
 
-    def figures(self, model, form):
+    def figures(self, model, form) -> np.ndarray:
         """nDCG@10 of each query."""
         found = []
         for side, kept, kind in zip((self.documents, self.questions), self.states, ("document", "query"), strict=True):
@@ -135,7 +135,7 @@ def measure(given) -> None:
                 say(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s, {row['values']}")
 
 
-def one(name, seed, ahead, tests):
+def one(name, seed, ahead, tests) -> dict[str, object]:
     """Train a variant and search every pool."""
     import torch
 
@@ -159,7 +159,7 @@ def one(name, seed, ahead, tests):
     return {"variant": name, "seed": seed, "values": values, "bm25": plain, "p": p, "seconds": round(seconds, 1)}
 
 
-def table(rows):
+def table(rows) -> str:
     """Mean and range over seeds; one line a variant."""
     sets = list(rows[0]["values"])
     lines = [f"| variant | {' | '.join(sets)} | seeds |", "|---" * (len(sets) + 2) + "|"]

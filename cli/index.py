@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 @click.option("--signals", metavar="LIST", help="Signals, comma-separated.  [default: all that models and server allow]")
 @click.option(
     "--analyzer",
-    default="english",
-    show_default=True,
-    help="OpenSearch analyzer of the text; 'cjk' for Chinese, Japanese, Korean.",
+    help="OpenSearch analyzer of the text.  [default: english; cjk or another where the models do not know the language]",
+)
+@click.option(
+    "--prune",
+    metavar="WHAT",
+    help="Leave light impacts out: 0.1 (below .1 of the largest) or 30% (the lightest of each document).",
 )
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Primary shards.")
 @click.option("--replicas", type=click.IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
@@ -53,7 +56,8 @@ def command(
     weights: str | None,
     dense: str | None,
     signals: str | None,
-    analyzer: str,
+    analyzer: str | None,
+    prune: str | None,
     shards: int,
     replicas: int | None,
     workers: int,
@@ -75,16 +79,19 @@ def command(
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
-      termweave index ./chinese zh --weights none --dense none --analyzer cjk
+      termweave index ./chinese zh --signals lexical --analyzer cjk
+      termweave index ./nfcorpus docs --prune 0.1
     """
     from termweave import corpora, engine
     from termweave.indexer import Options, build
+    from termweave.signals import Pruning
 
     options = Options(
         weights=weights or settings.weights,
         dense=dense or settings.dense,
         signals=tuple(each.strip() for each in signals.split(",") if each.strip()) if signals else None,
         analyzer=analyzer,
+        prune=Pruning.parse(prune) if prune else Pruning(),
         shards=shards,
         replicas=replicas,
         workers=workers,
@@ -100,6 +107,8 @@ def command(
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
         raise click.exceptions.Exit(130) from None
+    for warning in built.warnings:
+        out.warn(warning)
     for note in built.notes:
         out.say(note)
     rate = built.sent / built.seconds if built.seconds else 0.0
@@ -111,7 +120,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": list(built.notes),
+        "notes": [*built.warnings, *built.notes],
     }
     out.emit(
         data,

@@ -30,7 +30,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from termweave.encoders.pieces import Pieces
 
 #: Stored with models and statistics; a change of anything that alters a term changes it.
 ANALYSIS = "bert-words.lucene33.porter.1"
@@ -68,6 +70,7 @@ class Words:
         ends: int64 ``(n,)``, offsets behind the last characters, combining marks included.
         clean_ends: int64 ``(n,)``, the same in `clean`.
         terms: The term of each word, "" where it is dropped.
+        own: Whether the words are the analysis's own, not one to one those of the tokeniser.
     """
 
     clean: str
@@ -75,6 +78,14 @@ class Words:
     ends: NDArray[np.int64]
     clean_ends: NDArray[np.int64]
     terms: list[str]
+    own: bool = False
+
+    def of(self, pieces: Pieces) -> NDArray[np.int64]:
+        """int64 ``(pieces,)``: which word each piece is of, -1 for [CLS] and [SEP]."""
+        if not self.own:
+            return pieces.words
+        # A piece belongs to the word it begins in.
+        return np.where(pieces.words < 0, -1, np.searchsorted(self.clean_ends, pieces.starts, side="right"))
 
 
 @lru_cache(maxsize=4096)
@@ -128,7 +139,7 @@ def _with_marks(text: str, starts: NDArray[np.int64], ends: NDArray[np.int64]) -
     return np.array(moved, dtype=np.int64)
 
 
-def _is_punctuation(word: str) -> bool:
+def is_punctuation(word: str) -> bool:
     """Nothing but punctuation; ASCII symbols count, as in BERT."""
     return all(
         unicodedata.category(character)[0] == "P" or (character < "\x7f" and not character.isalnum()) for character in word
@@ -138,7 +149,11 @@ def _is_punctuation(word: str) -> bool:
 class Analysis:
     """Makes words and terms with the tokeniser of one model folder. Safe to share between threads."""
 
-    id = ANALYSIS
+    id: ClassVar[str] = ANALYSIS
+    #: What makes its terms so: messages and the check of the corpus's language (`language`) say it.
+    language: ClassVar[str | None] = "English"
+    #: `Words.own`.
+    own: ClassVar[bool] = False
 
     def __init__(self, tokenizer: Any) -> None:
         """Borrow normaliser and pre-tokeniser.
@@ -163,33 +178,43 @@ class Analysis:
         """The words of each text, punctuation included (its term is "")."""
         cleans = [cleaned(text) for text in texts]
         found = []
-        for text, (clean, back), split in zip(texts, cleans, self._split([clean for clean, _ in cleans]), strict=True):
-            offsets = np.array(split.offsets, dtype=np.int64).reshape(-1, 2)
+        for text, (clean, back), cut in zip(texts, cleans, self._cut([clean for clean, _ in cleans]), strict=True):
+            offsets = np.array([(start, end) for start, end, _ in cut], dtype=np.int64).reshape(-1, 2)
             starts, ends = offsets[:, 0], offsets[:, 1]
-            terms = [self._term(clean[start:end]) or "" for start, end in split.offsets]
+            terms = [term for _, _, term in cut]
             clean_ends = ends
             if back is not None:
                 starts, ends = back[starts], back[ends - 1] + 1
-            found.append(Words(clean, starts, ends if clean.isascii() else _with_marks(text, starts, ends), clean_ends, terms))
+            if not clean.isascii():
+                ends = _with_marks(text, starts, ends)
+            found.append(Words(clean, starts, ends, clean_ends, terms, self.own))
         return found
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:
         """All terms of each text, repetitions included: what collection statistics count."""
-        cleans = [cleaned(text)[0] for text in texts]
-        term = self._term
-        return [
-            [found for start, end in split.offsets if (found := term(clean[start:end]))]
-            for clean, split in zip(cleans, self._split(cleans), strict=True)
-        ]
+        return [[term for _, _, term in cut if term] for cut in self._cut([cleaned(text)[0] for text in texts])]
 
     def is_word(self, piece_of_text: str) -> bool:
         """Whether a slice is more than punctuation."""
-        return not _is_punctuation(self.normalised(piece_of_text))
+        return not is_punctuation(self.normalised(piece_of_text))
 
     def normalised(self, piece_of_text: str) -> str:
         """A slice of a text as the tokeniser normalises it: lower case, no accents."""
         normal: str = self._normalizer.normalize_str(cleaned(piece_of_text)[0])
         return normal.strip()
+
+    def _cut(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
+        """The words of clean texts: start, end, term ("" where it is dropped), in reading order, none overlapping."""
+        term = self._term
+        return [
+            [(start, end, term(clean[start:end]) or "") for start, end in self._spans(clean, split.offsets)]
+            for clean, split in zip(cleans, self._split(cleans), strict=True)
+        ]
+
+    def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Where words begin and end, from the tokeniser's words: those."""
+        del clean
+        return offsets
 
     def _split(self, cleans: list[str]) -> list[Any]:
         splits: list[Any] = self._splitter.encode_batch(cleans, add_special_tokens=False)
@@ -205,12 +230,16 @@ class Analysis:
                 if len(self._cache) >= _CACHE_SIZE:
                     self._cache.clear()
                 self._cache[written] = term
+        return self._kept(term)
+
+    def _kept(self, term: str | None) -> str | None:
+        """The term, unless it is too long to be a word."""
         if term is not None and len(term) > LONGEST_TERM:
             self.too_long += 1
             return None
         return term
 
     def _make_term(self, word: str) -> str | None:
-        if not word or word in STOP_WORDS or _is_punctuation(word):
+        if not word or word in STOP_WORDS or is_punctuation(word):
             return None
         return unicodedata.normalize("NFC", self._stem(word)) or None

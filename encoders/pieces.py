@@ -22,11 +22,13 @@ class Pieces:
 
     Attributes:
         ids: int64 ``(n,)``.
-        words: int64 ``(n,)``: which word each piece is of, -1 for [CLS] and [SEP].
+        words: int64 ``(n,)``: which word of the tokeniser each piece is of, -1 for [CLS] and [SEP] (`Words.of` says which of the analysis).
+        starts: int64 ``(n,)``: where each piece begins in the clean text, -1 for [CLS] and [SEP].
     """
 
     ids: NDArray[np.int64]
     words: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
 
 class PieceTokenizer:
@@ -69,4 +71,5 @@ class PieceTokenizer:
         kept = encoding.ids[:room]
         ids = np.array([self._first, *kept, self._last], dtype=np.int64)
         words = np.array([-1, *encoding.word_ids[: len(kept)], -1], dtype=np.int64)
-        return Pieces(ids, words)
+        starts = np.array([-1, *(start for start, _ in encoding.offsets[: len(kept)]), -1], dtype=np.int64)
+        return Pieces(ids, words, starts)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.analysis import ANALYSIS, Analysis, cleaned
+from termweave.encoders.analyses import analysis
+from termweave.encoders.analysis import cleaned
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import DEFAULT, NONE, TOKENIZER, ModelFolder, resolve
 from termweave.encoders.form import Form, place_tags
-from termweave.encoders.pieces import Pieces, PieceTokenizer
+from termweave.encoders.language import Familiarity, familiarity
+from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.runtime import OnnxModel, Precision
-from termweave.encoders.weighting import Anchored, Kind, anchored, of_words
+from termweave.encoders.weighting import Kind, anchored, of_words
 from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding, TermWeights, WordWeight
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from termweave.encoders.analysis import Analysis
     from termweave.statistics import CorpusStatistics
 
 
@@ -56,12 +60,7 @@ class _Model:
         self.tokenizer = PieceTokenizer(folder.path / TOKENIZER)
         self.analysis: Analysis | None = None
         if "weights" in self.manifest.outputs:
-            if self.manifest.analysis != ANALYSIS:
-                raise ModelError(
-                    f"The model {self.manifest.name!r} counts on the analysis {self.manifest.analysis!r}; this termweave has {ANALYSIS!r}.",
-                    "Train it again, or use the version of termweave that made it.",
-                )
-            self.analysis = Analysis(self.tokenizer.tokenizer)
+            self.analysis = analysis(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
         anchor = self.manifest.anchor
         self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
         self.form = Form.of(anchor)
@@ -114,6 +113,13 @@ class TextEncoder:
         self._dense = self._weights if shared else _Model(dense, threads, precision) if dense else None
         self._default: CorpusStatistics | None = None
 
+    def only(self, outputs: Collection[str | None]) -> TextEncoder:
+        """This encoder with no more than these outputs of "weights" and "dense"; models stay open and shared."""
+        narrowed = copy(self)
+        narrowed._weights = self._weights if "weights" in outputs else None  # noqa: SLF001 - of its own kind
+        narrowed._dense = self._dense if "dense" in outputs else None  # noqa: SLF001
+        return narrowed
+
     @property
     def models(self) -> dict[str, ModelInfo]:
         """Output -> the model that gives it."""
@@ -142,6 +148,13 @@ class TextEncoder:
             UsageError: There is no weights model, so there is no analysis.
         """
         return self._analysis().terms(texts)
+
+    def familiarity(self, texts: Sequence[str]) -> Familiarity | None:
+        """Whether the models know the language of a sample; None where there is no model. No model runs."""
+        model = self._weights or self._dense
+        if model is None:
+            return None
+        return familiarity(texts, model.tokenizer.tokenizer, model.analysis.language if model.analysis else None)
 
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.
@@ -203,12 +216,13 @@ class TextEncoder:
         pieces = model.tokenizer.encode(
             [each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words]
         )
-        features = [anchor.features(piece.words, kind) for anchor, piece in zip(anchors, pieces, strict=True)]
+        held = [each.of(piece) for each, piece in zip(words, pieces, strict=True)]
+        features = [anchor.features(word_of_piece, kind) for anchor, word_of_piece in zip(anchors, held, strict=True)]
         if model.tagged:  # a third column
-            features = [np.column_stack((each, place_tags(piece.words))) for each, piece in zip(features, pieces, strict=True)]
+            features = [np.column_stack((each, place_tags(words_))) for each, words_ in zip(features, held, strict=True)]
         outputs = [kind, "dense"] if joint else [kind]
         ran = model.graph.run([piece.ids for piece in pieces], features, outputs)
-        weights = [_finish(anchor, piece, result[0], kind) for anchor, piece, result in zip(anchors, pieces, ran, strict=True)]
+        weights = [anchor.weights(result[0], each, kind) for anchor, each, result in zip(anchors, held, ran, strict=True)]
         return weights, [unit(result[1]) for result in ran] if joint else []
 
     def _embed(self, model: _Model, texts: Sequence[str]) -> list[NDArray[np.float32]]:
@@ -286,7 +300,3 @@ def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
         wide[0] = length = 1.0
     result: NDArray[np.float32] = (wide / length).astype(np.float32)
     return result
-
-
-def _finish(anchor: Anchored, pieces: Pieces, logits: NDArray[np.float32], kind: Kind) -> TermWeights:
-    return anchor.weights(logits, pieces.words, kind)

@@ -20,7 +20,7 @@ import orjson
 from termweave import __version__
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import generations, ledgers, resuming
+from termweave.indexer import generations, ledgers, resuming, summary
 from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.sending import Item, Sender
 from termweave.indexer.survey import blocks, survey
@@ -59,6 +59,7 @@ class Built:
         seconds: Wall-clock time.
         signals: Names of its signals.
         notes: What a user should know: left-out signals, skipped documents, a resume.
+        warnings: What a user should not miss.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Built:
     seconds: float
     signals: tuple[str, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass
@@ -119,6 +121,7 @@ def build(
             sent = _send(engine, source, planned, current, progress)
             try:
                 _settle(engine, current, options)
+                current.notes.extend(summary.stored(engine, current.index, current.layout))
                 gate(current.index)
             except (RefusedDocuments, VerificationFailed, GateNotMet):
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
@@ -134,6 +137,7 @@ def build(
                 seconds=time.monotonic() - started,
                 signals=planned.signals,
                 notes=(*planned.notes, *current.notes),
+                warnings=planned.warnings,
             )
 
 
@@ -155,7 +159,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
         statistics = surveyed.statistics
         sample = encoder.encode(surveyed.sample, kind="document", statistics=statistics)
-        fitting = Fitting(engine.capabilities, sample, encoder.dimension, options.analyzer)
+        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
         layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
         found = lineage.Lineage(
             name=name,

@@ -10,8 +10,10 @@ import orjson
 
 from termweave import encoders, plugins
 from termweave.errors import UsageError
+from termweave.indexer import language
 from termweave.search import lineage
 from termweave.signals import signal_class
+from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +34,8 @@ class Options:
         weights: Weights model; None: the shipped one; "none": no weights.
         dense: Dense model, likewise.
         signals: Names of signals; None: all that models and server allow.
-        analyzer: OpenSearch analyzer of the text.
+        analyzer: OpenSearch analyzer of the text; None: english, or what suits the corpus where the models do not know its language.
+        prune: Which impacts are not stored.
         shards: Primary shards.
         replicas: Copies; None: 1 where there are several data nodes, else 0.
         settings: Further index settings.
@@ -44,7 +47,8 @@ class Options:
     weights: str | None = None
     dense: str | None = None
     signals: tuple[str, ...] | None = None
-    analyzer: str = "english"
+    analyzer: str | None = None
+    prune: Pruning = field(default_factory=Pruning)
     shards: int = 1
     replicas: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -61,33 +65,43 @@ class Plan:
         options: As they were given.
         encoder: The models, opened.
         signals: Names of the signals, in the order of tables.
+        analyzer: OpenSearch analyzer of the text.
         fingerprint: Over source, models, signals and settings: equal ones make equal indices.
         notes: Which signals were left out, and why.
+        warnings: What a user should not miss.
     """
 
     options: Options
     encoder: TextEncoder
     signals: tuple[str, ...]
+    analyzer: str
     fingerprint: str
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
-    """Decide what a build will do. Nothing is written; of the source only the fingerprint is read.
+    """Decide what a build will do. Nothing is written; of the source the fingerprint and the first documents are read.
 
     Raises:
         UsageError: A signal was asked for that model or server do not allow, or none is left.
+        InputError: One of the first documents cannot be read.
     """
     encoder = encoders.load(weights=options.weights, dense=options.dense)
-    signals, notes = _choose(options.signals, encoder, capabilities)
-    return Plan(options, encoder, signals, _fingerprint(source, encoder, signals, options), notes)
+    advice = language.advise(source, encoder, options)
+    signals, notes = _choose(options.signals or advice.signals, encoder, capabilities)
+    encoder = encoder.only(
+        {signal_class(name).needs for name in signals}
+    )  # a model that no signal stands on would run for nothing
+    fingerprint = _fingerprint(source, encoder, signals, advice.analyzer, options)
+    return Plan(options, encoder, signals, advice.analyzer, fingerprint, notes, advice.warnings)
 
 
 def _choose(
     asked: Sequence[str] | None, encoder: TextEncoder, capabilities: Capabilities
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     chosen, notes = [], []
-    for name in asked or plugins.names("signals"):
+    for name in asked or [name for name in plugins.names("signals") if signal_class(name).default]:
         cls = signal_class(name)
         why = cls.unavailable(capabilities)
         if why is None and cls.needs is not None and cls.needs not in encoder.models:
@@ -105,12 +119,13 @@ def _choose(
     return tuple(sorted(chosen, key=lambda name: (_ORDER.index(signal_class(name).needs), name))), tuple(notes)
 
 
-def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], options: Options) -> str:
+def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], analyzer: str, options: Options) -> str:
     parts = {
         "source": source.fingerprint,
         "models": {output: model.hash for output, model in encoder.models.items()},
         "signals": list(signals),
-        "analyzer": options.analyzer,
+        "analyzer": analyzer,
+        "prune": [options.prune.share, options.prune.below],
         "shards": options.shards,
         "settings": dict(options.settings),
         "skip_bad": options.skip_bad,

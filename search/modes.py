@@ -60,10 +60,9 @@ def parse(text: str, available: Sequence[str]) -> Mode:
 
 
 def hybrid(available: Sequence[str]) -> list[str]:
-    """Weights and dense; lexical takes the place of weights where the index has none (decisions: Search)."""
-    wordy = "weights" if "weights" in available else "lexical"
-    chosen = [name for name in (wordy, "dense") if name in available]
-    return chosen or list(available[:1])
+    """Weights and dense; lexical, or else another signal, takes the place of weights where the index has none (decisions: Search)."""
+    wordy = [name for name in ("weights", "lexical", *available) if name in available][:1]
+    return list(dict.fromkeys(name for name in (*wordy, "dense") if name in available))
 
 
 def _weight(text: str, mode: str) -> float:

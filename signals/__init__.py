@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from termweave.signals.base import Clause, Fitting, Signal, TermShare
 from termweave.signals.layout import DocumentLayout, signal_class
+from termweave.signals.pruning import Pruning
 
-__all__ = ["Clause", "DocumentLayout", "Fitting", "Signal", "TermShare", "signal_class"]
+__all__ = ["Clause", "DocumentLayout", "Fitting", "Pruning", "Signal", "TermShare", "signal_class"]

@@ -7,8 +7,10 @@ and come back from there, so that a search weighs with exactly what the document
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,12 +30,14 @@ class Fitting:
         sample: Encodings of a sample of the documents.
         dimension: Of the dense vectors, if there are any.
         analyzer: Name of the OpenSearch analyzer for text.
+        pruning: Which impacts are left out.
     """
 
     capabilities: Capabilities
     sample: Sequence[Encoding] = ()
     dimension: int | None = None
     analyzer: str = "english"
+    pruning: Pruning = field(default_factory=Pruning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,10 @@ class Signal(ABC):
     name: ClassVar[str]
     #: The encoder output it stands on; None for plain text.
     needs: ClassVar[Output | None] = None
+    #: Whether an index has it unless `--signals` says otherwise.
+    default: ClassVar[bool] = True
+    #: A numeric field, and what it counts in a document: `index` says the mean.
+    counted: ClassVar[tuple[str, str] | None] = None
 
     @classmethod
     @abstractmethod

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave.signals.base import Clause, Fitting, Signal, TermShare, clause_budget, filtered
+from termweave.signals.engine_explanation import term_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
 
-#: The node of an explanation that stands for one term.
-_TERM_OF = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
-_FIELD = re.compile(r"(?:^|(?<=[ (]))content:")
 #: At least as many pieces as an analyzer makes tokens: words, and single characters of scripts without spaces.
 _PIECE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S"
@@ -72,10 +70,7 @@ class Lexical(Signal):
     ) -> list[TermShare]:
         """The engine's own explanation, term by term."""
         del query, clause, stored
-        shares: dict[str, float] = {}
-        for term, value in _term_scores(engine_explanation or {}):
-            shares[term] = shares.get(term, 0.0) + value
-        return [TermShare(term, value) for term, value in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))]
+        return term_shares(engine_explanation, "content")
 
 
 def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
@@ -98,12 +93,3 @@ def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
         else:
             dropped.append(word)
     return " ".join(kept), tuple(dropped)
-
-
-def _term_scores(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    found = _TERM_OF.match(str(node.get("description", "")))
-    if found:
-        yield _FIELD.sub("", found["terms"].removeprefix("Synonym(").removesuffix(")")), float(node["value"])
-        return
-    for child in node.get("details", ()):
-        yield from _term_scores(child)

@@ -11,24 +11,21 @@ pivot from shard-local statistics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from termweave.signals.base import Clause, Fitting, Output, Signal, TermShare, clause_budget, filtered
+from termweave.signals.base import Clause, TermShare, clause_budget, filtered
+from termweave.signals.terms import WeightedTerms, to_send
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.records import Capabilities, Document, Encoding
 
-#: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
-MAX_TERM_LENGTH = 200
 #: `neural_sparse` refuses token weights outside (0, 64].
 _NEURAL_SPARSE_CAP = 64.0
-#: The share of the sample's impacts that the scale covers; what lies above is clipped.
-_QUANTILE = 0.999
 
 
 def escape(term: str) -> str:
@@ -50,32 +47,18 @@ def unescape(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Weights(Signal):
-    """Learned term weights.
+class Weights(WeightedTerms):
+    """Learned term weights; impacts above `w_max` are clipped.
 
     Attributes:
-        w_max: The impact that becomes `levels`; fixed before the first document, larger ones are clipped.
-        levels: The largest integer stored.
+        levels: The largest integer stored, that of `w_max`.
     """
 
     name: ClassVar[str] = "weights"
-    needs: ClassVar[Output | None] = "weights"
     explains_from: ClassVar[tuple[str, ...]] = ("weights",)
+    counted: ClassVar[tuple[str, str] | None] = ("weights_terms", "impacts")
 
-    w_max: float = 1.0
     levels: int = 255
-
-    @classmethod
-    def fit(cls, fitting: Fitting) -> Self:
-        """Take a high quantile of the sample's impacts as `w_max`."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
-        impacts = [
-            encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None and len(encoding.weights)
-        ]
-        if not impacts:
-            return cls()
-        return cls(w_max=float(np.quantile(np.concatenate(impacts), _QUANTILE, method="higher")))
 
     def properties(self) -> dict[str, Any]:
         """The features, and two companions that can be aggregated (the field itself cannot)."""
@@ -90,10 +73,11 @@ class Weights(Signal):
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The features of one document; an empty object is left out."""
         del document
-        if encoding.weights is None or not len(encoding.weights):
+        weights = self.kept(encoding)
+        if weights is None:
             return {"weights_terms": 0, "weights_sum": 0}
-        impacts = self.quantise(encoding.weights.weights).tolist()
-        features = {escape(term): impact for term, impact in zip(encoding.weights.terms, impacts, strict=True) if _storable(term)}
+        impacts = self.quantise(weights.weights).tolist()
+        features = {escape(term): impact for term, impact in zip(weights.terms, impacts, strict=True)}
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
@@ -107,21 +91,18 @@ class Weights(Signal):
         del size
         if query.weights is None:
             return None
-        weighted = sorted(_sendable(query.weights.terms, query.weights.weights.tolist()), key=lambda pair: (-pair[1], pair[0]))
-        budget = clause_budget(capabilities, where)
-        kept, beyond = weighted[:budget], weighted[budget:]
+        kept, dropped = to_send(query.weights, clause_budget(capabilities, where))
         if not kept:
             return None
-        dropped = tuple(term for term, _ in beyond)
         if capabilities.neural_sparse:
-            scale = min(1.0, _NEURAL_SPARSE_CAP / kept[0][1])
-            tokens = {escape(term): factor * scale for term, factor in kept}
+            scale = min(1.0, _NEURAL_SPARSE_CAP / max(kept.values()))
+            tokens = {escape(term): factor * scale for term, factor in kept.items()}
             sparse = {"neural_sparse": {"weights": {"query_tokens": tokens}}}
-            return Clause(filtered(sparse, where), scale, dict(kept), dropped)
+            return Clause(filtered(sparse, where), scale, kept, dropped)
         features = [
-            {"rank_feature": {"field": f"weights.{escape(term)}", "boost": factor, "linear": {}}} for term, factor in kept
+            {"rank_feature": {"field": f"weights.{escape(term)}", "boost": factor, "linear": {}}} for term, factor in kept.items()
         ]
-        return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, dict(kept), dropped)
+        return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, kept, dropped)
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
@@ -135,11 +116,3 @@ class Weights(Signal):
             if escape(term) in features
         ]
         return sorted(shares, key=lambda share: (-share.share, share.term))
-
-
-def _storable(term: str) -> bool:
-    return 0 < len(term) <= MAX_TERM_LENGTH
-
-
-def _sendable(terms: Iterable[str], factors: Iterable[float]) -> Iterable[tuple[str, float]]:
-    return ((term, factor) for term, factor in zip(terms, factors, strict=True) if factor > 0 and _storable(term))

@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+#: An idf that differs by more has moved, and above this share of them a drift is large.
+_MOVED, _LARGE = 0.5, 0.2
+#: So much longer or shorter documents make it large, too.
+_LONGER = 1.5
+
 
 @dataclass(frozen=True)
 class CorpusStatistics:
@@ -73,6 +78,53 @@ class CorpusStatistics:
                 "document_frequency": dict(self.document_frequency),
             },
             option=orjson.OPT_SORT_KEYS,
+        )
+
+    def drift(self, corpus: CorpusStatistics) -> Drift:
+        """How far a corpus, counted anew, has moved from these statistics.
+
+        Args:
+            corpus: Statistics of the corpus as it is now, under the same analysis.
+
+        Raises:
+            ValueError: Another analysis.
+        """
+        if corpus.analysis != self.analysis:
+            raise ValueError(f"statistics under {corpus.analysis!r} cannot be compared with those under {self.analysis!r}")
+        moved = unseen = postings = 0
+        for term, df in corpus.document_frequency.items():
+            postings += df
+            unseen += df if term not in self.document_frequency else 0
+            moved += df if abs(self.idf(term) - corpus.idf(term)) > _MOVED else 0
+        count = max(postings, 1)
+        lengths = corpus.average_length / self.average_length if self.average_length and corpus.average_length else 1.0
+        return Drift(moved / count, unseen / count, lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far a corpus has moved from the statistics that weigh it.
+
+    Attributes:
+        moved: Share of its postings (pairs of document and term) whose idf differs by more than .5: a term that is 1.6 times as common.
+        unseen: Share of its postings whose term was never counted.
+        length: Its average length by the one that was counted.
+    """
+
+    moved: float
+    unseen: float
+    length: float
+
+    @property
+    def large(self) -> bool:
+        """Whether counting again is worth it; what drift costs is measured in docs/impacts.md."""
+        return self.moved > _LARGE or not 1 / _LONGER < self.length < _LONGER
+
+    def __str__(self) -> str:
+        """One sentence for a plan."""
+        return (
+            f"{self.moved:.0%} of the corpus's terms in documents have an idf that moved by more than {_MOVED}, {self.unseen:.0%} were never "
+            f"counted, and its documents are {self.length:.2f} times as long as those that were."
         )
 
 

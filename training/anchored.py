@@ -16,7 +16,7 @@ loss = -log(e^.9 / (e^.9 + e^.3)) = .437.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,9 +103,10 @@ def prepare(
     max_length: int,
     form: Form | None = None,
 ) -> Prepared:
-    """Analyse and cut texts."""
+    """Analyse and cut texts; `Pieces.words` of the result are words of the analysis."""
     words = analysis.words(texts)
-    pieces = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
+    cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
+    pieces = [replace(piece, words=each.of(piece)) for piece, each in zip(cut, words, strict=True)]
     return Prepared([anchored(each, statistics, bm25, kind, form or Form()) for each in words], pieces)
 
 

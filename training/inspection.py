@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import open_source
 from termweave.encoders import load
-from termweave.encoders.analysis import Analysis
+from termweave.encoders.analyses import analysis as analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder
 from termweave.encoders.pieces import PieceTokenizer
@@ -81,8 +81,9 @@ def inspect(folder: Path, spec: str) -> Inspection:
     source = open_source(path if colon and not Path(spec).exists() else spec)
     documents = [each for each in source.documents() if each.content.strip()]
     encoder = load(str(folder), "")
-    anchor = ModelFolder.read(folder, check=False).manifest.anchor
-    analysis, bm25 = Analysis(PieceTokenizer(folder / TOKENIZER).tokenizer), BM25(anchor["k1"], anchor["b"])
+    manifest = ModelFolder.read(folder, check=False).manifest
+    analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)
+    bm25 = BM25(manifest.anchor["k1"], manifest.anchor["b"])
     statistics = count([[document.content for document in documents]], analysis)
     sample = documents[:: max(1, len(documents) // _SAMPLE)][:_SAMPLE]
     texts = [document.content for document in sample]

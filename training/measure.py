@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from termweave.encoders import load
-from termweave.encoders.analysis import Analysis
+from termweave.encoders.analyses import analysis as analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder, resolve, write_manifest
 from termweave.encoders.pieces import PieceTokenizer
@@ -129,9 +129,9 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         precision: For the table.
     """
     model = encoder.models["weights"]
-    anchor = ModelFolder.read(model.folder, check=False).manifest.anchor
-    bm25 = BM25(**{name: anchor[name] for name in ("k1", "b")})
-    analysis = Analysis(PieceTokenizer(model.folder / TOKENIZER).tokenizer)
+    manifest = ModelFolder.read(model.folder, check=False).manifest
+    bm25 = BM25(**{name: manifest.anchor[name] for name in ("k1", "b")})
+    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.folder / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
     queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]

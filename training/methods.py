@@ -143,6 +143,9 @@ COMMON = (
     ),
     Parameter("layer", -1, "The lower of the two layers whose states a deep head sees; -1: the one in the middle.", least=-1),
     Parameter("hidden", 128, "Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.", least=0),
+    Parameter(
+        "terms", "word", "What is weighed: words (Chinese ones by jieba), or the backbone's word-pieces.", ("word", "piece")
+    ),
     Parameter("k1", 1.2, "BM25's k1, where weights are anchored on it.", least=0),
     Parameter("b", 0.75, "BM25's b, likewise.", least=0),
     Parameter("max_length", 256, "Word-pieces the model sees in use.", least=8),

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from termweave.encoders.analysis import ANALYSIS, Analysis
+from termweave.encoders.analysis import Analysis
 from termweave.encoders.anchor import BM25
+from termweave.encoders.chinese_words import ChineseWords
 from termweave.encoders.folder import MANIFEST, STATISTICS, TOKENIZER, Manifest, ModelFolder, digest, write_manifest
 from termweave.encoders.form import Form
+from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.errors import ModelError, UsageError
 from termweave.evaluation import randomisation_test
@@ -141,7 +143,7 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     found = examples.read(spec, settings)
     backbone = _backbone(str(settings["backbone"]), found.corpus, out, settings)
     tokenizer = PieceTokenizer(backbone / TOKENIZER)
-    analysis, bm25 = Analysis(tokenizer.tokenizer), BM25(settings["k1"], settings["b"])
+    analysis, bm25 = _analysis(str(settings["terms"]), found.corpus, tokenizer), BM25(settings["k1"], settings["b"])
     chosen, train = sample(found.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
     say(f"{len(found.texts):,} documents, {len(found.train):,} questions ({found.origin}), {len(found.dev):,} held out")
     statistics = count([found.corpus], analysis)
@@ -153,6 +155,15 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     )
     dev = Pairs(found.dev.questions, [frozenset(position[each] for each in known) for known in found.dev.relevant])
     return Prospect(found, places, train, dev, backbone, tokenizer, analysis, bm25, statistics)
+
+
+def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
+    """What makes the terms; "word" is Chinese words where more than a tenth of the characters are ideographs."""
+    if terms == "piece":
+        return PieceTerms(tokenizer.tokenizer)
+    some = "".join(text[:200] for text in corpus[:: max(1, len(corpus) // 200)])
+    ideographs = sum("\u3400" <= each <= "\u9fff" for each in some)
+    return ChineseWords(tokenizer.tokenizer) if ideographs > len(some) / 10 else Analysis(tokenizer.tokenizer)
 
 
 def _searched(found: Examples, analysis: Analysis, bm25: BM25, statistics: CorpusStatistics, chosen: set[int]) -> set[int]:
@@ -433,7 +444,8 @@ def _finish(
             outputs=tuple(str(settings["outputs"]).split(",")),
             hash="",
             max_length=min(int(settings["max_length"]), int(getattr(model.backbone.config, "max_position_embeddings", 512))),
-            analysis=ANALYSIS,
+            terms=str(settings["terms"]),
+            analysis=ahead.analysis.id,
             anchor=anchor,
             training=card.described(method, spec, settings, ahead),
         ),

@@ -46,3 +46,40 @@ def test_idf_is_lucenes():
 def test_other_bytes_are_refused(data):
     with pytest.raises(ValueError, match="not corpus statistics"):
         CorpusStatistics.from_bytes(data)
+
+
+def test_drift_is_none_of_the_same_corpus_and_grows_with_another():
+    counted = counter_of([["a", "b"], ["a", "c"], ["d"], ["d", "e"]]).result()
+    same = counted.drift(counted)
+    assert (same.moved, same.unseen, same.length, same.large) == (0.0, 0.0, 1.0, False)
+    now = counter_of([["x", "y", "x", "a"], ["x", "a"], ["x", "b"], ["x", "d", "d", "d"]]).result()
+    drift = counted.drift(now)
+    # By document: x 4, y 1 were never counted; a 2, b 1, d 1 stay within .5 of their idf, d moves (2 of 4 -> 1 of 4).
+    assert drift.unseen == pytest.approx(5 / 9)
+    moved = {term for term in "xyabd" if abs(counted.idf(term) - now.idf(term)) > 0.5}
+    assert drift.moved == pytest.approx(sum(now.document_frequency[term] for term in moved) / 9)
+    assert "x" in moved
+    assert "a" not in moved
+    assert drift.length == pytest.approx(3.0 / 1.75)
+    assert drift.large
+    assert "56% were never counted" in str(drift)
+    assert "1.71 times as long" in str(drift)
+
+
+def test_twice_as_many_documents_of_the_same_kind_are_no_drift():
+    documents = [[f"t{number % 7}", f"u{number % 11}", f"v{number}"] for number in range(400)]
+    drift = counter_of(documents[:200]).result().drift(counter_of(documents).result())
+    assert drift.moved == drift.unseen == pytest.approx(200 / 1200)  # the new documents' own words, nothing else
+    assert not drift.large
+
+
+def test_drift_between_two_analyses_is_refused():
+    with pytest.raises(ValueError, match=r"'words'.*'pieces'"):
+        StatisticsCounter("pieces").result().drift(StatisticsCounter("words").result())
+
+
+def counter_of(documents):
+    counter = StatisticsCounter("words")
+    for terms in documents:
+        counter.add(terms)
+    return counter

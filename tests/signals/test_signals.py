@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from termweave.errors import ModelError
+from termweave.errors import ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
-from termweave.signals import DocumentLayout, Fitting
+from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.dense import Dense, from_half, to_half
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest
 from termweave.signals.lexical import Lexical
@@ -142,3 +142,40 @@ def test_encoding_digest_is_the_same_before_sending_and_after_json():
     assert layout.encoding_digest(stored) == body["encoding_digest"]
     stored["weights"]["c"] -= 1
     assert layout.encoding_digest(stored) != body["encoding_digest"]
+
+
+WEIGHTS = st.lists(st.floats(2.0**-10, 100, width=32), min_size=1, max_size=40)
+
+
+@given(WEIGHTS, st.sampled_from([0.0, 0.1, 0.5, 0.99]), st.sampled_from([0.0, 0.05, 0.5]))
+def test_pruning_drops_the_lightest_and_never_all(impacts, share, below):
+    weights = TermWeights(tuple(f"t{place}" for place in range(len(impacts))), np.array(impacts, np.float32))
+    kept = Pruning(share, below).apply(weights, w_max=10.0)
+    assert max(impacts) == kept.weights.max()
+    assert list(kept.terms) == [term for term in weights.terms if term in set(kept.terms)]  # in their order
+    dropped = sorted(set(weights.terms) - set(kept.terms))
+    values = dict(zip(weights.terms, impacts, strict=True))
+    lightest = sorted(impacts)[: int(share * len(impacts))]
+    for term in dropped:
+        assert values[term] < 10.0 * below or (lightest and values[term] <= lightest[-1])
+    if not share:
+        assert kept.weights.min() >= min(10.0 * below, max(impacts))
+    if not below:
+        assert len(kept) == len(impacts) - len(lightest)
+
+
+@pytest.mark.parametrize("text", ["", "x", "100%", "-1%", "1", "-0.1", "nan", "5 %%"])
+def test_what_cannot_be_pruned_is_said(text):
+    with pytest.raises(UsageError, match="does not say what to prune"):
+        Pruning.parse(text)
+
+
+def test_pruned_is_the_same_in_every_signal_and_comes_back_from_meta():
+    pruning = Pruning.parse("0.25")
+    sample = [Encoding("t", TermWeights(("a", "b"), np.array([4.0, 4.0], np.float32)))]
+    signal = Weights.fit(Fitting(CORE, sample, pruning=pruning))
+    again = DocumentLayout.from_meta({"weights": signal.parameters()}).signals[0]
+    document = Encoding("t", TermWeights(("heavy", "light", "edge"), np.array([4.0, 0.9, 1.0], np.float32)))
+    assert again.fields(Document("d", "t"), document)["weights"] == {"heavy": 255, "edge": 64}
+    light = Encoding("t", TermWeights(("light",), np.array([0.1], np.float32)))
+    assert again.fields(Document("d", "t"), light)["weights"] == {"light": 6}

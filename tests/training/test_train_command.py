@@ -160,7 +160,18 @@ def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):
     manifest = ModelFolder.read(tmp_path / "out").manifest
     assert manifest.outputs == ("weights",)
     assert manifest.heads["tags"] == 1
-    assert load(str(tmp_path / "out"), "").shade("北京的历史")
+    assert manifest.analysis == "bert-words.jieba.lucene33.porter.1"
+    # Characters are weighed, words are what is indexed.
+    assert {"北京", "历史"} <= {word.term for word in load(str(tmp_path / "out"), "").shade("北京的历史")}
+
+
+def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
+    data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "terms=piece"))
+    assert data["history"]["values"][0] == pytest.approx(data["bm25"], abs=0.02)  # untrained it is BM25 over pieces, in 8 bits
+    assert ModelFolder.read(tmp_path / "out").manifest.analysis == "bert-pieces.1"
+    found = load(str(tmp_path / "out"), "").encode(["granada xyz"], kind="document")[0].weights
+    assert found is not None
+    assert {"x", "##y", "##z"} <= set(found.terms)
 
 
 def test_mistakes(capsys, folder, base, tmp_path):

@@ -1,0 +1,60 @@
+"""Which of a document's impacts are worth storing: `index --prune`. What it costs and saves is measured in docs/impacts.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from termweave.errors import UsageError
+from termweave.records import TermWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Which impacts of a document are not stored (`index --prune`).
+
+    The heaviest term of a document always stays.
+
+    Attributes:
+        share: Of each document's terms, the lightest so many, 0 to 1.
+        below: Impacts lighter than this share of `w_max`, 0 to 1.
+    """
+
+    share: float = 0.0
+    below: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``0.05`` (by weight: of the largest impact) or ``30%`` (the lightest of each document).
+
+        Raises:
+            UsageError: It is neither.
+
+        Example:
+            >>> Pruning.parse("30%"), Pruning.parse("0.05")
+            (Pruning(share=0.3, below=0.0), Pruning(share=0.0, below=0.05))
+        """
+        by_share = text.endswith("%")
+        try:
+            value = float(text.removesuffix("%")) / (100 if by_share else 1)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1:
+            raise UsageError(
+                f"{text!r} does not say what to prune.",
+                "Write 0.05 for impacts below .05 of the largest, or 30% for the lightest 30 % of each document's terms.",
+            )
+        return cls(share=value) if by_share else cls(below=value)
+
+    def apply(self, weights: TermWeights, w_max: float) -> TermWeights:
+        """What is kept of one document's terms, in their order."""
+        import numpy as np  # noqa: PLC0415
+
+        if not len(weights) or not (self.share or self.below):
+            return weights
+        kept = weights.weights >= min(self.below * w_max, float(weights.weights.max()))
+        if self.share:
+            lightest = np.argsort(weights.weights, kind="stable")[: int(self.share * len(weights))]
+            kept[lightest] = False
+        places = np.flatnonzero(kept)
+        return TermWeights(tuple(weights.terms[place] for place in places), weights.weights[places])

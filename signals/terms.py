@@ -1,0 +1,65 @@
+"""What signals over weighted terms share: the scale, which terms the engine takes, the terms of a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from termweave.records import TermWeights
+from termweave.signals.base import Fitting, Output, Signal
+from termweave.signals.pruning import Pruning
+
+if TYPE_CHECKING:
+    from termweave.records import Encoding
+
+#: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
+MAX_TERM_LENGTH = 200
+#: The share of the sample's impacts that the scale covers; what lies above is clipped.
+_QUANTILE = 0.999
+
+
+@dataclass(frozen=True)
+class WeightedTerms(Signal):
+    """A signal that stores term weights as integers.
+
+    Attributes:
+        w_max: The impact at the top of the scale; fixed before the first document.
+        prune_share: `Pruning.share`.
+        prune_below: `Pruning.below`.
+    """
+
+    needs: ClassVar[Output | None] = "weights"
+
+    w_max: float = 1.0
+    prune_share: float = 0.0
+    prune_below: float = 0.0
+
+    @classmethod
+    def fit(cls, fitting: Fitting) -> Self:
+        """Take a high quantile of the sample's impacts as `w_max`."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        sample = [encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None]
+        impacts = np.concatenate(sample) if sample else np.zeros(0)
+        w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 1.0
+        return cls(w_max=w_max, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
+
+    def kept(self, encoding: Encoding) -> TermWeights | None:
+        """What is stored of a document's weights; None where there are none."""
+        if encoding.weights is None or not len(encoding.weights):
+            return None
+        weights = Pruning(self.prune_share, self.prune_below).apply(encoding.weights, self.w_max)
+        held = [place for place, term in enumerate(weights.terms) if storable(term)]
+        return TermWeights(tuple(weights.terms[place] for place in held), weights.weights[held])
+
+
+def storable(term: str) -> bool:
+    """Whether a term can be a feature name or a token."""
+    return 0 < len(term) <= MAX_TERM_LENGTH
+
+
+def to_send(query: TermWeights, budget: int) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The terms of a query as they are sent, and those beyond the budget; both heaviest first."""
+    pairs = zip(query.terms, query.weights.tolist(), strict=True)
+    weighted = sorted(((term, factor) for term, factor in pairs if factor > 0 and storable(term)), key=lambda p: (-p[1], p[0]))
+    return dict(weighted[:budget]), tuple(term for term, _ in weighted[budget:])

@@ -1,0 +1,157 @@
+"""The analyses: one that never changes, Chinese words, word-pieces; what holds of all of them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from termweave.encoders import load
+from termweave.encoders.analyses import ANALYSES, analysis
+from termweave.encoders.anchor import BM25
+from termweave.encoders.folder import ModelFolder, resolve, write_manifest
+from termweave.encoders.pieces import PieceTokenizer
+from termweave.encoders.weighting import anchored, multiplier
+from termweave.errors import ModelError
+from termweave.statistics import StatisticsCounter
+
+PIECES = PieceTokenizer(resolve("shipped") / "tokenizer.json")
+WORDS, CHINESE, BY_PIECE = (
+    analysis(name, PIECES.tokenizer, model="test")
+    for name in ("bert-words.lucene33.porter.1", "bert-words.jieba.lucene33.porter.1", "bert-pieces.1")
+)
+EACH = pytest.mark.parametrize("maker", [WORDS, CHINESE, BY_PIECE], ids=lambda maker: maker.id)
+AWKWARD = "ﬁﬄ👍🏽€½…’ßİıΣςé\u0301\u0327\u20e3\u200b\u200d\u00ad\ufeff\x00\x0c\x85\ud800\udc00你한か가ﷺ½Ⅷ𝒜\u2028.-_'\"[]#"
+AWKWARD += " abc XYZ 012 the running שלום العربية豈ＡＢ１"
+TEXTS = st.text(alphabet=st.one_of(st.sampled_from(AWKWARD + "中国西南部研究生命起源"), st.characters())) | st.text()
+
+CASES = {
+    "Chinese words": (CHINESE, "研究生命起源，南京市长江大桥。", ["研究", "生命", "起源", "南京市", "长江大桥"]),
+    "Chinese among English": (CHINESE, "OpenSearch的running分词器v3.5", ["opensearch", "的", "run", "分词器", "v3", "5"]),
+    "full width": (CHINESE, "ＡＢＣ１２", ["abc12"]),
+    "Japanese and Korean stay": (CHINESE, "カナ 한국", ["カナ", "한국"]),
+    "words next to symbols": (CHINESE, "中国👍西南部", ["中国", "👍", "西南部"]),
+    "pieces": (BY_PIECE, "the unaffable, state-of-the-art 3.14", ["the", "una", "##ffa", "##ble", "state", "of", "the", "art", "3", "14"]),
+    "a word that the vocabulary cannot write": (BY_PIECE, "a 龘 b", ["a", "龘", "b"]),
+    "Hangul": (BY_PIECE, "한국", ["한", "##국"]),
+    "pieces of accented words": (BY_PIECE, "Zürich cafe\u0301", ["zurich", "cafe"]),
+    "Hebrew with points": (WORDS, "שָׁלוֹם עוֹלָם", ["שלום", "עולם"]),
+    "Arabic with vowels and marks of direction": (WORDS, "\u202bالعَرَبِيَّة\u202c abc", ["العربية", "abc"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_was_decided(name):
+    maker, text, terms = CASES[name]
+    assert maker.terms([text]) == [terms]
+
+
+def test_an_id_keeps_its_exact_behaviour():
+    """The shipped model and every index made with it stand on this one: a change of any term or offset needs a new id."""
+    draw = random.Random(0)
+    state = blake2b(digest_size=8)
+    for _ in range(3000):
+        text = "".join(draw.choice(AWKWARD) for _ in range(draw.randint(0, 60)))
+        found = WORDS.words([text])[0]
+        offsets = (found.starts.tolist(), found.ends.tolist(), found.clean_ends.tolist())
+        said = (found.clean, *offsets, found.terms, WORDS.terms([text])[0])
+        state.update(repr(said).encode("utf-8", "surrogatepass"))
+    assert state.hexdigest() == "e797430e8334b4d1"
+
+
+@EACH
+@settings(max_examples=150, deadline=None)
+@given(TEXTS)
+def test_words_slice_the_original_and_none_is_lost(maker, text):
+    words = maker.words([text])[0]
+    assert [term for term in words.terms if term] == maker.terms([text])[0]
+    previous = 0
+    for start, end, term in zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True):
+        assert previous <= start < end <= len(text)
+        previous = end
+        assert not set(term) & set(" \t\n") or maker is not CHINESE
+        if maker is not BY_PIECE:  # a piece by itself is another piece: ##ing, ing
+            assert maker._make_term(maker.normalised(text[start:end])) == (term or None)
+    covered = {
+        place for start, end in zip(words.starts.tolist(), words.ends.tolist(), strict=True) for place in range(start, end)
+    }
+    rest = "".join(character for place, character in enumerate(text) if place not in covered)
+    assert maker.terms([rest]) == [[]]
+
+
+@EACH
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.integers(3, 30))
+def test_every_piece_belongs_to_the_word_it_is_of(maker, text, max_length):
+    words = maker.words([text])[0]
+    (pieces,) = PIECES.encode([words.clean], max_length, ends=[words.clean_ends])
+    word = words.of(pieces)
+    assert (word[0], word[-1]) == (-1, -1)
+    inner = word[1:-1].tolist()
+    assert inner == sorted(inner)
+    assert set(inner) == set(range(len(set(inner))))  # from the first word on, none left out
+    if len(pieces.ids) < max_length:
+        assert len(set(inner)) == len(words.terms)
+    if maker is not BY_PIECE:
+        whole = [words.clean_ends[place] > start for place, start in zip(inner, pieces.starts[1:-1].tolist(), strict=True)]
+        assert all(whole)
+
+
+def test_offsets_say_the_same_as_the_tokenisers_own_words():
+    text = "the unaffable state-of-the-art 你好 한국 good👍 ﬁnding cafe\u0301"
+    words = WORDS.words([text])[0]
+    (pieces,) = PIECES.encode([words.clean], 99, ends=[words.clean_ends])
+    np.testing.assert_array_equal(replace(words, own=True).of(pieces), words.of(pieces))
+
+
+@EACH
+def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
+    """A model folder that names the analysis: terms get weights, and those that the model does not see their anchor."""
+    shutil.copytree(resolve("shipped"), tmp_path / "model")
+    folder = ModelFolder.read(tmp_path / "model")
+    write_manifest(tmp_path / "model", replace(folder.manifest, analysis=maker.id, max_length=12))
+    encoder = load(str(tmp_path / "model"), "none", threads=1)
+    texts = ["研究生命起源 playing chess " * 4 + "南京市长江大桥 unaffable zebra", "", "zebra"]
+    counter = StatisticsCounter(encoder.analysis)
+    for terms in encoder.analyse(texts):
+        counter.add(terms)
+    statistics = counter.result()
+    encodings = encoder.encode(texts, kind="document", statistics=statistics)
+    for text, encoding in zip(texts, encodings, strict=True):
+        anchor = anchored(maker.words([text])[0], statistics, BM25(), "document")
+        assert encoding.weights.terms == anchor.terms == tuple(dict.fromkeys(maker.terms([text])[0]))
+        plain = dict(zip(anchor.terms, anchor.anchor.tolist(), strict=True))
+        seen = set(maker.terms([text[:6]])[0])
+        for term, weight in encoding.weights.as_dict().items():
+            if term == "zebra" and text != "zebra":
+                assert weight == pytest.approx(plain[term], rel=1e-6)
+            elif term in seen:
+                assert weight != pytest.approx(plain[term], rel=1e-6)
+    shaded = encoder.shade(texts[0], statistics=statistics)
+    assert texts[0][shaded[-1].start : shaded[-1].end] == "zebra"
+
+
+def test_a_word_of_several_ideographs_takes_its_strongest_character():
+    words = CHINESE.words(["南京市长江大桥"])[0]
+    (pieces,) = PIECES.encode([words.clean], 99)
+    counter = StatisticsCounter(CHINESE.id)
+    counter.add(words.terms)
+    anchor = anchored(words, counter.result(), BM25(), "document")
+    logits = np.array([0, 1, 5, 2, -1, -2, -3, -4, 0], np.float32)
+    weights = anchor.weights(logits, words.of(pieces), "document").as_dict()
+    base = dict(zip(anchor.terms, anchor.anchor.tolist(), strict=True))
+    assert {term: weight / base[term] for term, weight in weights.items()} == pytest.approx(
+        {"南京市": multiplier(np.array([5.0]))[0], "长江大桥": multiplier(np.array([-1.0]))[0]}, rel=1e-5
+    )
+
+
+def test_an_analysis_that_is_not_there_is_named():
+    with pytest.raises(ModelError, match=r"'words.9'.*bert-pieces.1"):
+        analysis("words.9", PIECES.tokenizer, model="m")
+    assert all(name == each.id for name, each in ANALYSES.items())

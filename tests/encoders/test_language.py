@@ -1,0 +1,101 @@
+"""Whether a model knows the language of a text: the shipped model's tokeniser, and a Chinese one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from termweave import corpora
+from termweave.encoders import load
+from termweave.encoders.language import familiarity
+
+ENCODER = load(threads=1)
+TOKENIZER = ENCODER._weights.tokenizer.tokenizer
+
+#: Language -> (text, analyzer).
+FOREIGN = {
+    "German": (("Die Stadt liegt am Rhein und wurde im Jahr 1245 gegründet. Der Bürgermeister erklärte, dass die Verhandlungen "
+               "mit den Gewerkschaften fortgesetzt werden. Wenn das Wetter schlecht ist, bleiben viele Menschen zu Hause."), "standard"),
+    "French": (("La ville se trouve au bord du fleuve et fut fondée en 1245. Le maire a déclaré que les négociations avec les "
+               "syndicats continueront. Quand il fait mauvais temps, beaucoup de gens préfèrent rester à la maison."), "standard"),
+    "Spanish": (("La ciudad está situada a orillas del río y fue fundada en el año 1245. El alcalde declaró que las negociaciones "
+                "continuarán la próxima semana. Cuando hace mal tiempo, mucha gente prefiere quedarse en casa."), "standard"),
+    "Turkish": (("Şehir nehrin kıyısında yer alır ve 1245 yılında kurulmuştur. Belediye başkanı sendikalarla görüşmelerin "
+                "önümüzdeki hafta devam edeceğini açıkladı. Hava kötü olduğunda birçok insan evde kalır."), "standard"),
+    "Arabic": ("القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها وتقع على ضفاف النيل", "standard"),
+    "Russian": ("Город расположен на берегу реки и был основан в 1245 году.", "standard"),
+    "Hebrew": ("ירושלים היא עיר הבירה של ישראל", "standard"),
+    "Chinese": ("重庆是中国西南部的一个直辖市。", "cjk"),
+    "Japanese": ("京都は日本の都市です。川のほとりにあり、1245年に設立されました。", "cjk"),
+    "Korean": ("서울은 대한민국의 수도이다.", "cjk"),
+    "Thai": ("กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทย", "thai"),
+    "Greek": ("Η Αθήνα είναι η πρωτεύουσα της Ελλάδας", "greek"),
+}  # fmt: skip
+KNOWN = {
+    "prose": "The city lies on the river and was founded in 1245. When the weather is bad, people stay at home with a book.",
+    "biomedicine": "Hyperhomocysteinemia is an independent risk factor for atherothrombosis and for venous thromboembolism.",
+    "labels": "card payment fee charged, exchange rate, lost or stolen phone, top up failed, pending cash withdrawal",
+    "code": "def read_json(path): return json.loads(Path(path).read_text(encoding='utf-8')) if os.path.exists(path) else None",
+    "numbers": "1.5 2.7 3.14 100 % -- 2020-11-21",
+    "emoji": "👍👍👍 😀 ok",
+    "nothing": "",
+    "one foreign word": "Weltschmerz",
+    "an English text that cites": "The word 東京 means Tokyo, and it is the capital of Japan, "
+    + "a country of many islands. " * 3,
+}
+
+
+@pytest.mark.parametrize("language", FOREIGN)
+def test_other_languages_are_foreign(language):
+    text, analyzer = FOREIGN[language]
+    found = ENCODER.familiarity([text] * 3)
+    assert (found.verdict, found.analyzer) == ("foreign", analyzer)
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_english_of_every_kind_is_known(kind):
+    assert ENCODER.familiarity([KNOWN[kind]] * 3).verdict == "known"
+
+
+def test_a_part_in_another_script_is_said():
+    found = ENCODER.familiarity([KNOWN["prose"], KNOWN["prose"], FOREIGN["Chinese"][0]])
+    assert found.verdict == "mixed"
+    assert 0.1 < found.unknown < 0.5
+    assert "(CJK)" in found.reason
+
+
+def test_reasons_name_script_or_figures():
+    assert "100% of its words are in a script (Arabic)" in ENCODER.familiarity([FOREIGN["Arabic"][0]]).reason
+    assert "does not look like English (0% function words" in ENCODER.familiarity([FOREIGN["German"][0]] * 3).reason
+
+
+def test_models_of_other_languages_are_not_measured_by_english():
+    german = familiarity([FOREIGN["German"][0]] * 3, TOKENIZER, None)
+    assert german.verdict == "known"  # a word-piece analysis says nothing of a language: only the script speaks
+    assert familiarity([FOREIGN["Chinese"][0]], chinese(), "Chinese").verdict == "known"
+    assert familiarity([FOREIGN["Arabic"][0]], chinese(), "Chinese").verdict == "foreign"
+
+
+def chinese():
+    """A tokeniser over the characters of one sentence."""
+    from tokenizers import BertWordPieceTokenizer
+
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(FOREIGN["Chinese"][0])]
+    return BertWordPieceTokenizer({token: place for place, token in enumerate(vocabulary)})._tokenizer
+
+
+def test_without_a_model_there_is_nothing_to_say():
+    assert load("none", "none").familiarity(["text"]) is None
+
+
+def test_real_sets(shared):
+    """All 15 English sets known, all three Chinese ones foreign."""
+    found = {}
+    for folder in sorted((shared / "data").iterdir()):
+        if folder.is_dir():
+            texts = [document.content for document in itertools.islice(corpora.open_source(str(folder)).documents(), 64)]
+            found[folder.name] = ENCODER.familiarity(texts)
+    chinese = {"cmrc2018", "cmrc2018-reqa", "drcd-reqa"}
+    assert {name for name, each in found.items() if each.verdict != "known"} == chinese & found.keys()
+    assert all(found[name].analyzer == "cjk" for name in chinese & found.keys())

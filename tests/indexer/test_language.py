@@ -1,0 +1,86 @@
+"""What `index` does about a corpus that the models cannot read, and how many impacts it stores."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.indexer import Options, build
+from termweave.indexer.plan import plan
+from termweave.records import Capabilities
+from termweave.search import Index
+from termweave.signals import Pruning
+
+SERVER = Capabilities("3.6.0", knn=True, neural_sparse=True)
+CHINESE = ["重庆是中国西南部的一个直辖市。", "上海是中国东部的一个城市。", "研究生命起源的科学家。"]
+ENGLISH = ["The cat sat on the mat.", "A dog barked at the cat.", "Photosynthesis happens in the chloroplasts of plant cells."]
+
+
+@pytest.fixture
+def source(tmp_path):
+    def write(texts):
+        path = tmp_path / "corpus.jsonl"
+        path.write_bytes(b"\n".join(orjson.dumps({"_id": str(place), "text": text}) for place, text in enumerate(texts)))
+        return corpora.open_source(path)
+
+    return write
+
+
+def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source):
+    planned = plan(source(CHINESE), SERVER, Options())
+    assert (planned.signals, planned.analyzer, planned.encoder.models) == (("lexical",), "cjk", {})
+    (warning,) = planned.warnings
+    assert "does not know the language" in warning
+    assert "Only the lexical signal is built" in warning
+    assert plan(source(CHINESE), SERVER, Options(analyzer="smartcn")).analyzer == "smartcn"
+
+
+@pytest.mark.parametrize("asked", [{"weights": "shipped"}, {"dense": "shipped"}, {"signals": ("lexical", "weights", "dense")}])
+def test_what_was_asked_for_is_built_with_a_warning(source, asked):
+    planned = plan(source(CHINESE), SERVER, Options(**asked))
+    assert set(planned.signals) == {"lexical", "weights", "dense"}
+    assert "may mean little" in planned.warnings[0]
+
+
+def test_no_models_no_warning(source):
+    planned = plan(source(CHINESE), SERVER, Options(signals=("lexical",)))
+    assert (planned.analyzer, planned.warnings) == ("cjk", ())
+    planned = plan(source(CHINESE), SERVER, Options(weights="none", dense="none"))
+    assert (planned.signals, planned.analyzer, planned.warnings) == (("lexical",), "english", ())
+
+
+def test_english_is_as_ever_and_no_model_runs_for_nothing(source):
+    planned = plan(source(ENGLISH), SERVER, Options())
+    assert (set(planned.signals), planned.analyzer, planned.warnings) == ({"lexical", "weights", "dense"}, "english", ())
+    assert plan(source(ENGLISH), SERVER, Options(signals=("lexical", "dense"))).encoder.models.keys() == {"dense"}
+    mixed = plan(source([*ENGLISH, CHINESE[0]]), SERVER, Options())
+    assert set(mixed.signals) == {"lexical", "weights", "dense"}
+    assert "only in part" in mixed.warnings[0]
+
+
+def test_another_pruning_is_another_index(source):
+    fingerprints = {
+        plan(source(ENGLISH), SERVER, Options(prune=pruning)).fingerprint
+        for pruning in (Pruning(), Pruning(share=0.3), Pruning(below=0.3))
+    }
+    assert len(fingerprints) == 3
+
+
+@pytest.mark.engine
+def test_chinese_is_found_by_default(opensearch_engine, name, source):
+    built = build(opensearch_engine, source(CHINESE), name, Options())
+    assert built.signals == ("lexical",)
+    assert built.warnings
+    assert Index.open(opensearch_engine, name).search("生命起源")[0].id == "2"
+
+
+@pytest.mark.engine
+def test_pruned_impacts_are_not_stored_and_the_mean_is_said(opensearch_engine, name, source):
+    signals = ("weights",)
+    whole = build(opensearch_engine, source(ENGLISH), name, Options(signals=signals))
+    terms = {hit.id: hit for hit in Index.open(opensearch_engine, name).search("cat dog mat", mode="weights")}
+    assert "weights: 3.7 impacts a document on average." in whole.notes
+    assert terms.keys() == {"0", "1"}
+    pruned = build(opensearch_engine, source(ENGLISH), name, Options(signals=signals, prune=Pruning(share=0.6)))
+    assert "weights: 2.0 impacts a document on average." in pruned.notes
