@@ -21,7 +21,7 @@ import numpy as np
 
 from termweave.encoders.folder import digest
 from termweave.evaluation import randomisation_test
-from termweave.training import anchored, methods, run, scoring
+from termweave.training import anchored, methods, prospect, run, scoring
 from termweave.training.loop import fit
 from termweave.training.measure import Pool, drawn, searched
 from termweave.training.pairs import Collection
@@ -121,7 +121,7 @@ def measure(given) -> None:
     )
     spec = str(given.data / "squad")
     base = methods.get("fectek").settings(methods.given(SMALL, None))
-    ahead = run.prospect(spec, base, Path(), say)
+    ahead = prospect.prospect(spec, base, Path(), say)
     model = run.make_model(methods.get("fectek"), base, ahead.backbone)
     common = (ahead.analysis, ahead.tokenizer, ahead.bm25, model, digest(ahead.backbone / "model.safetensors"))
     tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]

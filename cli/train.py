@@ -15,7 +15,8 @@ from termweave.cli._options import CONTEXT, output_options
 if TYPE_CHECKING:
     from termweave.cli._options import Output
     from termweave.training.inspection import Change, Inspection
-    from termweave.training.run import Plan, Result
+    from termweave.training.prospect import Plan
+    from termweave.training.run import Result
 
 SCHEMA = "termweave.train/1"
 
@@ -83,10 +84,10 @@ def command(
     missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Training needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
-    from termweave.training import run
+    from termweave.training import prospect, run
 
     if only_plan:
-        found = run.plan(chosen, dataset, settings, folder, out.say)
+        found = prospect.plan(chosen, dataset, settings, out.say)
         out.emit({"schema": "termweave.train-plan/1", **asdict(found)}, _planned(found))
         return
     with out.progress("Training") as bar:

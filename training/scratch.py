@@ -35,7 +35,9 @@ def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Pat
     import torch  # noqa: PLC0415 - seconds
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: PLC0415
     from transformers import BertConfig, BertModel  # noqa: PLC0415
+    from transformers.utils import logging as chatter  # noqa: PLC0415
 
+    chatter.disable_progress_bar()
     normalizer = normalizers.BertNormalizer()
     counts: Counter[str] = Counter()
     for text in corpus:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.run import Prospect
+    from termweave.training.prospect import Prospect
     from termweave.training.states import States
 
 
