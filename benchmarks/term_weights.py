@@ -21,12 +21,13 @@ import numpy as np
 
 from termweave.encoders.folder import digest
 from termweave.evaluation import randomisation_test
-from termweave.training import anchored, methods, prospect, run, scoring
+from termweave.training import anchored, methods, prospect, run, scoring, teachers
 from termweave.training.loop import fit
 from termweave.training.measure import Pool, drawn, searched
 from termweave.training.pairs import Collection
+from termweave.training.sides import Prepared
 from termweave.training.sparse import bm25_weights
-from termweave.training.states import states
+from termweave.training.states import States, states
 
 SMALL = ("documents=1500", "questions=3000", "dev=100", "steps=150", "every=150", "batch=24")
 VARIANTS = {
@@ -125,17 +126,55 @@ def measure(given) -> None:
     model = run.make_model(methods.get("fectek"), base, ahead.backbone)
     common = (ahead.analysis, ahead.tokenizer, ahead.bm25, model, digest(ahead.backbone / "model.safetensors"))
     tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
+    shared = run.prepared(methods.get("fectek"), base, ahead, model, say)
     for seed in range(given.seeds):
         for name in given.variants:
             if (name, seed) not in done:
                 begun = time.monotonic()
-                row = one(name, seed, ahead, tests)
+                row = one(name, seed, ahead, shared, tests)
                 with given.results.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 say(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s, {row['values']}")
 
 
-def one(name, seed, ahead, tests) -> dict[str, object]:
+def formed(shared, form, model, settings, ahead) -> tuple[anchored.Material, scoring.Development]:
+    """What all variants share, as one of them sees it."""
+    material, development = shared
+    width = model.backbone.config.hidden_size
+
+    def side(prepared) -> Prepared:
+        return replace(prepared, anchors=[replace(anchor, form=form) for anchor in prepared.anchors])
+
+    def cut(kept) -> States:
+        return kept if model.shape.lower else scoring.last_layer(kept, width)
+
+    teacher = None
+    if settings.get("teacher"):
+        states_ = (material.document_states, material.question_states)
+        teacher = teachers.read(settings["teacher"], ahead, *states_, material.negatives, width)
+    documents = side(material.documents)
+    given, asked = cut(material.document_states), cut(material.question_states)
+    return (
+        replace(
+            material,
+            documents=documents,
+            questions=side(material.questions),
+            document_states=given,
+            question_states=asked,
+            negatives=material.negatives if settings.get("negatives") else [],
+            teacher=teacher,
+        ),
+        replace(
+            development,
+            documents=documents,
+            questions=side(development.questions),
+            document_states=given,
+            question_states=cut(development.question_states),
+        ),
+    )
+
+
+def one(name, seed, ahead, shared, tests) -> dict[str, object]:
     """Train a variant and search every pool."""
     import torch
 
@@ -144,13 +183,13 @@ def one(name, seed, ahead, tests) -> dict[str, object]:
     settings = {**method.settings(methods.given((*SMALL, *changed), None)), "seed": seed}
     torch.manual_seed(seed)
     model = run.make_model(method, settings, ahead.backbone)
-    material, development = run.prepared(method, settings, ahead, model, say)
+    form = run.form_of(method_name, settings)
+    material, development = formed(shared, form, model, settings, ahead)
     lesson = run.make_lesson(method, model, material, settings, ahead.statistics)
     with tempfile.TemporaryDirectory() as home:
         begun = time.monotonic()
         history = fit(lesson, lambda: float(development.figures(model).mean()), settings, Path(home))
         seconds = time.monotonic() - begun
-    form = run.form_of(method_name, settings)
     values, plain, p = {"squad dev": history.values[-1]}, {"squad dev": float(development.bm25().mean())}, {}
     for test in tests:
         found = test.figures(model, form)
