@@ -25,7 +25,6 @@ from termweave.training import anchored, methods, prospect, run, scoring, teache
 from termweave.training.loop import fit
 from termweave.training.measure import Pool, drawn, searched
 from termweave.training.pairs import Collection
-from termweave.training.sides import Prepared
 from termweave.training.sparse import bm25_weights
 from termweave.training.states import States, states
 
@@ -142,7 +141,7 @@ def formed(shared, form, model, settings, ahead) -> tuple[anchored.Material, sco
     material, development = shared
     width = model.backbone.config.hidden_size
 
-    def side(prepared) -> Prepared:
+    def side(prepared) -> anchored.Prepared:
         return replace(prepared, anchors=[replace(anchor, form=form) for anchor in prepared.anchors])
 
     def cut(kept) -> States:
