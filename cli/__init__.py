@@ -30,6 +30,8 @@ VERBS = (
     "weights",
     "evaluate",
     "tune",
+    "methods",
+    "train",
     "export",
     "config",
 )

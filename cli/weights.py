@@ -77,17 +77,17 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
         picture = Picture(encoder.models["weights"].name, text, spans, note=f"weighed as a {kind}")
         _pictures.write(files, f"Weights: {text[:60]}", [picture], out)
     if sys.stdout.isatty():
-        out.emit(data, lambda: _shaded(text, words))
+        out.emit(data, lambda: shaded(text, words))
     else:
         out.emit(data, "\n".join(f"{weight:10.4f}  {term}" for term, weight in terms.items()))
 
 
-def _shaded(text: str, words: Sequence[WordWeight]) -> Text:
+def shaded(text: str, words: Sequence[WordWeight], *, scale: bool = True) -> Text:
     """The text in colours, and below it the scale."""
-    shaded = _pictures.shaded(text, [(word.start, word.end, word.weight) for word in words])
+    found = _pictures.shaded(text, [(word.start, word.end, word.weight) for word in words])
     heaviest = max((word.weight for word in words), default=0.0)
-    if heaviest:
-        shaded.append("\n\n")
+    if heaviest and scale:
+        found.append("\n\n")
         for step in range(1, 6):
-            shaded.append(f" {step / 5 * heaviest:.1f} ", _pictures.style(step / 5))
-    return shaded
+            found.append(f" {step / 5 * heaviest:.1f} ", _pictures.style(step / 5))
+    return found

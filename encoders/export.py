@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.encoders.folder import GRAPHS, TOKENIZER, ModelFolder, digests, write_manifest
+from termweave.encoders.form import place_tags
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.runtime import OnnxModel, Precision
 from termweave.encoders.weighting import multiplier
@@ -95,6 +96,8 @@ def export(path: Path, *, tolerance: float = TOLERANCE, texts: Sequence[str] | N
     ids = [each.ids for each in pieces]
     rng = np.random.default_rng(0)
     features = [rng.uniform(0, 1, (len(each), 2)).astype(np.float32) for each in ids]
+    if model.shape.tags:
+        features = [np.column_stack((each, place_tags(piece.words))) for each, piece in zip(features, pieces, strict=True)]
     with tempfile.TemporaryDirectory(dir=path, prefix=".export-") as work:
         scratch = Path(work)
         write_fp32(model, scratch / GRAPHS["fp32"])
@@ -123,9 +126,9 @@ def write_fp32(model: Any, file: Path, outputs: Sequence[str] = OUTPUTS) -> None
     ids = torch.arange(24).reshape(2, 12) % 5  # any vocabulary has five pieces
     mask = torch.ones_like(ids)
     mask[1, 8:] = 0
-    inputs = {"input_ids": ids, "attention_mask": mask, "features": torch.rand(2, 12, 2)}
-    if "states" in outputs:
-        del inputs["features"]
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if "states" not in outputs:
+        inputs["features"] = torch.rand(2, 12, 3 if model.shape.tags else 2)
     axes = {name: {0: "batch"} if name == "dense" else {0: "batch", 1: "length"} for name in (*inputs, *outputs)}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # about tracing and deprecation; parity over many lengths is checked by `export`

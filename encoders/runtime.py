@@ -101,7 +101,7 @@ class OnnxModel:
 
         Args:
             pieces: For each text its word-piece ids ``(n,)``.
-            features: For each text float32 ``(n, 2)``.
+            features: For each text float32 ``(n, f)``: idf and BM25, and a place tag where the model takes one.
             outputs: Names of the outputs wanted.
 
         Returns:
@@ -142,7 +142,7 @@ class OnnxModel:
                 ids = np.zeros((rows, length), dtype=np.int64)
                 mask = np.zeros((rows, length), dtype=np.int64)
                 mask[:, 0] = 1  # an empty row must not divide by zero
-                scalars = np.zeros((rows, length, 2), dtype=np.float32)
+                scalars = np.zeros((rows, length, features[batch[0]].shape[1]), dtype=np.float32)
                 for row, index in enumerate(batch):
                     size = len(pieces[index])
                     ids[row, :size], mask[row, :size], scalars[row, : len(features[index])] = pieces[index], 1, features[index]

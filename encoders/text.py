@@ -12,6 +12,7 @@ from termweave.encoders.analyses import analysis
 from termweave.encoders.analysis import cleaned
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import DEFAULT, NONE, TOKENIZER, ModelFolder, resolve
+from termweave.encoders.form import Form, place_tags
 from termweave.encoders.language import Familiarity, familiarity
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.runtime import OnnxModel, Precision
@@ -62,6 +63,8 @@ class _Model:
             self.analysis = analysis(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
         anchor = self.manifest.anchor
         self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
+        self.form = Form.of(anchor)
+        self.tagged = bool(self.manifest.heads.get("tags"))
         self._threads, self._precision = threads, precision
         self._graph: OnnxModel | None = None
 
@@ -242,12 +245,14 @@ class TextEncoder:
         """One pass of a weights model; vectors too where it is joint."""
         assert model.analysis is not None
         words = model.analysis.words(texts)
-        anchors = [anchored(each, statistics, model.bm25, kind) for each in words]
+        anchors = [anchored(each, statistics, model.bm25, kind, model.form) for each in words]
         pieces = model.tokenizer.encode(
             [each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words]
         )
         held = [each.of(piece) for each, piece in zip(words, pieces, strict=True)]
         features = [anchor.features(word_of_piece, kind) for anchor, word_of_piece in zip(anchors, held, strict=True)]
+        if model.tagged:  # a third column
+            features = [np.column_stack((each, place_tags(words_))) for each, words_ in zip(features, held, strict=True)]
         outputs = [kind, "dense"] if joint else [kind]
         ran = model.graph.run([piece.ids for piece in pieces], features, outputs)
         weights = [anchor.weights(result[0], each, kind) for anchor, each, result in zip(anchors, held, ran, strict=True)]

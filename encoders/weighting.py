@@ -3,7 +3,7 @@
     document:  weight(t, d) = bm25(t, d) * softplus(z_t + ln(e - 1)),   z_t = max over the pieces of all occurrences of t
     query:     weight(t, q) = sum over the occurrences w of t of softplus(z_w + ln(e - 1)),   z_w = max over the pieces of w
 
-(term_weights.md, section 3, variant A2.) With z = 0, or where the model saw nothing of the word, softplus(ln(e - 1)) = 1:
+(term_weights.md, section 3, variant A2; other forms stand in `encoders.form`.) With z = 0, or where the model saw nothing of the word, softplus(ln(e - 1)) = 1:
 the document weight is BM25 and the query weight counts occurrences, which together is BM25's score.
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from termweave.encoders.form import Form
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["document", "query"]
 
-#: softplus of this is 1.
-UNIT = math.log(math.e - 1.0)
 #: Idf and BM25 are divided by this before a head sees them (`encoders.models.anchored`).
 FEATURE_SCALE = 10.0
+_DEFAULT = Form()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,14 @@ class Anchored:
         anchor: float64 ``(m,)``: BM25 for a document, number of occurrences for a query.
         idf: float64 ``(m,)``.
         term_of_word: int64 ``(words,)``, index into `terms`, -1 for a dropped word.
+        form: How logits become weights.
     """
 
     terms: tuple[str, ...]
     anchor: NDArray[np.float64]
     idf: NDArray[np.float64]
     term_of_word: NDArray[np.int64]
+    form: Form = _DEFAULT
 
     def features(self, word_of_piece: NDArray[np.int64], kind: Kind) -> NDArray[np.float32]:
         """What the heads get beside the states: float32 ``(pieces, 2)``, idf/10 and (documents only) BM25/10 of the piece's word."""
@@ -82,23 +84,30 @@ class Anchored:
             return TermWeights(self.terms, weights)
         return TermWeights(tuple(term for term, keep in zip(self.terms, held, strict=True) if keep), weights[held])
 
+    def worth(self) -> NDArray[np.float64]:
+        """What a document's terms are worth before the model has spoken: ``(m,)``."""
+        return {"bm25": self.anchor, "idf": self.idf, "none": np.ones(len(self.terms))}[self.form.kind]
+
     def _document(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
-        term = self.term_of_piece(word_of_piece)
-        seen = term >= 0
+        values = self.form.of_words(logits, word_of_piece, len(self.term_of_word))
+        held = (self.term_of_word >= 0) & ~np.isnan(values)
         best = np.full(len(self.terms), -np.inf)
-        np.maximum.at(best, term[seen], logits[seen])
-        return self.anchor * multiplier(np.where(np.isneginf(best), 0.0, best))
+        np.maximum.at(best, self.term_of_word[held], values[held])
+        unseen = np.isneginf(best)
+        best[unseen] = self.form.beyond(best[~unseen])
+        impacts: NDArray[np.float64] = self.worth() * best
+        return impacts
 
     def _query(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
-        seen = word_of_piece >= 0
-        best = np.full(len(self.term_of_word), -np.inf)
-        np.maximum.at(best, word_of_piece[seen], logits[seen])
-        factors = multiplier(np.where(np.isneginf(best), 0.0, best))
+        if self.form.query != "learned":
+            return self.anchor * (self.idf if self.form.query == "idf" else 1.0)
+        values = self.form.of_words(logits, word_of_piece, len(self.term_of_word))
+        values[np.isnan(values)] = self.form.beyond(values[~np.isnan(values)])
         held = self.term_of_word >= 0
-        return np.bincount(self.term_of_word[held], weights=factors[held], minlength=len(self.terms)).astype(np.float64)
+        return np.bincount(self.term_of_word[held], weights=values[held], minlength=len(self.terms)).astype(np.float64)
 
 
-def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind) -> Anchored:
+def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind, form: Form = _DEFAULT) -> Anchored:
     """The anchor of one text; the length that BM25 sees is that of the whole text, seen by the model or not."""
     index: dict[str, int] = {}
     term_of_word = np.fromiter(
@@ -109,13 +118,12 @@ def anchored(words: Words, statistics: CorpusStatistics, bm25: BM25, kind: Kind)
     counts = np.bincount(held, minlength=len(terms)).astype(np.float64)
     idf = bm25.idf(terms, statistics)
     anchor = bm25.impacts(idf, counts, len(held), statistics) if kind == "document" else counts
-    return Anchored(terms, anchor, idf, term_of_word)
+    return Anchored(terms, anchor, idf, term_of_word, form)
 
 
 def multiplier(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """softplus(z + ln(e - 1)): 1 at z = 0, never negative, grows linearly."""
-    result: NDArray[np.float64] = np.logaddexp(0.0, logits + UNIT)
-    return result
+    return _DEFAULT.activate(logits)
 
 
 def dot(query: TermWeights, document: TermWeights) -> float:

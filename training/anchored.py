@@ -16,25 +16,27 @@ loss = -log(e^.9 / (e^.9 + e^.3)) = .437.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from termweave.encoders.weighting import UNIT, Anchored, anchored
+from termweave.encoders.form import Form
+from termweave.encoders.weighting import anchored
+from termweave.training.sides import Prepared, Side, vocabulary_of
 from termweave.training.sparse import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis import Analysis
     from termweave.encoders.anchor import BM25
     from termweave.encoders.models.anchored import Heads
-    from termweave.encoders.pieces import Pieces, PieceTokenizer
+    from termweave.encoders.pieces import PieceTokenizer
     from termweave.encoders.weighting import Kind
     from termweave.statistics import CorpusStatistics
     from termweave.training.pairs import Pairs
@@ -65,19 +67,6 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Texts ready for training: anchors and pieces.
-
-    Attributes:
-        anchors: One a text.
-        pieces: Likewise.
-    """
-
-    anchors: list[Anchored]
-    pieces: list[Pieces]
-
-
-@dataclass(frozen=True)
 class Material:
     """One collection as the method uses it.
 
@@ -87,9 +76,10 @@ class Material:
         pairs: Questions and relevant documents, as indices into `documents`.
         documents: Prepared documents.
         questions: Prepared questions.
-        document_states: Hidden states of `documents`.
-        question_states: Hidden states of `questions`.
+        document_states: Hidden states of `documents`; None where layers are trained and states change.
+        question_states: Hidden states of `questions`; likewise.
         negatives: For each question the indices of its hard negatives; may be empty.
+        teacher: For each question what a scorer of pairs says of documents, to be distilled; None: nothing.
     """
 
     name: str
@@ -97,9 +87,10 @@ class Material:
     pairs: Pairs
     documents: Prepared
     questions: Prepared
-    document_states: States
-    question_states: States
+    document_states: States | None
+    question_states: States | None
     negatives: list[NDArray[np.int64]]
+    teacher: Sequence[Mapping[int, float]] | None = None
 
 
 def prepare(
@@ -110,11 +101,13 @@ def prepare(
     bm25: BM25,
     kind: Kind,
     max_length: int,
+    form: Form | None = None,
 ) -> Prepared:
-    """Analyse and cut texts."""
+    """Analyse and cut texts; `Pieces.words` of the result are words of the analysis."""
     words = analysis.words(texts)
-    pieces = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
-    return Prepared([anchored(each, statistics, bm25, kind) for each in words], pieces)
+    cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
+    pieces = [replace(piece, words=each.of(piece)) for piece, each in zip(cut, words, strict=True)]
+    return Prepared([anchored(each, statistics, bm25, kind, form or Form()) for each in words], pieces)
 
 
 def mine(
@@ -181,7 +174,9 @@ def train(
 
 def draw(material: Material, count: int, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A batch: questions, and documents of which the first `count` are relevant to the question of the same place."""
-    questions = generator.choice(len(material.pairs), size=min(count, len(material.pairs)), replace=False)
+    shares = material.pairs.shares
+    size = min(count, len(material.pairs) if shares is None else int((shares > 0).sum()))
+    questions = generator.choice(len(material.pairs), size=size, replace=False, p=shares)
     positives = [sorted(material.pairs.relevant[question]) for question in questions.tolist()]
     chosen = [relevant[int(generator.integers(len(relevant)))] for relevant in positives]
     pools = [material.negatives[question] for question in questions.tolist()]
@@ -208,55 +203,15 @@ def contrast(
 
 def batch_scores(heads: Heads, material: Material, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:
     """Exact sparse dot products of a batch, with gradients to the heads: ``(Q, D)``."""
-    held = {term for question in questions.tolist() for term in material.questions.anchors[question].terms}
-    vocabulary = {term: column for column, term in enumerate(sorted(held))}
-    asked = _Side(material.questions, material.question_states, questions, vocabulary, "query")
-    given = _Side(material.documents, material.document_states, documents, vocabulary, "document")
-    return asked.query_weights(heads.query) @ given.document_weights(heads.document).T
-
-
-class _Side:
-    """The pieces of one side of a batch that belong to terms of the batch's questions."""
-
-    def __init__(
-        self, prepared: Prepared, states: States, rows: NDArray[np.int64], vocabulary: dict[str, int], kind: Kind
-    ) -> None:
-        self.shape = (len(rows), len(vocabulary))
-        self.anchor = np.zeros(self.shape, dtype=np.float32)
-        values, features, cells, words = [], [], [], []
-        seen_words = 0
-        for row, text in enumerate(rows.tolist()):
-            anchor, pieces = prepared.anchors[text], prepared.pieces[text]
-            columns = np.array([vocabulary.get(term, -1) for term in anchor.terms] or [-1], dtype=np.int64)
-            self.anchor[row, columns[columns >= 0]] = anchor.anchor[columns[: len(anchor.terms)] >= 0]
-            term = anchor.term_of_piece(pieces.words)
-            column = np.where(term >= 0, columns[term], -1)
-            kept = np.flatnonzero(column >= 0)
-            values.append(states.values[states.starts[text] + kept])
-            features.append(anchor.features(pieces.words, kind)[kept])
-            cells.append(row * self.shape[1] + column[kept])
-            words.append(pieces.words[kept] + seen_words)
-            seen_words += len(anchor.term_of_word)
-        self.states = torch.from_numpy(np.concatenate(values).astype(np.float32))
-        self.features = torch.from_numpy(np.concatenate(features))
-        self.cells = torch.from_numpy(np.concatenate(cells))
-        self.words = np.concatenate(words)
-
-    def document_weights(self, head: Any) -> Tensor:
-        """``(D, V)``: anchor times multiplier; the multiplier of a term beyond the model's sight is 1."""
-        best = _group_max(head(self.states, self.features), self.cells, self.shape[0] * self.shape[1])
-        return torch.from_numpy(self.anchor) * nn.functional.softplus(best + UNIT).reshape(self.shape)
-
-    def query_weights(self, head: Any) -> Tensor:
-        """``(Q, V)``: the sum over a term's occurrences of their factors."""
-        _, first, word = np.unique(self.words, return_index=True, return_inverse=True)
-        best = _group_max(head(self.states, self.features), torch.from_numpy(word), len(first))
-        summed = torch.zeros(self.shape[0] * self.shape[1]).index_add(
-            0, self.cells[torch.from_numpy(first)], nn.functional.softplus(best + UNIT)
+    vocabulary = vocabulary_of(material.questions, questions)
+    asked = Side(material.questions, questions, vocabulary, "query")
+    given = Side(material.documents, documents, vocabulary, "document")
+    factors, impacts = (
+        side.weights(head.outer(side.inner(head, side.cached(states, gated=head.gated))).squeeze(-1))
+        for side, head, states in (
+            (asked, heads.of("query"), material.question_states),
+            (given, heads.of("document"), material.document_states),
         )
-        return summed.reshape(self.shape)
-
-
-def _group_max(values: Tensor, groups: Tensor, count: int) -> Tensor:
-    """The largest value of each group, 0 for an empty one: ``(pieces,) -> (count,)``."""
-    return torch.zeros(count).scatter_reduce(0, groups, values, reduce="amax", include_self=False)
+        if states is not None
+    )
+    return factors @ impacts.T

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.encoders.folder import Manifest
+    from termweave.training.methods import Method
+    from termweave.training.prospect import Prospect
 
 _TEXT = """\
 # {name}
@@ -55,6 +57,93 @@ Test figures were made by `{test_command}`.
 * `statistics.bin` is a default table ({statistics}) for text without a corpus; an index always uses its own.
 """
 
+_RUN = """\
+# {name}
+
+{outputs} for termweave, trained by `termweave train {method}`.
+
+* model hash `{hash}`, up to {max_length} word-pieces; analysis `{analysis}`
+* weight of a term: {formula}
+* graph: {quantisation}
+{verdict}
+## How it was made
+
+{title} {source}.
+
+| | |
+|---|---|
+| data | {dataset}: {documents:,} documents; {questions:,} questions ({origin}) on {trained:,} documents |
+| backbone | {backbone}, {layers} |
+
+Settings that differ from the defaults: {changed}.
+
+Made again by: `{command}`
+
+## Development
+
+nDCG@10 of {asked:,} held-out questions in {searched:,} documents (exact sparse dot product, impacts as an index stores them):
+BM25 {bm25:.4f}, this model {dev:.4f} (p {p:.2g}, two-sided paired randomisation test); with float impacts {dev_float:.4f}.
+
+| step | loss | nDCG@10 |
+|---|---|---|
+{history}
+
+These questions decided when to stop, so their figure is a little too good; a test split says more: `termweave evaluate`.
+
+## Export
+
+Over {texts} sample texts: fp32 graph against torch, largest difference {fp32_difference:.1g}; int8 against fp32: rank correlation of
+the multipliers {int8_rank_correlation:.4f}, cosine of the vectors {int8_cosine_mean:.4f} on average, {int8_cosine_min:.4f} at least.
+"""
+_MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))", "linear": "max(z, 0)"}
+
+
+def described(method: Method, dataset: str, settings: Mapping[str, Any], ahead: Prospect) -> dict[str, Any]:
+    """What ``termweave.json`` says of a run's making."""
+    defaults = {parameter.name: parameter.default for parameter in method.every}
+    changed = {name: value for name, value in settings.items() if value != defaults[name]}
+    sets = "".join(f" --set {name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items())
+    return {
+        "method": method.name,
+        "title": method.title,
+        "source": method.source,
+        "dataset": dataset,
+        "origin": ahead.found.origin,
+        "documents": len(ahead.found.corpus),
+        "questions": len(ahead.train),
+        "trained": len({place for known in ahead.train.relevant for place in known}),
+        "backbone": ahead.backbone.name if settings["backbone"] else "all-MiniLM-L6-v2",
+        "layers": {0: "frozen", -1: "trained"}.get(settings["top_layers"], f"top {settings['top_layers']} layers trained"),
+        "options": dict(settings),
+        "changed": changed,
+        "command": f"termweave train {method.name} {dataset} --out DIR{sets}",
+    }
+
+
+def _run(manifest: Manifest) -> str:
+    """The card of a run."""
+    made, figures, anchor = manifest.training, manifest.metrics["train"], manifest.anchor
+    factor = {"bm25": "BM25 impact · ", "idf": "idf · ", "none": ""}[anchor["kind"]]
+    history = figures["history"]
+    rows = zip(history["steps"], history["losses"], history["values"], strict=True)
+    verdict = (
+        "" if figures["default"] else "* **significantly below BM25 on its development questions: not fit to be a default**\n"
+    )
+    return _RUN.format(
+        **{name: getattr(manifest, name) for name in ("name", "hash", "max_length", "analysis")},
+        **{name: value for name, value in made.items() if name not in ("changed", "options")},
+        **{name: figures[name] for name in ("bm25", "dev", "dev_float", "p")},
+        **manifest.quantisation["parity"],
+        outputs="Term weights and a dense vector" if "dense" in manifest.outputs else "Term weights",
+        formula=f"{factor}{_MULTIPLIER[anchor['activation']]}, {anchor['pieces']} over its pieces; of a query: {anchor['query']}",
+        quantisation=manifest.quantisation["method"],
+        verdict=verdict,
+        changed=", ".join(f"{name}={value}" for name, value in made["changed"].items()) or "none",
+        asked=figures["questions"],
+        searched=figures["documents"],
+        history="\n".join(f"| {step} | {loss:.4f} | {value:.4f} |" for step, loss, value in rows),
+    )
+
 
 def write(path: Path, manifest: Manifest, figures: Mapping[str, str]) -> None:
     """Write the card.
@@ -69,6 +158,8 @@ def write(path: Path, manifest: Manifest, figures: Mapping[str, str]) -> None:
 
 def render(manifest: Manifest, figures: Mapping[str, str]) -> str:
     """The card as text."""
+    if "train" in manifest.metrics:
+        return _run(manifest)
     training: dict[str, Any] = manifest.training
     data = "\n".join(f"| {each['set']} | {each['part']} | {each['licence']} |" for each in training["data"])
     shown = "\n".join(f"### {split.capitalize()} splits\n\n{table}" for split, table in sorted(figures.items()))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from termweave.encoders import load
-from termweave.encoders.analysis import Analysis
+from termweave.encoders.analyses import analysis as analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder, resolve, write_manifest
 from termweave.encoders.pieces import PieceTokenizer
@@ -129,15 +129,14 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         precision: For the table.
     """
     model = encoder.models["weights"]
-    bm25 = BM25(
-        **{name: value for name, value in ModelFolder.read(model.folder, check=False).manifest.anchor.items() if name != "kind"}
-    )
-    analysis = Analysis(PieceTokenizer(model.folder / TOKENIZER).tokenizer)
+    manifest = ModelFolder.read(model.folder, check=False).manifest
+    bm25 = BM25(**{name: manifest.anchor[name] for name in ("k1", "b")})
+    analysis = analysis_of(manifest.analysis, PieceTokenizer(model.folder / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
-    queries, qrels = _drawn(collection, pool)
+    queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]
     asked = bm25_weights(texts, analysis, statistics, bm25, "query")
-    places = _documents(
+    places = searched(
         collection, pool, queries, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
     )
     documents = [collection.texts[place] for place in places]
@@ -173,14 +172,15 @@ def tables(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
+def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
+    """The queries of a pool, and their judgements."""
     queries, qrels = collection.judged(pool.split)
     if pool.queries is not None and len(queries) > pool.queries:
         queries = random.Random(0).sample(queries, pool.queries)  # noqa: S311
     return queries, {query.id: qrels[query.id] for query in queries}
 
 
-def _documents(
+def searched(
     collection: Collection,
     pool: Pool,
     queries: Sequence[Query],

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from termweave.encoders.analysis import Analysis
     from termweave.records import Qrels, Query
 
@@ -28,10 +31,12 @@ class Pairs:
     Attributes:
         questions: Texts.
         relevant: For each question at least one document index.
+        shares: How often each question is drawn, float64 summing to 1; None: all alike.
     """
 
     questions: list[str]
     relevant: list[frozenset[int]]
+    shares: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -133,10 +138,12 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
     chosen = sorted(generator.sample(every, min(documents, len(every))))
     place = {document: index for index, document in enumerate(chosen)}
     kept = [
-        (question, frozenset(place[document] for document in relevant if document in place))
-        for question, relevant in zip(pairs.questions, pairs.relevant, strict=True)
+        (number, frozenset(place[document] for document in relevant if document in place))
+        for number, relevant in enumerate(pairs.relevant)
         if any(document in place for document in relevant)
     ]
     generator.shuffle(kept)
     kept = kept[:questions]
-    return chosen, Pairs([question for question, _ in kept], [relevant for _, relevant in kept])
+    numbers = [number for number, _ in kept]
+    shares = None if pairs.shares is None else pairs.shares[numbers] / pairs.shares[numbers].sum()
+    return chosen, Pairs([pairs.questions[number] for number in numbers], [relevant for _, relevant in kept], shares)

@@ -7,10 +7,10 @@ against 18), and the heads learn from the very numbers they will meet.
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +47,16 @@ class States:
     values: NDArray[np.float16]
     starts: NDArray[np.int64]
 
+    @cached_property
+    def means(self) -> NDArray[np.float32]:
+        """The mean state of each text: float32 ``(texts, width)``."""
+        return np.stack(
+            [
+                np.asarray(self.values[first:last], dtype=np.float32).mean(axis=0)
+                for first, last in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
+            ]
+        )
+
 
 def states(
     model: JointModel,
@@ -75,12 +85,15 @@ def states(
     starts = np.concatenate(([0], np.cumsum([len(each.ids) for each in pieces]))).astype(np.int64)
     width = 2 * int(model.backbone.config.hidden_size)
     if not (folder / "done.json").is_file():
-        partial = folder.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        partial = folder.with_suffix(".partial")  # left by a run that was stopped: gone on with
+        partial.mkdir(parents=True, exist_ok=True)
         _compute(model, pieces, starts, partial / "states.f16", width, say)
         (partial / "done.json").write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
-        partial.rename(folder)
+        try:
+            partial.rename(folder)
+        except OSError:  # another run was faster with the same texts, which give the same bytes
+            if not (folder / "done.json").is_file():
+                raise
     values = np.memmap(folder / "states.f16", dtype=np.float16, mode="r", shape=(int(starts[-1]), width))
     return States(values, starts)
 
@@ -88,22 +101,30 @@ def states(
 def _compute(
     model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int64], file: Path, width: int, say: Callable[[str], None]
 ) -> None:
-    """Write the states of every text, block by block."""
-    out = np.memmap(file, dtype=np.float16, mode="w+", shape=(int(starts[-1]), width))
+    """Write the states of every text, block by block; blocks that an earlier run finished stay."""
+    size = 2 * int(starts[-1]) * width
+    mark = file.with_suffix(".texts")
+    whole = file.is_file() and file.stat().st_size == size and mark.is_file()
+    ready = int(mark.read_text()) if whole else 0
+    out = np.memmap(file, dtype=np.float16, mode="r+" if whole else "w+", shape=(int(starts[-1]), width))
     begun = said = time.monotonic()
     with tempfile.TemporaryDirectory(dir=file.parent) as work:
         graph = _graph(model, Path(work))
-        for first in range(0, len(pieces), _BLOCK):
+        for first in range(ready, len(pieces), _BLOCK):
             block = pieces[first : first + _BLOCK]
             for index, (found,) in enumerate(
                 graph.run([each.ids for each in block], [_NO_FEATURES] * len(block), ["states"]), start=first
             ):
                 out[starts[index] : starts[index + 1]] = found
+            out.flush()
+            temporary = mark.with_suffix(".new")
+            temporary.write_text(str(first + len(block)))
+            temporary.replace(mark)
             if time.monotonic() - said > _SAY_EVERY:
                 said = time.monotonic()
                 done = first + len(block)
-                say(f"states: {done:,} of {len(pieces):,} texts, {done / (said - begun):.0f}/s")
-    out.flush()
+                rate = (done - ready) / (said - begun)
+                say(f"states: {done:,} of {len(pieces):,} texts, {rate:.0f}/s, {(len(pieces) - done) / rate:.0f} s left")
 
 
 def _graph(model: JointModel, work: Path) -> OnnxModel:

@@ -4,6 +4,7 @@ What it computes (term_weights.md, section 3, variant A2/M2):
 
     s_i   = [h_i^(l) ; h_i^(L)]                        states of piece i after layer l and after the last layer L
     z_i   = w2 . gelu(W1 [s_i ; idf_i/10 ; bm25_i/10] + b1) + b2     one such head for documents, one for queries
+            (hidden = 0, lower = 0, features = 0: z_i = w . h_i + b, FecTek's Eq. 1 and LE-BS's Eq. 3; gate: s_i * g first)
     v     = normalise(mean over the mask of h_i^(L))                 the dense vector, as sentence-transformers pools it
 
 The weight of a word is made of its pieces' ``z`` outside the graph (`termweave.encoders.weighting`), because words,
@@ -33,17 +34,42 @@ class HeadShape:
 
     Attributes:
         layer: The lower of the two layers whose states the head sees (0 = the embeddings).
-        hidden: Width of the head's hidden layer.
-        features: Scalars per piece beside the states (idf and BM25).
+        hidden: Width of the head's hidden layer; 0: none, the head is linear as in the papers.
+        features: Scalars per piece beside the states: 2 (idf and BM25) or 0.
+        gate: 1: states go through FecTek's feature context module first.
+        shared: 1: one head for documents and queries.
+        tags: 1: an embedding of each piece's place in its word is added to the input (LE-BS, 3.2.1).
+        lower: 0: the head sees the last layer alone.
     """
 
     layer: int = 3
     hidden: int = 128
     features: int = 2
+    gate: int = 0
+    shared: int = 0
+    tags: int = 0
+    lower: int = 1
 
     def as_dict(self) -> dict[str, int]:
         """For ``termweave.json``."""
         return asdict(self)
+
+
+class ContextGate(nn.Module):
+    """FecTek's feature context module (FCM, Eq. 2): each feature is weighted by what the whole text is about.
+
+    ``g = sigmoid(W2 relu(W1 mean(h) + b1) + b2)``, ``f_i = h_i * g``; the mean is over the real pieces, so that padding
+    changes nothing. Example: with W2 = 0 and b2 = 0 the gate halves every state.
+    """
+
+    def __init__(self, states: int) -> None:
+        super().__init__()
+        self.narrow = nn.Linear(states, max(1, states // 16))
+        self.wide = nn.Linear(max(1, states // 16), states)
+
+    def forward(self, mean: Tensor) -> Tensor:
+        """The gate of each text: ``(..., s) -> (..., s)``."""
+        return torch.sigmoid(self.wide(torch.relu(self.narrow(mean))))
 
 
 class WeightHead(nn.Module):
@@ -51,23 +77,35 @@ class WeightHead(nn.Module):
 
     def __init__(self, states: int, shape: HeadShape) -> None:
         super().__init__()
-        self.inner = nn.Linear(states + shape.features, shape.hidden)
-        self.outer = nn.Linear(shape.hidden, 1)
+        self.features, self.gated = shape.features, bool(shape.gate)
+        if shape.gate:
+            self.gate = ContextGate(states)
+        if shape.hidden:
+            self.inner = nn.Linear(states + shape.features, shape.hidden)
+        self.width = shape.hidden or states + shape.features
+        self.outer = nn.Linear(self.width, 1)
         nn.init.zeros_(self.outer.weight)  # z = 0 everywhere: an untrained model is exactly its anchor
         nn.init.zeros_(self.outer.bias)
 
-    def forward(self, states: Tensor, features: Tensor) -> Tensor:
-        """Multiplier logits.
+    def before(self, states: Tensor, features: Tensor, mean: Tensor) -> Tensor:
+        """What the last layer sees: ``(..., width)``; arguments as in `forward`."""
+        if self.gated:
+            states = states * self.gate(mean)
+        seen = torch.cat((states, features[..., :2]), dim=-1) if self.features else states
+        return nn.functional.gelu(self.inner(seen)) if hasattr(self, "inner") else seen
+
+    def forward(self, states: Tensor, features: Tensor, mean: Tensor) -> Tensor:
+        """Logits.
 
         Args:
-            states: ``(..., 2d)``, the two layers side by side.
-            features: ``(..., 2)``: idf/10 and BM25/10 of the word the piece belongs to; 0 where there is none.
+            states: ``(..., s)``, the layers side by side.
+            features: ``(..., 2 or 3)``: idf/10 and BM25/10 of the word the piece belongs to; 0 where there is none.
+            mean: ``(..., s)``, the mean state of the piece's text; broadcast over the pieces.
 
         Returns:
             ``(...)``.
         """
-        hidden = nn.functional.gelu(self.inner(torch.cat((states, features), dim=-1)))
-        z: Tensor = self.outer(hidden).squeeze(-1)
+        z: Tensor = self.outer(self.before(states, features, mean)).squeeze(-1)
         return z
 
 
@@ -76,8 +114,18 @@ class Heads(nn.Module):
 
     def __init__(self, hidden_size: int, shape: HeadShape) -> None:
         super().__init__()
-        self.document = WeightHead(2 * hidden_size, shape)
-        self.query = WeightHead(2 * hidden_size, shape)
+        states = hidden_size * (2 if shape.lower else 1)
+        self.document = WeightHead(states, shape)
+        if not shape.shared:
+            self.query = WeightHead(states, shape)
+        if shape.tags:
+            self.tags = nn.Embedding(5, hidden_size)
+            nn.init.zeros_(self.tags.weight)
+
+    def of(self, kind: str) -> WeightHead:
+        """The head for documents or queries."""
+        head: WeightHead = self.query if kind == "query" and hasattr(self, "query") else self.document
+        return head
 
 
 class JointModel(nn.Module):
@@ -95,9 +143,14 @@ class JointModel(nn.Module):
         self.backbone = backbone
         self.heads = Heads(int(backbone.config.hidden_size), self.shape)
 
-    def states(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+    def states(self, input_ids: Tensor, attention_mask: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What the heads and the pooling see: ``(B, n, d)`` after the lower layer, ``(B, n, d)`` after the last."""
-        outputs = self.backbone(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True)
+        given: dict[str, Tensor] = {"input_ids": input_ids}
+        if self.shape.tags and features is not None:
+            tags = features[..., 2]
+            place = self.heads.tags(tags.long()) * (tags > 0).unsqueeze(-1).to(features.dtype)  # [CLS], [SEP], padding: none
+            given = {"inputs_embeds": self.backbone.get_input_embeddings()(input_ids) + place}
+        outputs = self.backbone(**given, attention_mask=attention_mask, output_hidden_states=True)
         return outputs.hidden_states[self.shape.layer], outputs.last_hidden_state
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,14 +159,16 @@ class JointModel(nn.Module):
         Args:
             input_ids: int64 ``(B, n)``.
             attention_mask: int64 ``(B, n)``, 0 on padding.
-            features: float32 ``(B, n, 2)``, see `WeightHead`.
+            features: float32 ``(B, n, 2)``, see `WeightHead`; ``(B, n, 3)`` with place tags (`encoders.form.place_tags`).
 
         Returns:
             document logits ``(B, n)``, query logits ``(B, n)``, unit vectors ``(B, d)``. Logits on padding mean nothing.
         """
-        lower, last = self.states(input_ids, attention_mask)
-        both = torch.cat((lower, last), dim=-1)
-        return self.heads.document(both, features), self.heads.query(both, features), pooled(last, attention_mask)
+        lower, last = self.states(input_ids, attention_mask, features)
+        both = torch.cat((lower, last), dim=-1) if self.shape.lower else last
+        mean = masked_mean(both, attention_mask).unsqueeze(1)
+        document, query = (self.heads.of(kind)(both, features, mean) for kind in ("document", "query"))
+        return document, query, pooled(last, attention_mask)
 
 
 class StatesOnly(nn.Module):
@@ -128,8 +183,12 @@ class StatesOnly(nn.Module):
         return torch.cat(self.model.states(input_ids, attention_mask), dim=-1)
 
 
+def masked_mean(states: Tensor, attention_mask: Tensor) -> Tensor:
+    """The mean over the mask: ``(B, n, s), (B, n) -> (B, s)``."""
+    mask = attention_mask.unsqueeze(-1).to(states.dtype)
+    return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
+
+
 def pooled(last: Tensor, attention_mask: Tensor) -> Tensor:
     """The mean of the last states over the mask, scaled to length 1: ``(B, n, d), (B, n) -> (B, d)``."""
-    mask = attention_mask.unsqueeze(-1).to(last.dtype)
-    mean = (last * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
-    return nn.functional.normalize(mean, dim=-1)
+    return nn.functional.normalize(masked_mean(last, attention_mask), dim=-1)

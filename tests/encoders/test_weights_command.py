@@ -59,9 +59,9 @@ def test_help_ends_with_examples():
 
 
 def test_shades(monkeypatch):
-    from termweave.cli.weights import _shaded
+    from termweave.cli.weights import shaded
     from termweave.records import WordWeight
 
-    shaded = _shaded("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])
+    shaded = shaded("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])
     assert shaded.plain.startswith("a cat\n")
     assert next((span.start, span.end) for span in shaded.spans) == (2, 5)

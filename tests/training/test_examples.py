@@ -1,0 +1,129 @@
+"""Where questions come from: judgements, clicks, the corpus alone."""
+
+import json
+import random
+
+import pytest
+
+from termweave.errors import InputError, UsageError
+from termweave.records import Document
+from termweave.training import examples, methods, views
+
+TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
+
+
+def settings(**given):
+    return methods.get("fectek").settings({"dev": 5, **given})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "set"
+    (path / "qrels").mkdir(parents=True)
+    lines = [{"_id": f"d{n}", "title": f"title number{n}", "text": TEXT.replace("word", f"w{n}x")} for n in range(40)]
+    (path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (path / "queries.jsonl").write_text("\n".join(json.dumps({"_id": f"q{n}", "text": f"question {n}"}) for n in range(60)))
+    rows = [f"q{n}\td{n % 40}\t{n % 3}" for n in range(60)]
+    (path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_judgements(folder):
+    found = examples.read(str(folder), settings())
+    assert found.origin == "qrels"
+    asked = {
+        **dict(zip(found.train.questions, found.train.relevant, strict=True)),
+        **dict(zip(found.dev.questions, found.dev.relevant, strict=True)),
+    }
+    assert len(asked) == 40  # a third has grade 0
+    assert not set(found.train.questions) & set(found.dev.questions)
+    for question, relevant in asked.items():
+        assert [found.ids[place] for place in relevant] == [f"d{int(question.split()[1]) % 40}"]
+    assert [f"question {source[1:]}" for source in found.sources] == found.train.questions
+
+
+def test_a_dev_split_judges(folder):
+    (folder / "qrels" / "dev.tsv").write_text("q0\td7\t1\nq1\td8\t1\n")
+    found = examples.read(str(folder), settings())
+    assert found.dev.questions == ["question 0", "question 1"]
+    assert len(found.train) == 40
+
+
+def test_clicks_are_drawn_by_their_logarithm(folder, tmp_path):
+    log = tmp_path / "clicks.tsv"
+    lines = [
+        "query\tdocument\tcount",
+        *(f"asked {n}\td{n}\t{99 if n == 3 else 1}" for n in range(30)),
+        "asked 3\td4\t1",
+        "gone\tnowhere\t5",
+    ]
+    log.write_text("\n".join(lines))
+    found = examples.read(str(folder), settings(clicks=str(log), seed=1))
+    assert found.origin == "clicks"
+    every = [
+        *zip(found.train.questions, found.train.relevant, strict=True),
+        *zip(found.dev.questions, found.dev.relevant, strict=True),
+    ]
+    assert dict(every)["asked 3"] == {3, 4}
+    assert found.train.shares.sum() == pytest.approx(1.0)
+    if "asked 3" in found.train.questions:
+        share = dict(zip(found.train.questions, found.train.shares, strict=True))
+        assert share["asked 3"] / share[next(name for name in share if name != "asked 3")] == pytest.approx(
+            6.6582, abs=1e-3
+        )  # log 101 / log 2
+    as_json = tmp_path / "clicks.jsonl"
+    as_json.write_text("\n".join(json.dumps({"query": f"asked {n}", "document": f"d{n}", "count": 2}) for n in range(30)))
+    assert list(examples.read_clicks(as_json))[4] == ("asked 4", "d4", 2.0)
+    log.write_text("asked\td1\t1\nasked\n")
+    with pytest.raises(InputError, match="line 2 is no click"):
+        list(examples.read_clicks(log))
+
+
+def test_the_corpus_alone(folder):
+    found = examples.read(str(folder / "corpus.jsonl"), settings(views="title,sentence"))
+    assert found.origin == "corpus"
+    assert len(found.train) + len(found.dev) == 80
+    for question, relevant in zip(found.train.questions, found.train.relevant, strict=True):
+        (place,) = relevant
+        assert question not in found.texts[place]
+        number = found.ids[place].partition("#")[0][1:]
+        assert f"w{number}x" in found.texts[place]
+    assert len(found.corpus) == 40  # statistics are those of whole documents
+
+
+def test_every_view():
+    document = Document(
+        "a",
+        "# Keys\n\n" + "alpha " * 12 + "\n\nUnderlined\n===\n" + "beta " * 12 + "\n\nShort line\n\n" + "gamma " * 12,
+        "A fine title",
+    )
+    made = {view: list(views.made(document, (view,), random.Random(0))) for view in ("title", "heading", "sentence", "span")}
+    assert made["title"][0][0] == "A fine title"
+    assert [question for question, _ in made["heading"]] == ["Short line"]  # one word is no question
+    assert made["heading"][0][1].split() == ["gamma"] * 12
+    question, rest = made["span"][0]
+    assert 2 <= len(question.split()) <= 12
+    assert sorted([*question.split(), *rest.split()]) == sorted(document.text.split())
+    chinese = Document("b", "北京是中国的首都。" + "这座城市有三千多年的历史和很多名胜古迹。" * 3)
+    assert next(iter(views.made(chinese, ("sentence",), random.Random(0))))[0] == "北京是中国的首都。"
+    assert list(views.made(Document("c", ""), ("title", "heading", "sentence", "span"), random.Random(0))) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pairs": "clicks"}, "needs a click log"),
+        ({"clicks": "/no/such/log"}, "no click log"),
+        ({"pairs": "corpus", "views": "poem"}, "no view 'poem'"),
+        ({"pairs": "corpus", "views": ","}, "views is empty"),
+    ],
+)
+def test_mistakes(folder, given, said):
+    with pytest.raises(UsageError, match=said):
+        examples.read(str(folder), settings(**given))
+
+
+def test_too_little(tmp_path):
+    (tmp_path / "few.jsonl").write_text('{"_id": "1", "text": "two words"}\n')
+    with pytest.raises(InputError, match="too few"):
+        examples.read(str(tmp_path / "few.jsonl"), settings())

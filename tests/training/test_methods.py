@@ -1,0 +1,76 @@
+"""What can be trained is data: names, defaults, checks."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from termweave.cli.methods import command
+from termweave.errors import UsageError
+from termweave.training import methods
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "methods.1.json"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_defaults_pass_their_own_checks(name):
+    method = methods.get(name)
+    settings = method.settings({})
+    for parameter in method.every:
+        assert parameter.parse(str(parameter.default)) == parameter.default == settings[parameter.name]
+        assert parameter.help.endswith(".")
+    assert len({parameter.name for parameter in method.every}) == len(method.every)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "said"),
+    [
+        ("fectek", {"anchr": "idf"}, "Did you mean anchor?"),
+        ("fectek", {"zzz": "1"}, "has no parameter 'zzz'"),
+        ("fectek", {"anchor": "tf"}, "bm25, idf, none"),
+        ("fectek", {"steps": "many"}, "a whole number"),
+        ("fectek", {"steps": "1.5"}, "a whole number"),
+        ("fectek", {"steps": True}, "a whole number"),
+        ("fectek", {"steps": "0"}, "at least 1"),
+        ("fectek", {"fcm": "perhaps"}, "true or false"),
+        ("fectek", {"rate": "fast"}, "a number"),
+        ("fectek", {"rate": "nan"}, "too small"),
+        ("fectek", {"query": "idf"}, "counts idf twice"),
+        ("fectek", {"joint": "0.5"}, "backbone is frozen"),
+        ("bert-scorer", {"bmes": "true"}, "top_layers=-1"),
+        ("bert-scorer", {"tkgm": "true"}, "has no parameter"),
+    ],
+)
+def test_mistakes_are_named(method, given, said):
+    with pytest.raises(UsageError) as raised:
+        methods.get(method).settings(given)
+    assert said in str(raised.value)
+
+
+def test_set_wins_over_the_file(tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text('steps = 7\nfcm = true\nanchor = "idf"\n')
+    given = methods.given(["steps=9"], config)
+    settings = methods.get("fectek").settings(given)
+    assert (settings["steps"], settings["fcm"], settings["anchor"]) == (9, True, "idf")
+    with pytest.raises(UsageError, match="says no value"):
+        methods.given(["steps"], None)
+    config.write_text("steps 7")
+    with pytest.raises(UsageError, match="cannot be read"):
+        methods.given([], config)
+
+
+def test_an_unknown_method():
+    with pytest.raises(UsageError, match="Did you mean fectek"):
+        methods.get("fektek")
+
+
+def test_the_command():
+    data = json.loads(CliRunner().invoke(command, ["--json"], catch_exceptions=False).stdout)
+    jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert [method["name"] for method in data["methods"]] == methods.names()
+    whole = CliRunner().invoke(command, ["fectek"], catch_exceptions=False).stdout
+    for parameter in methods.get("fectek").every:
+        assert f"  {parameter.name} " in whole

@@ -1,0 +1,186 @@
+"""`termweave train` on a toy collection where context decides and BM25 cannot: the whole way, stopped, resumed, refused."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from termweave.cli import run
+from termweave.encoders import load
+from termweave.encoders.folder import ModelFolder
+from termweave.training import lessons, loop
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+pytest.importorskip("accelerate", reason="training needs the extra [train]")
+pytestmark = pytest.mark.slow
+
+SMALL = ("layer=1", "hidden=16", "max_length=64", "training_length=64", "batch=12", "rate=0.005", "dev=8", "every=10")
+
+
+@pytest.fixture(scope="module")
+def folder(toy, tmp_path_factory):
+    """A BEIR folder; every subject is asked for in several ways."""
+    documents, questions, relevant = toy
+    path = tmp_path_factory.mktemp("toy") / "toy"
+    (path / "qrels").mkdir(parents=True)
+    rows, asked = [], []
+    for number, (question, known) in enumerate(zip(questions, relevant, strict=True)):
+        for way, form in enumerate(("{}", "about {}", "{} filler", "padmon {}")):
+            asked.append({"_id": f"q{number}-{way}", "text": form.format(question)})
+            rows += [f"q{number}-{way}\td{document}\t1" for document in known]
+    (path / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(documents)))
+    (path / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    (path / "qrels" / "train.tsv").write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+    monkeypatch.setattr("termweave.places.cache", lambda: tmp_path_factory.getbasetemp() / "cache")
+
+
+def train(capsys, folder, base, out, *more, method="fectek", settings=SMALL, status=0):
+    sets = [part for each in (f"backbone={base}", *settings) for part in ("--set", each)]
+    assert run(["train", method, str(folder), "--out", str(out), *sets, *more, "--json"]) == status, capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return json.loads(captured.out) if status == 0 else captured.err
+
+
+def test_the_whole_way(capsys, folder, base, tmp_path):
+    sets = (*SMALL, "steps=60", "fcm=true", "tkgm=true", "teacher=dense", "teacher_weight=0.01", "anchor=idf")
+    plan = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)
+    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
+    assert (plan["documents"], plan["questions"], plan["dev"]) == (160, 72, 8)
+    assert not (tmp_path / "out").exists()
+
+    data = train(capsys, folder, base, tmp_path / "out", settings=sets)
+    jsonschema.validate(data, json.loads((SCHEMAS / "train.1.json").read_text(encoding="utf-8")))
+    assert data["dev"] > data["bm25"] + 0.2
+    assert data["default"] is True
+    assert data["history"]["values"][data["history"]["best"]] == max(data["history"]["values"])
+    assert len(data["passages"]) == 10
+    assert data["gained"][0]["ratio"] > 1 > data["lost"][0]["ratio"]
+
+    read = ModelFolder.read(tmp_path / "out")  # digests hold: what `termweave index --weights` does first
+    assert (read.manifest.hash, read.manifest.outputs) == (data["hash"], ("weights", "dense"))
+    encoded = load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0]
+    assert encoded.weights is not None
+    assert encoded.vector is not None
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"{data['bm25']:.4f}" in card
+    assert "fcm=True" in card
+    assert not (tmp_path / "out" / "checkpoints").exists()
+
+    again = train(capsys, folder, base, tmp_path / "out", "--resume", settings=sets)
+    assert again == data
+    assert "holds a run already" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
+    assert "steps was 60, is 61" in train(
+        capsys, folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2
+    )
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [("steps=35",), ("steps=12", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true")],
+    ids=["frozen", "layers"],
+)
+def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, sets):
+    sets = (*SMALL, *sets)
+    whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
+
+    draw, at = lessons.Lesson.draw, {}
+
+    def dies(self, step):
+        if step == at.get("dies"):
+            raise RuntimeError("the machine went away")
+        if step == at.get("asked"):
+            os.kill(os.getpid(), signal.SIGINT)
+        return draw(self, step)
+
+    monkeypatch.setattr(lessons.Lesson, "draw", dies)
+    out = tmp_path / "out"
+    at["dies"] = 8  # after a look at the frozen one's start only, or after a checkpoint
+    assert "the machine went away" in train(capsys, folder, base, out, settings=sets, status=1)
+    at.clear()
+    at["asked"] = 9  # Ctrl-C
+    train(capsys, folder, base, out, "--resume", settings=sets, status=130)
+    assert loop._latest(out / "checkpoints").name == "checkpoint-10"
+    (out / "checkpoints" / "checkpoint-11").mkdir()  # half written
+    at.clear()
+    at["dies"] = 11
+    train(capsys, folder, base, out, "--resume", settings=sets, status=1)
+    at.clear()
+    resumed = train(capsys, folder, base, out, "--resume", settings=sets)
+    assert resumed["hash"] == whole["hash"]
+    assert resumed["history"] == whole["history"]
+    for name in ("heads.safetensors", "model.safetensors", "model.onnx", "model.int8.onnx"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_model_below_bm25_is_no_default(capsys, folder, base, tmp_path, monkeypatch):
+    """Plain BM25 is made the winner; what training gives instead must say so."""
+    monkeypatch.setattr("termweave.training.scoring.Development.bm25", lambda self: np.ones(len(self.pairs)))
+    data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=1"))
+    assert data["default"] is False
+    assert "not fit to be a default" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):
+    words = ["北京", "上海", "历史", "音乐", "足球", "计算机", "大学", "河流", "火车", "医院"]
+    lines = [
+        {
+            "_id": str(n),
+            "title": f"{words[n % 10]}的{words[n // 10]}",
+            "text": f"这里介绍{words[n % 10]}和{words[n // 10]},都很有名。" * 2,
+        }
+        for n in range(100)
+    ]
+    (tmp_path / "zh.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    sets = (
+        "backbone=scratch",
+        "bmes=true",
+        "top_layers=-1",
+        "outputs=weights",
+        "steps=12",
+        "every=6",
+        "batch=8",
+        "dev=8",
+        "layers_rate=0.001",
+        "views=title",
+        "max_length=64",
+        "hidden=0",
+    )
+    data = train(capsys, tmp_path / "zh.jsonl", tmp_path, tmp_path / "out", method="bert-scorer", settings=sets)
+    assert data["history"]["losses"][-1] < data["history"]["losses"][1]
+    manifest = ModelFolder.read(tmp_path / "out").manifest
+    assert manifest.outputs == ("weights",)
+    assert manifest.heads["tags"] == 1
+    assert manifest.analysis == "bert-words.jieba.lucene33.porter.1"
+    # Characters are weighed, words are what is indexed.
+    assert {"北京", "历史"} <= {word.term for word in load(str(tmp_path / "out"), "").shade("北京的历史")}
+
+
+def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
+    data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "terms=piece"))
+    assert data["history"]["values"][0] == pytest.approx(data["bm25"], abs=0.02)  # untrained it is BM25 over pieces, in 8 bits
+    assert ModelFolder.read(tmp_path / "out").manifest.analysis == "bert-pieces.1"
+    found = load(str(tmp_path / "out"), "").encode(["granada xyz"], kind="document")[0].weights
+    assert found is not None
+    assert {"x", "##y", "##z"} <= set(found.terms)
+
+
+def test_mistakes(capsys, folder, base, tmp_path):
+    assert "no method 'fektek'" in train(capsys, folder, base, tmp_path / "a", method="fektek", status=2)
+    assert "has 3 layers" in train(capsys, folder, base, tmp_path / "b", settings=("layer=9",), status=2)
+    assert "tokenizer.json is missing" in train(capsys, folder, tmp_path, tmp_path / "c", status=2)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "mine.txt").write_text("x")
+    assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
+    scores = tmp_path / "scores.tsv"
+    scores.write_text("nobody\td1\t1.0\n")
+    assert "scores no pair" in train(capsys, folder, base, tmp_path / "e", settings=(*SMALL, f"teacher={scores}"), status=1)

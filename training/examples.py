@@ -1,0 +1,210 @@
+"""What a run learns from and is judged by: documents, questions with the documents that answer them, and a part held out.
+
+Questions come from judgements (BEIR's qrels), from a click log, or are made of the corpus itself (`views`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from termweave.corpora import open_dataset, open_source
+from termweave.errors import InputError, UsageError
+from termweave.training import views
+from termweave.training.pairs import Pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from termweave.records import Document
+
+_LEAST = 10
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A corpus with questions.
+
+    Attributes:
+        origin: "qrels", "clicks" or "corpus".
+        ids: Of `texts`.
+        texts: What the questions are answered by: the documents, or what is left of them.
+        corpus: Every document as an index would hold it, for statistics and for showing.
+        train: Indices into `texts`.
+        dev: Likewise; none of its questions is in `train`.
+        sources: Ids of training questions, where they have some.
+    """
+
+    origin: str
+    ids: list[str]
+    texts: list[str]
+    corpus: list[str]
+    train: Pairs
+    dev: Pairs
+    sources: list[str]
+
+
+def read(spec: str, settings: Mapping[str, Any]) -> Examples:
+    """Read what DATASET and the settings mean.
+
+    Raises:
+        UsageError: There is nothing of this name, or not what the settings ask for.
+        InputError: The data are damaged, or far too few.
+    """
+    origin = _origin(spec, settings)
+    path, colon, split = spec.rpartition(":")
+    base = path if colon and not Path(spec).exists() and origin == "qrels" else spec
+    documents = [each for each in open_source(base).documents() if each.content.strip()]
+    read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
+    examples = read_by(documents, base, split if base == path else "train", settings)
+    if len(examples.train) < _LEAST or len(examples.dev) < 1:
+        raise InputError(
+            f"{spec} gives {len(examples.train)} questions to train on and {len(examples.dev)} to judge by ({origin}); that is too few.",
+            "Use another source with --set pairs=qrels|clicks|corpus, or a larger corpus.",
+        )
+    return examples
+
+
+def _origin(spec: str, settings: Mapping[str, Any]) -> str:
+    chosen = str(settings["pairs"])
+    if chosen == "auto":
+        return "clicks" if settings["clicks"] else "qrels" if _has_pairs(spec) else "corpus"
+    if chosen == "clicks" and not settings["clicks"]:
+        raise UsageError("pairs=clicks needs a click log.", "Name it: --set clicks=FILE.")
+    return chosen
+
+
+def _has_pairs(spec: str) -> bool:
+    try:
+        open_dataset(spec if ":" in spec and not Path(spec).exists() else f"{spec}:train")
+    except UsageError:
+        return False
+    return True
+
+
+def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
+    """A split of a BEIR folder; its split "dev" judges, or a part of the questions."""
+    place = {document.id: index for index, document in enumerate(documents)}
+
+    def pairs(name: str) -> tuple[list[str], Pairs]:
+        opened = open_dataset(f"{base}:{name}")
+        qrels = opened.qrels()
+        found = [
+            (
+                query.id,
+                query.text,
+                frozenset(place[each] for each, grade in qrels[query.id].items() if grade > 0 and each in place),
+            )
+            for query in opened.queries()
+        ]
+        found = [each for each in found if each[2] and each[1].strip()]
+        return [each[0] for each in found], Pairs([each[1] for each in found], [each[2] for each in found])
+
+    names, train = pairs(split)
+    texts, ids = [document.content for document in documents], [document.id for document in documents]
+    try:
+        dev: Pairs | None = pairs("dev")[1] if split != "dev" else None
+    except UsageError:
+        dev = None
+    if dev is None:
+        train, dev, kept = _held_out(train, settings)
+        names = [names[each] for each in kept]
+    else:
+        dev = _part(dev, _drawn(len(dev), int(settings["dev"]), int(settings["seed"]) + 1))
+    return Examples("qrels", ids, texts, texts, train, dev, names)
+
+
+def _clicked(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
+    """A click log: a question is drawn in proportion to log(1 + its clicks)."""
+    del base, split
+    place = {document.id: index for index, document in enumerate(documents)}
+    clicks: dict[str, dict[int, float]] = {}
+    lost = 0
+    for query, document, count in read_clicks(Path(str(settings["clicks"]))):
+        if document not in place:
+            lost += 1
+        elif query.strip() and count > 0:
+            of = clicks.setdefault(query, {})
+            of[place[document]] = of.get(place[document], 0.0) + count
+    if not clicks:
+        raise InputError(
+            f"No line of {settings['clicks']} names a document of the corpus ({lost} name others).", "Check the document ids."
+        )
+    shares = np.array([math.log1p(sum(of.values())) for of in clicks.values()])
+    every = Pairs(list(clicks), [frozenset(of) for of in clicks.values()], shares / shares.sum())
+    texts, ids = [document.content for document in documents], [document.id for document in documents]
+    train, dev, kept = _held_out(every, settings)
+    return Examples("clicks", ids, texts, texts, train, dev, [every.questions[each] for each in kept])
+
+
+def _made(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
+    """The corpus alone."""
+    del base, split
+    wanted = views.parse(str(settings["views"]))
+    generator = random.Random(int(settings["seed"]))  # noqa: S311 - a draw, not a secret
+    found = [
+        (f"{document.id}#{number}", question, rest)
+        for document in documents
+        for number, (question, rest) in enumerate(views.made(document, wanted, generator))
+    ]
+    generator.shuffle(found)
+    found = found[: int(settings["questions"]) + int(settings["dev"])]
+    every = Pairs([each[1] for each in found], [frozenset({place}) for place in range(len(found))])
+    train, dev, kept = _held_out(every, settings)
+    texts, ids = [each[2] for each in found], [each[0] for each in found]
+    return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, [ids[each] for each in kept])
+
+
+def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, list[int]]:
+    """Training questions, held-out questions (a tenth at most), and which are the former."""
+    held = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
+    kept = [place for place in range(len(every)) if place not in held]
+    return _part(every, kept), _part(every, sorted(held)), kept
+
+
+def _drawn(size: int, count: int, seed: int) -> list[int]:
+    return sorted(random.Random(seed).sample(range(size), min(count, size)))  # noqa: S311
+
+
+def _part(pairs: Pairs, places: Sequence[int]) -> Pairs:
+    shares = None if pairs.shares is None else pairs.shares[list(places)] / pairs.shares[list(places)].sum()
+    return Pairs([pairs.questions[place] for place in places], [pairs.relevant[place] for place in places], shares)
+
+
+def read_clicks(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Lines of query, document id and count: tab-separated, or ``{"query", "document", "count"}``; a count may be missing.
+
+    Raises:
+        UsageError: There is no such file.
+        InputError: A line is neither.
+    """
+    if not path.is_file():
+        raise UsageError(f"There is no click log {path}.", "Name a file with --set clicks=FILE.")
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield _click(line)
+            except (ValueError, KeyError, TypeError):
+                if number == 1 and not line.startswith("{"):
+                    continue  # a header
+                raise InputError(
+                    f"{path}, line {number} is no click: {line.strip()[:60]!r}.",
+                    "Write query, document id and count with tabs between them, or as JSON.",
+                ) from None
+
+
+def _click(line: str) -> tuple[str, str, float]:
+    if line.startswith("{"):
+        found = orjson.loads(line)
+        return str(found["query"]), str(found["document"]), float(found.get("count", 1))
+    query, document, *count = line.rstrip("\r\n").split("\t")
+    return query, document, float(count[0]) if count else 1.0

@@ -1,0 +1,85 @@
+"""FecTek (paper 001), and the anchored head that grew out of it: impacts learned by telling the right document from others.
+
+For a batch of Q questions with their relevant documents and one mined BM25 negative each (D documents), with term weights
+``wq`` and ``wd`` as `encoders.form` makes them of the logits of a head on the states H of a BERT-like backbone:
+
+    S[q, d] = sum over terms t of wq(t) * wd(t)
+    L_text  = mean over q of -log softmax(a * S[q, :])[relevant document of q]                          Eq. 4
+    L_term  = BCE(P, y) over the words of the questions + the same over those of their documents         Eq. 5-7
+    L       = L_text + L_term [+ KL(teacher || S)] [+ dense losses, where layers are trained]            Eq. 8, 4.1.3
+
+y = 1 for a term that question and relevant document share. P (TKGM, Eq. 3) is a sigmoid over what the head's last layer sees:
+for a linear head without gate these are the states, as in the paper; for a deep head its hidden layer, which is then taught by
+both losses also while the backbone is frozen. (With a frozen backbone and a linear head TKGM cannot change a weight.)
+The gate (FCM, Eq. 2) is `encoders.models.anchored.ContextGate`.
+
+Readings that differ from the paper are parameters: `anchor=none hidden=0 fcm=true tkgm=true scale=1 in_batch=false drawn=15`
+is the paper's model on words.
+
+Worked example: one question with one term of weight 1; the relevant document gives it 3, the negative 1; a = .3:
+L_text = -log(e^.9 / (e^.9 + e^.3)) = .437.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.training.methods import Method, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    if settings["query"] == "idf" and settings["anchor"] != "none":
+        raise UsageError("query=idf counts idf twice where the document's weight is anchored on it.", "Use query=learned or one.")
+    if settings["joint"] > 0 and settings["top_layers"] == 0:
+        raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
+
+
+METHOD = Method(
+    name="fectek",
+    title="Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper.",
+    source="FecTek: Enhancing Term Weight in Lexicon-Based Retrieval with Feature Context and Term-level Knowledge (paper 001)",
+    equations=(
+        "Eq. 1  W_i = log(1 + ReLU(w_1 f_i + b_1))          (anchor=none; anchored: anchor * softplus(z_i + ln(e-1)))",
+        "Eq. 2  F = H * sigmoid(W'' relu(W' mean(H)))        (fcm)",
+        "Eq. 3  P_i = sigmoid(w_2 h_i + b_2)                 (tkgm; training only)",
+        "Eq. 4  L_text = -log softmax(s(q, .))[d+]",
+        "Eq. 8  L = L_text + L_term",
+    ),
+    note=(
+        "The default is the anchored head: a term is worth its BM25 impact times a learned multiplier, so that an untrained model is BM25 "
+        "and training keeps nothing that is worse on the development questions. anchor=idf leaves the term frequency out, anchor=none is the "
+        "paper's own formula. On a frozen backbone it trains in a minute and the vector of the same pass stays as it was."
+    ),
+    parameters=(
+        Parameter("anchor", "bm25", "What a document's weight is a multiple of.", ("bm25", "idf", "none")),
+        Parameter(
+            "query",
+            "learned",
+            "Weights of a query's terms: a head of its own, idf, or one for each occurrence.",
+            ("learned", "idf", "one"),
+        ),
+        Parameter("shared", default=False, help="One head for documents and queries, as in the paper."),
+        Parameter("fcm", default=False, help="Feature context module: features are gated by the mean state of the text."),
+        Parameter("tkgm", default=False, help="Term-level knowledge: tell, beside, which terms question and document share."),
+        Parameter("negatives", 25, "BM25's best wrong documents of a question, to draw from; 0: none.", least=0),
+        Parameter("drawn", 1, "How many of them a question gets in a batch; the paper has 15.", least=0),
+        Parameter("in_batch", default=True, help="The other questions' documents are negatives too."),
+        Parameter("scale", 0.3, "Where the learned scale of the scores starts; scores are large with an anchor.", least=0),
+        Parameter("bits", 8, "Bits in which weights are stored when the development figures are made; 0: float.", least=0),
+        Parameter(
+            "teacher",
+            "",
+            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'dense': the backbone's own vectors.",
+        ),
+        Parameter("teacher_weight", 1.0, "Weight of the distillation loss.", least=0),
+        Parameter("temperature", 1.0, "The teacher's scores are divided by it; cosines (teacher=dense) want 0.05.", least=1e-6),
+        Parameter(
+            "joint", 0.0, "Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).", least=0
+        ),
+    ),
+    check=_check,
+)

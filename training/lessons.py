@@ -1,0 +1,248 @@
+"""What one step of training looks at, and the loss it makes of it: one `Lesson` a method.
+
+A batch is a function of the seed and the step alone, so that a run that was stopped goes on with the very batches it would
+have seen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from termweave.encoders.models.anchored import masked_mean, pooled
+from termweave.training import targets
+from termweave.training.sides import Seen, Side, vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders.models.anchored import JointModel
+    from termweave.encoders.weighting import Kind
+    from termweave.statistics import CorpusStatistics
+    from termweave.training.anchored import Material
+    from termweave.training.states import States
+
+#: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector (term_weights.md, section 4).
+_DENSE_TEMPERATURE, _STAY = 0.05, 5.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Which texts a step looks at.
+
+    Attributes:
+        questions: int64 ``(Q,)``.
+        documents: int64 ``(D,)``: document q is relevant to question q, the others are hard negatives.
+        owner: int64 ``(D,)``: the question a document was drawn for.
+    """
+
+    questions: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    owner: NDArray[np.int64]
+
+
+class Lesson(nn.Module):
+    """What is trained: heads, layers where the backbone is not frozen, and what only training needs."""
+
+    def __init__(self, model: JointModel, material: Material, settings: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.settings, self.material, self.device = settings, material, torch.device("cpu")
+        self.heads = model.heads
+        # Out of torch's sight: a frozen backbone belongs in no checkpoint. A trained one does.
+        object.__setattr__(self, "model", model)
+        self.live = settings["top_layers"] != 0
+        if self.live:
+            self.backbone = model.backbone
+
+    def draw(self, step: int) -> Batch:
+        """The batch of a step."""
+        generator = np.random.default_rng((int(self.settings["seed"]), step))
+        pairs = self.material.pairs
+        size = min(int(self.settings["batch"]), len(pairs) if pairs.shares is None else int((pairs.shares > 0).sum()))
+        questions = generator.choice(len(pairs), size=size, replace=False, p=pairs.shares)
+        relevant = [sorted(pairs.relevant[question]) for question in questions.tolist()]
+        documents = [each[int(generator.integers(len(each)))] for each in relevant]
+        owner = list(range(size))
+        for row, question in enumerate(questions.tolist()):
+            pool = self.material.negatives[question] if self.material.negatives else ()
+            for chosen in generator.permutation(len(pool))[: int(self.settings.get("drawn", 0))]:
+                documents.append(int(pool[chosen]))
+                owner.append(row)
+        return Batch(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64))
+
+    def seen(self, side: Side, states: States | None) -> tuple[Seen, Tensor | None]:
+        """What the heads look at, and the vectors where a pass was made."""
+        model: JointModel = self.model
+        if not self.live:
+            assert states is not None
+            return side.cached(states, gated=model.heads.document.gated), None
+        ids, mask, features = side.padded()
+        lower, last = model.states(ids, mask, features)
+        both = torch.cat((lower, last), dim=-1) if model.shape.lower else last
+        return side.live(both, masked_mean(both, mask)), pooled(last, mask)
+
+    def side(self, texts: NDArray[np.int64], vocabulary: Mapping[str, int], kind: Kind, *, everything: bool) -> Side:
+        """Questions or documents of a batch, where the parameters are."""
+        prepared = self.material.questions if kind == "query" else self.material.documents
+        return Side(prepared, texts, vocabulary, kind, everything=everything, device=next(self.heads.parameters()).device)
+
+
+class Contrast(Lesson):
+    """`fectek`: see there."""
+
+    def __init__(self, model: JointModel, material: Material, settings: Mapping[str, Any]) -> None:
+        super().__init__(model, material, settings)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(settings["scale"])))
+        if settings["tkgm"]:
+            # One projector for both sides, as in the paper; separate heads have hidden layers of their own.
+            self.knowledge = nn.ModuleDict({kind: nn.Linear(model.heads.document.width, 1) for kind in ("query", "document")})
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of a batch, and its parts."""
+        material, settings, tkgm = self.material, self.settings, bool(self.settings["tkgm"])
+        vocabulary = vocabulary_of(material.questions, batch.questions)
+        asked = self.side(batch.questions, vocabulary, "query", everything=tkgm)
+        given = self.side(batch.documents, vocabulary, "document", everything=tkgm)
+        (seen_asked, asked_vectors), (seen_given, given_vectors) = (
+            self.seen(asked, material.question_states),
+            self.seen(given, material.document_states),
+        )
+        inner_asked, inner_given = (
+            asked.inner(self.heads.of("query"), seen_asked),
+            given.inner(self.heads.of("document"), seen_given),
+        )
+        factors = asked.weights(self.heads.of("query").outer(inner_asked).squeeze(-1))
+        impacts = given.weights(self.heads.of("document").outer(inner_given).squeeze(-1))
+        scores = self.log_scale.exp() * (factors @ impacts.T)
+        masked = mask(material.pairs.relevant, batch, in_batch=bool(settings["in_batch"]))
+        parts = {"text": cross_entropy(scores, masked)}
+        if tkgm:
+            parts["term"] = term_loss(self.knowledge["query"](inner_asked).squeeze(-1), labels(asked, given)) + term_loss(
+                *of_relevant(self.knowledge["document"](inner_given).squeeze(-1), given, asked)
+            )
+        if material.teacher is not None:
+            parts["teacher"] = settings["teacher_weight"] * self._distil(scores, batch)
+        if settings["joint"] > 0 and asked_vectors is not None and given_vectors is not None:
+            parts["dense"] = settings["joint"] * cross_entropy(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
+            parts["stay"] = _STAY * (
+                self._strayed(asked_vectors, asked, "query") + self._strayed(given_vectors, given, "document")
+            )
+        return {"loss": torch.stack(list(parts.values())).sum(), **{name: part.detach() for name, part in parts.items()}}
+
+    def _distil(self, scores: Tensor, batch: Batch) -> Tensor:
+        assert self.material.teacher is not None
+        known = [self.material.teacher[question] for question in batch.questions.tolist()]
+        wanted = np.array([[each.get(document, -np.inf) for document in batch.documents.tolist()] for each in known])
+        return distillation(scores, torch.from_numpy(wanted).to(scores) / self.settings["temperature"])
+
+    def _strayed(self, vectors: Tensor, side: Side, kind: Kind) -> Tensor:
+        states = self.material.question_states if kind == "query" else self.material.document_states
+        assert states is not None
+        width = vectors.shape[1]
+        original = nn.functional.normalize(torch.from_numpy(states.means[side.texts, -width:]).to(vectors), dim=-1)
+        return (1.0 - (vectors * original).sum(dim=-1)).mean()
+
+
+class Regression(Lesson):
+    """`bert-scorer`: see there."""
+
+    def __init__(self, model: JointModel, material: Material, settings: Mapping[str, Any], statistics: CorpusStatistics) -> None:
+        super().__init__(model, material, settings)
+        self.statistics = statistics
+        self._asked_by: dict[int, list[int]] = {}
+        for question, relevant in enumerate(material.pairs.relevant):
+            for document in relevant:
+                self._asked_by.setdefault(document, []).append(question)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of a batch."""
+        documents = batch.documents[: len(batch.questions)]
+        asked, given = self.material.questions.anchors, self.material.documents.anchors
+        losses: list[Tensor] = []
+        if self.settings["target"] == "recall":
+            found = [targets.recall(given[y], [asked[x] for x in self._asked_by[y]]) for y in documents.tolist()]
+            losses.append(self._errors(documents, "document", found))
+        else:
+            pairs = zip(batch.questions.tolist(), documents.tolist(), strict=True)
+            losses.append(
+                self._errors(batch.questions, "query", [targets.tfidf(asked[x], given[y], self.statistics) for x, y in pairs])
+            )
+            if self.settings["sides"] == "both":
+                own = [targets.tfidf(given[y], given[y], self.statistics) for y in documents.tolist()]
+                losses.append(self._errors(documents, "document", own))
+        return {"loss": torch.cat(losses).mean()}
+
+    def _errors(self, texts: NDArray[np.int64], kind: Kind, wanted: Sequence[NDArray[np.float64]]) -> Tensor:
+        """Squared errors of every piece (Eq. 4): ``(P,)``."""
+        side = self.side(texts, {}, kind, everything=True)
+        seen, _ = self.seen(side, self.material.question_states if kind == "query" else self.material.document_states)
+        head = self.heads.of(kind)
+        share = torch.from_numpy(piece_targets(side, wanted) * self.settings["target_scale"]).to(seen.states)
+        return (head.outer(side.inner(head, seen)).squeeze(-1) - share) ** 2
+
+
+def piece_targets(side: Side, wanted: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The target of each chosen piece: that of its word, shared out among the word's pieces."""
+    _, inverse, counts = np.unique(side.word, return_inverse=True, return_counts=True)
+    of_term = np.array(
+        [wanted[row][term] for row, term in zip(side.row.tolist(), side.term.tolist(), strict=True)], dtype=np.float64
+    )
+    return of_term / counts[inverse]
+
+
+def mask(relevant: Sequence[frozenset[int]], batch: Batch, *, in_batch: bool) -> NDArray[np.bool_]:
+    """Which documents are left out of a question's softmax: others that are relevant too, or all but its own."""
+    found = np.array(
+        [[document in relevant[question] for document in batch.documents.tolist()] for question in batch.questions.tolist()]
+    )
+    if not in_batch:
+        found |= batch.owner[None, :] != np.arange(len(batch.questions))[:, None]
+    np.fill_diagonal(found, val=False)
+    return found
+
+
+def cross_entropy(scores: Tensor, masked: NDArray[np.bool_]) -> Tensor:
+    """Eq. 4 of FecTek: ``(Q, D)`` scores, document q relevant to question q."""
+    left = scores.masked_fill(torch.from_numpy(masked).to(scores.device), -torch.inf)
+    return nn.functional.cross_entropy(left, torch.arange(len(scores), device=scores.device))
+
+
+def distillation(scores: Tensor, wanted: Tensor) -> Tensor:
+    """KL(teacher || student) over the documents that the teacher scored; -inf is no score; questions with one or none count 0."""
+    known = torch.isfinite(wanted)
+    enough = known.sum(dim=1) >= 2
+    if not bool(enough.any()):
+        return scores.sum() * 0.0
+    known, wanted, scores = known[enough], wanted[enough], scores[enough]
+    teacher = torch.softmax(wanted, dim=1)
+    student = torch.log_softmax(scores.masked_fill(~known, -torch.inf), dim=1).masked_fill(~known, 0.0)
+    entropy = (teacher * torch.log(teacher.clamp(min=1e-12))).sum(dim=1)
+    return (entropy - (teacher * student).sum(dim=1)).mean()
+
+
+def labels(one: Side, other: Side) -> NDArray[np.float32]:
+    """1 for a piece whose term stands in the text of the same place on the other side, else 0: ``(P,)``."""
+    sets = [set(other.prepared.anchors[text].terms) for text in other.texts[: len(one.texts)].tolist()]
+    own = [one.prepared.anchors[text].terms for text in one.texts.tolist()]
+    pairs = zip(one.row.tolist(), one.term.tolist(), strict=True)
+    return np.array([row < len(sets) and own[row][term] in sets[row] for row, term in pairs], dtype=np.float32)
+
+
+def of_relevant(logits: Tensor, given: Side, asked: Side) -> tuple[Tensor, NDArray[np.float32]]:
+    """Logits and labels of the relevant documents' pieces; hard negatives have no say (papers.md 2.3)."""
+    own = np.flatnonzero(given.row < len(asked.texts))
+    return logits[torch.from_numpy(own).to(logits.device)], labels(given, asked)[own]
+
+
+def term_loss(logits: Tensor, wanted: NDArray[np.float32]) -> Tensor:
+    """Eq. 5 and 6 of FecTek, with the minus sign that was lost in print, from logits."""
+    if not len(wanted):
+        return logits.sum() * 0.0
+    return nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(wanted).to(logits.device))

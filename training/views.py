@@ -1,0 +1,118 @@
+"""Questions made of the documents themselves, where nobody has asked any.
+
+=========  =====================================================  ==================================================
+view       question                                               document
+=========  =====================================================  ==================================================
+title      the title                                              the text without it
+heading    a heading (``# ...``, underlined, or a short line      the section below it
+           in a paragraph of its own, without a full stop)
+sentence   the first sentence                                     the rest
+span       a run of 4 to 12 words                                 the text without that run
+=========  =====================================================  ==================================================
+
+The question is always taken out of the document: with it left in, plain BM25 finds every answer and there is nothing to learn.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+
+    from termweave.records import Document
+
+#: A question or a document with fewer words teaches nothing.
+_LEAST_QUESTION, _LEAST_DOCUMENT = 2, 8
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^\s])|(?<=[。！？])")  # noqa: RUF001 - Chinese full stops are meant
+_MARKED = re.compile(r"^#{1,6}\s+(?P<heading>.+?)\s*#*\s*$")
+_UNDERLINE = re.compile(r"^[=\-~^]{3,}\s*$")
+
+
+def made(document: Document, views: Sequence[str], generator: random.Random) -> Iterator[tuple[str, str]]:
+    """Every (question, document) that the views make of one document."""
+    for view in views:
+        for question, rest in _VIEWS[view](document, generator):
+            question, rest = " ".join(question.split()), rest.strip()  # noqa: PLW2901 - tidied
+            if _size(question) >= _LEAST_QUESTION and _size(rest) >= _LEAST_DOCUMENT:
+                yield question, rest
+
+
+def parse(views: str) -> tuple[str, ...]:
+    """``title,span`` in parts.
+
+    Raises:
+        UsageError: A view that is not known.
+    """
+    names = tuple(part.strip() for part in views.split(",") if part.strip())
+    for name in names:
+        if name not in _VIEWS:
+            raise UsageError(f"There is no view {name!r}.", f"Views: {', '.join(_VIEWS)}.")
+    if not names:
+        raise UsageError("views is empty.", f"Views: {', '.join(_VIEWS)}.")
+    return names
+
+
+def _size(text: str) -> int:
+    """Words; in Chinese and Japanese two characters count as one."""
+    return len(text.split()) + len(_CJK.findall(text)) // 2
+
+
+def _title(document: Document, _: random.Random) -> Iterator[tuple[str, str]]:
+    yield document.title, document.text
+
+
+def _sentence(document: Document, _: random.Random) -> Iterator[tuple[str, str]]:
+    parts = [part for part in _SENTENCE.split(document.text.strip(), maxsplit=1) if part]
+    if len(parts) == 2:
+        yield parts[0], parts[1]
+
+
+def _span(document: Document, generator: random.Random) -> Iterator[tuple[str, str]]:
+    pieces = re.findall(r"[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*|\s+", document.text)
+    length = generator.randint(4, 12)
+    if len(pieces) > 2 * length:
+        first = generator.randrange(len(pieces) - length)
+        yield "".join(pieces[first : first + length]), "".join(pieces[:first]) + " " + "".join(pieces[first + length :])
+
+
+def _heading(document: Document, _: random.Random) -> Iterator[tuple[str, str]]:
+    lines = document.text.splitlines()
+    heads: list[tuple[int, int, str]] = []  # first line, first line of what is below, heading
+    for place, line in enumerate(lines):
+        below = lines[place + 1] if place + 1 < len(lines) else ""
+        if marked := _MARKED.match(line):
+            heads.append((place, place + 1, marked["heading"]))
+        elif line.strip() and _UNDERLINE.match(below):
+            heads.append((place, place + 2, line))
+        elif _alone(lines, place):
+            heads.append((place, place + 1, line))
+    ends = [*(head[0] for head in heads[1:]), len(lines)][: len(heads)]
+    for (_head, first, heading), last in zip(heads, ends, strict=True):
+        yield heading, "\n".join(lines[first:last])
+
+
+def _alone(lines: Sequence[str], place: int) -> bool:
+    """A short line between empty ones that is no sentence."""
+    line = lines[place].strip()
+    around = [lines[each].strip() for each in (place - 1, place + 1) if 0 <= each < len(lines)]
+    return (
+        0 < len(line.split()) <= 8
+        and len(line) < 80
+        and line[-1] not in ".!?:;,"
+        and not any(around)
+        and not _UNDERLINE.match(line)
+    )
+
+
+_VIEWS: dict[str, Callable[[Document, random.Random], Iterator[tuple[str, str]]]] = {
+    "title": _title,
+    "heading": _heading,
+    "sentence": _sentence,
+    "span": _span,
+}
