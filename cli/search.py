@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import time
@@ -37,17 +38,31 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--mode and --rerank."""
+    """--mode, --rerank and --rnn-similarity."""
     function = click.option(
         "--mode",
         help="lexical, weights, term_frequency, dense, hybrid, a weighted list (weights:0.6,dense:0.4), either with @FUSION (adaptive, min-max, "
         "z-score, rrf, sum), or a profile of tune.  [default: the profile adopted, else hybrid]",
     )(function)
-    return click.option(
+    function = click.option(
+        "--rnn-similarity",
+        "similarity",
+        type=click.Choice(["fused", "dense"]),
+        help="What rnn mixes with the neighbours: the fused score, or the paper's inner product.  [default: fused]",
+    )(function)
+    function = click.option(
         "--rerank",
         type=click.Choice(["none", "rnn"]),
         help="Rerank by reciprocal nearest neighbours.  [default: as the profile says, else none]",
     )(function)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, rerank: str | None, similarity: str | None, **kwargs: Any) -> Any:
+        if similarity and rerank != "rnn":
+            raise click.UsageError("--rnn-similarity goes with --rerank rnn.")
+        return function(*args, rerank=f"rnn@{similarity}" if similarity else rerank, **kwargs)
+
+    return wrapped
 
 
 @click.command("search", context_settings=CONTEXT, short_help="The best documents for a query.")
@@ -77,7 +92,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Mark where lexical and weights matched, and show that passage.  [default: yes, but not in JSON]",
 )
 @click.option("--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore; may lose documents.")
-@click.option("--server-fusion", is_flag=True, help="Let the server fuse the signals (plugin neural-search).")
+@click.option("--server-fusion", is_flag=True, help="Let the server fuse the signals, by min-max (plugin neural-search).")
 @batch_options
 @model_options
 @_pictures.picture_options

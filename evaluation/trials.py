@@ -66,7 +66,7 @@ class Bench:
         self._relevant_from = relevant_from
         self._measure = measure
         self._layouts: dict[tuple[str, ...], _Layout] = {}
-        self._neighbours: dict[tuple[bytes, int, int, int, float], Matrix] = {}
+        self._neighbours: dict[tuple[bytes, int, int, int, float], tuple[Matrix, Matrix]] = {}
         best = [sorted((grade for grade in each.values() if grade > 0), reverse=True)[:_CUTOFF] for each in judgements]
         self._ideal = np.array([float(np.dot(grades, _DISCOUNTS[: len(grades)])) for grades in best])
 
@@ -99,23 +99,26 @@ class Bench:
     def _reranked(self, layout: _Layout, fused: Matrix, order: NDArray[np.int64], reranking: Reranking) -> NDArray[np.int64]:
         """The heads in their new order; what lies below cannot pass them."""
         heads = order[:, : reranking.candidates]
-        jaccard = self._jaccard(layout, heads, reranking)
-        scores = reranking.weight * np.take_along_axis(fused, heads, axis=1) + (1 - reranking.weight) * jaccard
-        scores = np.where(np.take_along_axis(layout.filled, heads, axis=1), scores, -1.0)
+        jaccard, similarity = self._near(layout, heads, reranking)
+        near = similarity if reranking.similarity == "dense" else np.take_along_axis(fused, heads, axis=1)
+        scores = reranking.weight * near + (1 - reranking.weight) * jaccard
+        scores = np.where(np.take_along_axis(layout.filled, heads, axis=1), scores, -2.0)  # inner products may be -1
         again = np.lexsort((np.take_along_axis(layout.by_id, heads, axis=1), -scores), axis=1)
         return np.concatenate([np.take_along_axis(heads, again, axis=1), order[:, reranking.candidates :]], axis=1)
 
-    def _jaccard(self, layout: _Layout, heads: NDArray[np.int64], reranking: Reranking) -> Matrix:
+    def _near(self, layout: _Layout, heads: NDArray[np.int64], reranking: Reranking) -> tuple[Matrix, Matrix]:
+        """J and inner product of every candidate of the heads with its query."""
         key = (heads.tobytes(), id(layout), reranking.k, reranking.k_exp, reranking.tau)
         if key not in self._neighbours:
-            found = np.zeros(heads.shape)
+            jaccard, similarity = np.zeros(heads.shape), np.zeros(heads.shape)
             for row, (candidates, head) in enumerate(zip(self._candidates, heads, strict=True)):
                 documents = [layout.documents[row][column] for column in head if column < len(layout.documents[row])]
                 if documents and candidates.query.vector is not None:
                     vectors = candidates.matrix(documents)
                     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
-                    found[row, : len(documents)] = neighbourhood(candidates.query.vector, vectors, rules).jaccard
-            self._neighbours[key] = found
+                    near = neighbourhood(candidates.query.vector, vectors, rules)
+                    jaccard[row, : len(documents)], similarity[row, : len(documents)] = near.jaccard, near.similarity
+            self._neighbours[key] = jaccard, similarity
         return self._neighbours[key]
 
     def _measured(self, gains: Matrix) -> Matrix:

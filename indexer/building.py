@@ -187,6 +187,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
             passages=_cut(options.passages, ledger),
             fields=layout.extra,
         )
+        found, left = _inherited(engine, found)
         settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
         settings |= _LOADING if options.loading else {"index.number_of_replicas": _replicas(engine, options)}
         generations.create(engine, index, mapping, found, settings)
@@ -199,7 +200,20 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         with suppress(EngineError):  # what this call made and nobody could resume; where this fails, the next build does it
             generations.remove(engine, index)
         raise
-    return _Generation(index, found, layout, statistics, ledger, surveyed.notes)
+    return _Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left])
+
+
+def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
+    """The lineage with the tuned profiles of the live generation, where they mean the same; else a note that they are left."""
+    live = generations.live(engine, found.name)
+    before = lineage.read(engine, live) if live else found
+    if not before.profiles:
+        return found, []
+    if before.models == found.models and before.signals.keys() == found.signals.keys():
+        return replace(found, profiles=before.profiles, profile=before.profile), []
+    return found, [
+        f"Profiles left behind ({', '.join(before.profiles)}): they were tuned for other models or signals; tune again."
+    ]
 
 
 def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> _Generation:

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, UsageError
-from termweave.records import Document, Hit, Passage
 from termweave.search import (
     explanation,
     feedback,
     highlighting,
+    hits,
     lineage,
     modes,
     profiles,
     server_side,
-    shading,
     stored_statistics,
 )
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
+from termweave.search.hits import Opened
 from termweave.search.models import encoder_of
 from termweave.search.ranking import Place, Reranking, chosen_reranking, order
 from termweave.signals import DocumentLayout
-from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.records import Encoding
+    from termweave.records import Encoding, Hit
     from termweave.search.lineage import Lineage
     from termweave.search.modes import Mode
     from termweave.search.profiles import Profile
     from termweave.signals import Signal
-    from termweave.statistics import CorpusStatistics
 
 _T = TypeVar("_T")
 
@@ -49,20 +45,7 @@ MAX_DEPTH = 10_000
 _SPREAD = 4
 #: Fields of a hit unless others are asked for.
 FIELDS = ("title", "text", "metadata")
-#: What an explanation shades.
-_SHADED = ("title", "text")
 PLAIN = Execution()
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """One generation, ready to be searched."""
-
-    index: str
-    lineage: Lineage
-    layout: DocumentLayout
-    statistics: CorpusStatistics | None
-    encoder: TextEncoder
 
 
 class AliasMoved(EngineError):
@@ -150,7 +133,7 @@ class Index:
             k: How many.
             mode: "lexical", "weights", "dense", "hybrid", a weighted list, ``weights:0.6,dense:0.4``, or a tuned profile; several
                 signals may name their fusion, ``hybrid@rrf``. None: the profile that was adopted, else "hybrid".
-            rerank: "none" or "rnn"; None: what the profile says, else none.
+            rerank: "none", "rnn" or "rnn@dense" (the paper's similarity); None: what the profile says, else none.
             candidates: How many each signal gives, at least `start + k`; min-max normalised scores depend on it.
             start: How many to skip.
             fields: Stored fields to bring along.
@@ -187,11 +170,11 @@ class Index:
             names = list(chosen.weights)
             chosen = server_side.answer_mode() if server_fusion else chosen
             places = order(found, chosen, options, start + k)[start:]
-            hits = self._hits(places, found, first=start + 1, fields=fields, explain=explain)
+            shown = hits.of(self.engine, self._now, places, found, first=start + 1, fields=fields, explain=explain)
             if highlight:
                 asked = self._signals(names)
-                hits = highlighting.of(self.engine, found.index, self._now.encoder, asked, found.query, hits)
-            return Answer(hits, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
+                shown = highlighting.of(self.engine, found.index, self._now.encoder, asked, found.query, shown)
+            return Answer(shown, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
 
         return self._on_the_live_one(once)
 
@@ -218,9 +201,9 @@ class Index:
             (candidates,) = self.candidates([query], list(chosen.weights), with_vectors=options is not None)
             for rank, place in enumerate(order(candidates, chosen, options), 1):
                 if place.id == document:
-                    return self._hits([place], candidates, first=rank, fields=FIELDS, explain=True)[0]
+                    return hits.of(self.engine, self._now, [place], candidates, first=rank, fields=FIELDS, explain=True)[0]
             # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
-            hit = self._hits([Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+            hit = hits.of(self.engine, self._now, [Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
             return explanation.beyond(hit) if chosen.single and options is None else hit
 
         return self._on_the_live_one(once)
@@ -288,7 +271,7 @@ class Index:
                 return [replace(each, index=now.index) for each in found]
             reach = min(MAX_DEPTH, reach * _SPREAD)  # the nearest passages are of few documents: look further
 
-    def _follow(self, asked: _Opened) -> None:
+    def _follow(self, asked: Opened) -> None:
         """Open the generation that the alias points at, if it is another than the one asked."""
         if lineage.resolve(self.engine, self.name) != asked.index:
             if self._now is asked:
@@ -332,7 +315,7 @@ class Index:
         for body in prepared.bodies.values():
             lines += [{}, body]
         fetch = {"ids": ["<the ids of the best after fusion>"]}
-        included = ",".join(_wanted(fields))
+        included = ",".join(hits.wanted(fields))
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines},
             {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={included}", "body": fetch},
@@ -365,93 +348,11 @@ class Index:
         ]
         return [execution.shape(each, signals, capabilities, depth=depth, where=where) for each in prepared]
 
-    def _hits(
-        self, places: Sequence[Place], candidates: Candidates, *, first: int, fields: Sequence[str], explain: bool
-    ) -> list[Hit]:
-        if not places:
-            return []
-        stored = self._stored(candidates, places, (*fields, *_SHADED) if explain else fields)
-        parts = self._explained(candidates, places, stored) if explain else {}
-        return [
-            Hit(
-                id=place.id,
-                score=place.score,
-                rank=rank,
-                fields=_fields(stored[place.id], fields),
-                signals=place.signals,
-                explanation=parts.get(place.id),
-                explainer=partial(self._explain_later, candidates, place),
-                passage=stored_passage(stored[place.id]),
-            )
-            for rank, place in enumerate(places, first)
-        ]
-
-    def _stored(self, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]) -> dict[str, Any]:
-        """Document id -> the stored fields; of a document in passages those of the one found, or else of the first."""
-        keys: dict[str, str] = {}
-        for place in places:
-            number = candidates.passage(place.id, place.signals)
-            keys[engine_id(Passage.key(place.id, number))] = place.id
-            if not place.signals and self._now.lineage.passages:
-                keys[engine_id(Passage.key(place.id, 1))] = place.id
-        params = {"_source_includes": ",".join(_wanted(fields))}
-        answer = self.engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
-        stored = {
-            document: found["_source"]
-            for document, found in zip(keys.values(), answer["docs"], strict=True)
-            if found.get("found")
-        }
-        missing = [place.id for place in places if place.id not in stored]
-        if missing:
-            raise UsageError(
-                f"The index {self.name!r} has no document {missing[0]!r}.",
-                "Ids are those of the source; 'termweave search' shows them.",
-            )
-        return stored
-
-    def _explained(self, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]) -> dict[str, Any]:
-        words = self._words(candidates.query.text)
-        explained = explanation.of(self.engine, candidates.index, self._now.layout.signals, candidates, places, words=words)
-        for document, said in explained.items():
-            source = stored[document]
-            said["text"] = Document(document, source.get("text") or "", source.get("title") or "").content
-            said["words"] = shading.shade(
-                said["text"], said["parts"], encoder=self._now.encoder, engine=self.engine, index=candidates.index
-            )
-        return explained
-
-    def _explain_later(self, candidates: Candidates, place: Place) -> Mapping[str, Any]:
-        stored = self._stored(candidates, [place], _SHADED)
-        explained: Mapping[str, Any] = self._explained(candidates, [place], stored)[place.id]
-        return explained
-
-    def _words(self, query: str) -> dict[str, str]:
-        """Term -> the word of the query it stands for: people read "delay", not "delai"."""
-        encoder, statistics = self._now.encoder, self._now.statistics
-        if encoder.analysis is None:
-            return {}
-        return {each.term: query[each.start : each.end] for each in encoder.shade(query, statistics=statistics, kind="query")}
-
-    def _open(self) -> _Opened:
+    def _open(self) -> Opened:
         index = lineage.resolve(self.engine, self.name)
         found = lineage.read(self.engine, index)
         encoder = encoder_of(found, self.name, self._models)
         statistics = None
         if found.statistics:
             statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
-        return _Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
-
-
-def _wanted(fields: Sequence[str]) -> list[str]:
-    """Stored fields to ask for: those named, long metadata, and what says which passage it is."""
-    long = [each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"]
-    return sorted({*fields, *long, "id", "passage", "passage_start", "passage_end"})
-
-
-def _fields(stored: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """The fields asked for, metadata in one piece."""
-    roots = {each.partition(".")[0] for each in wanted}
-    fields = {name: value for name, value in stored.items() if name in roots}
-    if "metadata" in roots and (metadata := stored_metadata(stored)):
-        fields["metadata"] = metadata
-    return fields
+        return Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)

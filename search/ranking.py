@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,7 +43,7 @@ class Reranking:
 def chosen_reranking(name: str | None, parameters: Reranking | None) -> Reranking | None:
     """What a reranker's name means, with parameters or the default ones; None for "none".
 
-    No name means the parameters, if there are any.
+    No name means the parameters, if there are any; "rnn@dense" mixes with the inner product in place of the fused score.
 
     Raises:
         UsageError: There is no such reranker.
@@ -52,9 +52,11 @@ def chosen_reranking(name: str | None, parameters: Reranking | None) -> Rerankin
         return parameters
     if name == "none":
         return None
-    if name != "rnn":
-        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn.")
-    return parameters or Reranking()
+    reranker, at, similarity = name.partition("@")
+    if reranker != "rnn" or (at and similarity not in {"fused", "dense"}):
+        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn, rnn@dense.")
+    chosen = parameters or Reranking()
+    return replace(chosen, similarity="dense" if similarity == "dense" else "fused") if at else chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
+from termweave.search.fusion import DEFAULT
 from termweave.search.modes import Mode
 from termweave.signals import Clause
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Name of the one list that comes back.
 SIGNAL = "hybrid"
+#: What the server is asked to do; "adaptive", the client's default, needs what the server does not know.
+_METHODS = (DEFAULT, "min-max")
 #: `hybrid` takes no more (neural-search).
 _MOST = 5
 
@@ -28,13 +31,15 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
     """See that the server can fuse this mode.
 
     Raises:
-        UsageError: It has no neural-search plugin, or the mode is one signal, or too many.
+        UsageError: It has no neural-search plugin, the mode is one signal, or too many, or fused in another way.
     """
     if not capabilities.neural_sparse:
         raise UsageError(
             f"The server (OpenSearch {capabilities.version}) cannot fuse: it has no neural-search plugin.",
             "Leave --server-fusion out: the client's own fusion needs no plugin.",
         )
+    if mode.fusion not in _METHODS:
+        raise UsageError(f"The server fuses by min-max only, not by {mode.fusion}.", "Leave --server-fusion out.")
     if not 1 < len(mode.weights) <= _MOST:
         raise UsageError(
             f"The server fuses 2 to {_MOST} signals; the mode {mode.name!r} has {len(mode.weights)}.",

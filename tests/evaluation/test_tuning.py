@@ -57,7 +57,7 @@ def test_a_trial_ranks_as_a_search_does(method, measure):
     ids = [str(number) for number in range(len(found))]
     qrels = dict(zip(ids, judged, strict=True))
     for weights in ({"dense": 0.5, "weights": 0.5}, {"dense": 0.3, "lexical": 0.2, "weights": 0.5}, {"dense": 1.0}):
-        for reranking in (None, Reranking(), Reranking(candidates=7, k=3, k_exp=2, tau=0.5, weight=0.4)):
+        for reranking in (None, Reranking(), Reranking(7, 3, 2, 0.5, 0.4), Reranking(candidates=20, similarity="dense")):
             mode = Mode("tried", weights, method)
             ranked = [order(each, mode, reranking)[:10] for each in found]
             # Scores by place: order alone decides.
@@ -138,12 +138,19 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     jsonschema.validate(data, json.loads(SCHEMA.read_text()))
     assert data["gain"] == pytest.approx(report.gain)
     assert (status, data["adopted"]) == ((0, True) if report.gain > 0 else (3, False))
+    # A generation of the same models and signals inherits it; another one says that it does not.
+    source = corpora.open_source(folder)
+    again = build(opensearch_engine, source, name, Options(settings={"index.max_ngram_diff": 2}))
+    assert not any("left behind" in note for note in again.notes)
     kept = tw.connect(opensearch_engine.url).index(name).lineage
     assert kept.profile == ("again" if data["adopted"] else "tuned")
     assert "tuned" in kept.profiles
     assert run(["evaluate", name, str(folder), "--json"]) == 0
     rows = {row["system"] for row in json.loads(capsys.readouterr().out)["rows"]}
     assert kept.profile in rows
+    lexical = build(opensearch_engine, source, name, Options(signals=("lexical",)))
+    assert any("left behind (tuned" in note for note in lexical.notes)
+    assert not tw.connect(opensearch_engine.url).index(name).lineage.profiles
 
 
 @pytest.mark.engine

@@ -166,13 +166,18 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
         with pytest.raises(UsageError, match="has no neural-search plugin"):
             index.search("json functions", server_fusion=True)
         return
-    mine = index.search("json functions", mode="weights:0.7,dense:0.3", k=10)
-    theirs = index.search("json functions", mode="weights:0.7,dense:0.3", k=10, server_fusion=True)
+    mine = index.search("json functions", mode="weights:0.7,dense:0.3@min-max", k=10)
+    theirs = index.search("json functions", mode="weights:0.7,dense:0.3@min-max", k=10, server_fusion=True)
     # The server gives the last of a list .001 where the client gives 0.
     assert [hit.score for hit in theirs] == pytest.approx([hit.score for hit in mine], abs=1.1e-3)
     assert len(index.search("json functions", rerank="rnn", server_fusion=True)) == 10
     assert index.search("", server_fusion=True) == []
-    for options, said in (({"mode": "dense"}, "2 to 5"), ({"explain": True}, "final score"), ({"two_phase": True}, "rescores")):
+    for options, said in (
+        ({"mode": "dense"}, "2 to 5"),
+        ({"mode": "hybrid@rrf"}, "min-max only"),
+        ({"explain": True}, "final score"),
+        ({"two_phase": True}, "rescores"),
+    ):
         with pytest.raises(UsageError, match=said):
             index.search("json", server_fusion=True, **options)
 

@@ -1,0 +1,164 @@
+"""Fusion without judgements, reranking by either similarity, and tuning, on full collections, through a real OpenSearch.
+
+    python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield > docs/figures.md
+    python benchmarks/fusion.py ../shared/data/nfcorpus ../shared/data/cranfield > docs/fusion.md
+
+Uses the indices that retrieval.py leaves. Candidates are asked for once; every row is ranked from them (`evaluation.trials`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from termweave import corpora, engine, settings
+from termweave.evaluation import randomisation_test, tune
+from termweave.evaluation.gates import interval
+from termweave.evaluation.trials import Bench
+from termweave.search import Index, fusion, modes
+from termweave.search.modes import Mode
+from termweave.search.ranking import Reranking
+
+SEEDS = (0, 1)
+#: More than these would take hours and change nothing.
+MOST = 2_000
+
+HEAD = """# Fusion, reranking and tuning
+
+nDCG@10 on full collections, test splits, shipped model, OpenSearch {version}; made by `python benchmarks/fusion.py {sets}`.
+
+Every fusion method joins learned weights and dense vectors with equal weights, no tuning. `adaptive`, the default, counts each signal by how
+far its candidates lie apart in the signal's own unit: no judgement is needed, and where one signal is far ahead it is trusted.
+▲ ▼: significantly above or below the better of BM25 and dense on that set (paired randomisation test, p < .05). *gain*: mean difference
+to that better one.
+"""
+
+TUNED = """
+## Tuning
+
+`termweave tune`, deterministic search, fitted on one half of the queries; the figures are of the other half, mean over the splits of seeds {seeds}.
+*default* is hybrid+rNN untuned; *single* the better of BM25 and dense on those queries. {rate:,.0f} trials a minute ({trials:,} in all, one process).
+
+| | single | default | tuned | gain over single | gain over default |
+|---|---:|---:|---:|---:|---:|
+"""
+
+
+def main(folders: list[str]) -> None:
+    server = engine.connect(settings.load())
+    names = [Path(folder.partition(":")[0]).name for folder in folders]
+    opened = [
+        (corpora.open_dataset(folder), Index.open(server, f"bench-{name}")) for folder, name in zip(folders, names, strict=True)
+    ]
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for name, (dataset, index) in zip(names, opened, strict=True):
+        print(name, file=sys.stderr, flush=True)
+        found[name] = rows(dataset, index)
+    print(HEAD.format(version=server.capabilities.version, sets=" ".join(f"../shared/data/{name}" for name in names)))
+    print(table(found))
+    print(table_of_neighbours(found))
+    tuning(names, opened)
+
+
+def rows(dataset: corpora.Dataset, index: Index) -> dict[str, np.ndarray]:
+    """System -> the measure of every query."""
+    judged = dataset.qrels()
+    queries = [each for each in dataset.queries() if any(grade > 0 for grade in judged.get(each.id, {}).values())][:MOST]
+    candidates = []
+    for start in range(0, len(queries), 16):
+        texts = [each.text for each in queries[start : start + 16]]
+        candidates += index.candidates(texts, index.signals, with_vectors=True)
+    bench = Bench(candidates, [judged[each.id] for each in queries], dataset.relevant_from, "nDCG@10")
+    found = {"BM25": bench.values(Mode("l", {"lexical": 1.0}), None)}
+    found |= {name: bench.values(Mode(name, {name: 1.0}), None) for name in ("weights", "dense")}
+    for method in fusion.METHODS:
+        mode = modes.parse(f"hybrid@{method}", index.signals)
+        found[method] = bench.values(mode, None)
+        found[f"{method}+rNN"] = bench.values(mode, Reranking())
+    default = modes.parse("hybrid", index.signals)
+    found["s dense"] = bench.values(default, Reranking(similarity="dense"))
+    return found
+
+
+def better(values: dict[str, np.ndarray]) -> np.ndarray:
+    """Of BM25 and dense the one with the higher mean."""
+    return max((values["BM25"], values["dense"]), key=lambda each: float(each.mean()))
+
+
+def cell(values: dict[str, np.ndarray], system: str) -> str:
+    base = better(values)
+    mark = ""
+    if system not in {"BM25", "dense"} and randomisation_test(values[system], base) < 0.05:
+        mark = " ▲" if values[system].mean() > base.mean() else " ▼"
+    return f"{values[system].mean():.4f}{mark}"
+
+
+def table(found: dict[str, dict[str, np.ndarray]]) -> str:
+    systems = ["BM25", "weights", "dense", *(f"{method}{tail}" for tail in ("", "+rNN") for method in fusion.METHODS)]
+    lines = [f"| | {' | '.join(found)} | gain | lowest |", f"|---|{'---:|' * (len(found) + 2)}"]
+    for system in systems:
+        gains = [float((values[system] - better(values)).mean()) for values in found.values()]
+        cells = " | ".join(cell(values, system) for values in found.values())
+        lines.append(f"| {system} | {cells} | {np.mean(gains):+.4f} | {min(gains):+.4f} |")
+    return "\n".join(lines)
+
+
+def table_of_neighbours(found: dict[str, dict[str, np.ndarray]]) -> str:
+    """What rNN adds to the same fusion, and which similarity it should take."""
+    lines = ["\n## What rNN adds\n", "| | adaptive | +rNN, s = fused score | +rNN, s = inner product |", "|---|---:|---:|---:|"]
+    for name, values in found.items():
+        lines.append(
+            f"| {name} | {values['adaptive'].mean():.4f} | {values['adaptive+rNN'].mean():.4f} | {values['s dense'].mean():.4f} |"
+        )
+    gains = np.array([float((values["adaptive+rNN"] - values["adaptive"]).mean()) for values in found.values()])
+    low, high = interval(gains)
+    lines.append(
+        f"\nMean gain of rNN over the same fusion {gains.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f} over the sets."
+    )
+    return "\n".join(lines)
+
+
+def tuning(names: list[str], opened: list[tuple[corpora.Dataset, Index]]) -> None:
+    lines, gains, trials, seconds = [], [], 0, 0.0
+    for name, (dataset, index) in zip(names, opened, strict=True):
+        print(f"tuning {name}", file=sys.stderr, flush=True)
+        reports = []
+        for seed in SEEDS:
+            begun = [0.0]
+
+            def progress(stage: str, done: int, total: int | None, begun: list[float] = begun) -> None:
+                del done, total
+                if stage == "trying" and not begun[0]:
+                    begun[0] = time.monotonic()
+
+            reports.append(tune(index, Capped(dataset), seed=seed, progress=progress))
+            seconds += time.monotonic() - begun[0]
+            trials += reports[-1].trials
+        single = np.mean([max(each.figures["lexical"], each.figures["dense"]) for each in reports])
+        default, tuned = (np.mean([each.figures[system] for each in reports]) for system in ("default", "tuned"))
+        gains.append((tuned - single, tuned - default))
+        lines.append(f"| {name} | {single:.4f} | {default:.4f} | {tuned:.4f} | {tuned - single:+.4f} | {tuned - default:+.4f} |")
+    over, beyond = np.mean(gains, axis=0)
+    print(TUNED.format(seeds=" and ".join(map(str, SEEDS)), rate=60 * trials / seconds, trials=trials), end="")
+    print("\n".join([*lines, f"| mean | | | | {over:+.4f} | {beyond:+.4f} |"]))
+
+
+class Capped:
+    """A data set with its first queries only."""
+
+    def __init__(self, dataset: corpora.Dataset) -> None:
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._dataset, name)
+
+    def queries(self) -> list:
+        """The first of them."""
+        return self._dataset.queries()[:600]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,145 @@
+"""From places in an order to hits: their stored fields, their passages, and how their scores come about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.records import Document, Hit, Passage
+from termweave.search import explanation, shading
+from termweave.signals.layout import engine_id, stored_metadata, stored_passage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.search.candidates import Candidates
+    from termweave.search.lineage import Lineage
+    from termweave.search.ranking import Place
+    from termweave.signals import DocumentLayout
+    from termweave.statistics import CorpusStatistics
+
+#: What an explanation shades.
+_SHADED = ("title", "text")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One generation, ready to be searched."""
+
+    index: str
+    lineage: Lineage
+    layout: DocumentLayout
+    statistics: CorpusStatistics | None
+    encoder: TextEncoder
+
+
+def of(
+    engine: Engine,
+    opened: Opened,
+    places: Sequence[Place],
+    candidates: Candidates,
+    *,
+    first: int,
+    fields: Sequence[str],
+    explain: bool,
+) -> list[Hit]:
+    """The hits at some places.
+
+    Args:
+        engine: Where the index is.
+        opened: The generation that was searched.
+        places: Best first.
+        candidates: What they were chosen from.
+        first: Rank of the first place.
+        fields: Stored fields to bring along.
+        explain: Bring along how each score comes about, too; else a hit asks when it is asked.
+
+    Raises:
+        UsageError: The index does not hold one of the documents.
+    """
+    if not places:
+        return []
+    stored = _stored(engine, opened, candidates, places, (*fields, *_SHADED) if explain else fields)
+    parts = _explained(engine, opened, candidates, places, stored) if explain else {}
+    return [
+        Hit(
+            id=place.id,
+            score=place.score,
+            rank=rank,
+            fields=_fields(stored[place.id], fields),
+            signals=place.signals,
+            explanation=parts.get(place.id),
+            explainer=partial(_explain_later, engine, opened, candidates, place),
+            passage=stored_passage(stored[place.id]),
+        )
+        for rank, place in enumerate(places, first)
+    ]
+
+
+def wanted(fields: Sequence[str]) -> list[str]:
+    """Stored fields to ask for: those named, long metadata, and what says which passage it is."""
+    long = [each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"]
+    return sorted({*fields, *long, "id", "passage", "passage_start", "passage_end"})
+
+
+def _stored(
+    engine: Engine, opened: Opened, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]
+) -> dict[str, Any]:
+    """Document id -> the stored fields; of a document in passages those of the one found, or else of the first."""
+    keys: dict[str, str] = {}
+    for place in places:
+        number = candidates.passage(place.id, place.signals)
+        keys[engine_id(Passage.key(place.id, number))] = place.id
+        if not place.signals and opened.lineage.passages:
+            keys[engine_id(Passage.key(place.id, 1))] = place.id
+    params = {"_source_includes": ",".join(wanted(fields))}
+    answer = engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
+    stored = {
+        document: found["_source"] for document, found in zip(keys.values(), answer["docs"], strict=True) if found.get("found")
+    }
+    missing = [place.id for place in places if place.id not in stored]
+    if missing:
+        raise UsageError(
+            f"The index {opened.lineage.name!r} has no document {missing[0]!r}.",
+            "Ids are those of the source; 'termweave search' shows them.",
+        )
+    return stored
+
+
+def _explained(
+    engine: Engine, opened: Opened, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    words = _words(opened, candidates.query.text)
+    explained = explanation.of(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
+    for document, said in explained.items():
+        source = stored[document]
+        said["text"] = Document(document, source.get("text") or "", source.get("title") or "").content
+        said["words"] = shading.shade(said["text"], said["parts"], encoder=opened.encoder, engine=engine, index=candidates.index)
+    return explained
+
+
+def _explain_later(engine: Engine, opened: Opened, candidates: Candidates, place: Place) -> Mapping[str, Any]:
+    stored = _stored(engine, opened, candidates, [place], _SHADED)
+    explained: Mapping[str, Any] = _explained(engine, opened, candidates, [place], stored)[place.id]
+    return explained
+
+
+def _words(opened: Opened, query: str) -> dict[str, str]:
+    """Term -> the word of the query it stands for: people read "delay", not "delai"."""
+    if opened.encoder.analysis is None:
+        return {}
+    shaded = opened.encoder.shade(query, statistics=opened.statistics, kind="query")
+    return {each.term: query[each.start : each.end] for each in shaded}
+
+
+def _fields(stored: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]:
+    """The fields asked for, metadata in one piece."""
+    roots = {each.partition(".")[0] for each in asked}
+    fields = {name: value for name, value in stored.items() if name in roots}
+    if "metadata" in roots and (metadata := stored_metadata(stored)):
+        fields["metadata"] = metadata
+    return fields
