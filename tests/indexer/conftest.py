@@ -198,13 +198,18 @@ def killed_at(bench, step, delay):
 
 
 def until(process, word):
-    """Read what a process says until a word; returns all of it."""
+    """Read what a process says until a word; returns all of it. One that says nothing for minutes is ended."""
     said = ""
-    for line in process.stdout:
-        said += line
-        if word in line:
-            return said
-    raise AssertionError(said)
+    late = threading.Timer(180, process.kill)
+    late.start()
+    try:
+        for line in process.stdout:
+            said += line
+            if word in line:
+                return said
+        raise AssertionError(said)
+    finally:
+        late.cancel()
 
 
 @contextmanager

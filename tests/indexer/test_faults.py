@@ -107,7 +107,7 @@ def test_a_full_disk_under_the_ledger(bench, tmp_path):
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(state)], capture_output=True, check=False
     ).returncode:
-        pytest.skip("a small disk cannot be mounted here (needs root)")
+        pytest.skip("this machine lets us mount no small disk (needs root)")
     try:
         two_generations(bench, 1200)
         with bench.searching("first second"):

@@ -142,7 +142,7 @@ def test_a_clock_that_jumps_by_days(bench, tmp_path):
     """The system's clock goes a day back and forth all the time; what measures time must not notice."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("no C compiler to make a clock that jumps")
+        pytest.skip("this machine has no C compiler to make a clock that jumps")
     (tmp_path / "jumps.c").write_text(JUMPS)
     library = tmp_path / "jumps.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "jumps.c", "-ldl"], check=True)
