@@ -264,6 +264,11 @@ class Ledger:
 
 
 def _unusable(path: Path, error: Exception) -> TermweaveError:
+    if "no such column" in str(error):
+        return TermweaveError(
+            f"The ledger {path} was written by another version of termweave.",
+            "Remove the file: what is live stays searchable, and an unfinished build begins anew.",
+        )
     return TermweaveError(
         f"The ledger {path} cannot be opened: {error}.", "Free some disk space, or remove the file and index again with --fresh."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 
 import pytest
@@ -116,3 +117,12 @@ def test_dead_letters_say_where_why_and_what_to_do(ledger):
     assert "refused 2 of 2,000" in refusals.check(ledger, "index", allowed=0.001)[0]
     with pytest.raises(RefusedDocuments, match=r"'3' \(line 3\)"):
         refusals.check(ledger, "index", allowed=0.0009)
+
+
+def test_a_ledger_of_another_version_is_said_to_be_one(tmp_path):
+    path = tmp_path / "old.sqlite"
+    with sqlite3.connect(path) as old:
+        old.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, line INTEGER, digest INTEGER)")
+    old.close()
+    with pytest.raises(TermweaveError, match="another version of termweave"):
+        Ledger(path)
