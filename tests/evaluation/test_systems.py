@@ -9,8 +9,25 @@ from termweave.errors import UsageError
 from termweave.evaluation import runs, systems
 from termweave.evaluation.measures import judged_share
 from termweave.records import Run
+from termweave.search import Index, profiles
+from termweave.search.hits import Opened
+from termweave.search.lineage import Lineage
+from termweave.search.profiles import Profile
+from termweave.search.ranking import Reranking
+from termweave.signals import DocumentLayout
 
-SIGNALS = ["dense", "lexical", "weights"]
+
+class Known(Index):
+    """An index of which nothing is asked but its signals and profiles."""
+
+    def __init__(self, *signals, profile=None):
+        parameters = {"dense": {"dimension": 4}}
+        found = Lineage("docs", "", "", {}, "", {name: parameters.get(name, {}) for name in signals})
+        layout = DocumentLayout.from_meta(found.signals)
+        self._now = Opened("docs-1", found if profile is None else profiles.adopted(found, profile), layout, None, None)
+
+
+ALL = Known("dense", "lexical", "weights")
 
 
 def names(found):
@@ -18,19 +35,30 @@ def names(found):
 
 
 def test_the_default_table_begins_with_bm25_wherever_the_index_has_it():
-    assert names(systems.default_systems(SIGNALS)) == ["BM25", "dense", "weights", "hybrid", "hybrid+rNN"]
-    assert names(systems.default_systems(["lexical"])) == ["BM25"]
-    assert names(systems.default_systems(["weights"])) == ["weights"]
+    assert names(systems.default_systems(ALL)) == ["BM25", "dense", "weights", "hybrid", "hybrid+rNN"]
+    assert names(systems.default_systems(Known("lexical"))) == ["BM25"]
+    assert names(systems.default_systems(Known("weights"))) == ["weights"]
+
+
+def test_a_profile_that_was_adopted_is_a_row_with_its_own_reranking():
+    tuned = Profile("mine", {"dense": 0.7, "weights": 0.3}, "rrf", {"candidates": 30, "k": 5})
+    index = Known("dense", "lexical", "weights", profile=tuned)
+    row = systems.default_systems(index)[-1]
+    assert (row.name, row.mode, row.reranking) == ("mine", "mine", Reranking(candidates=30, k=5))
+    assert index.mode("mine").fusion == "rrf"
+    assert systems.grid(["mine"], ["none"], index)[0].reranking is None
+    assert systems.grid(["mine"], ["rnn"], index)[0].reranking == Reranking(candidates=30, k=5)
+    assert index.choose("hybrid", "rnn@dense")[1] == Reranking(similarity="dense")
 
 
 def test_a_grid_has_every_mode_with_every_reranker_once():
-    found = systems.grid(["dense", "weights:3,dense:1", "dense"], ["none", "rnn"], SIGNALS)
+    found = systems.grid(["dense", "weights:3,dense:1", "dense"], ["none", "rnn"], ALL)
     assert names(found) == ["dense", "dense+rNN", "weights:3,dense:1", "weights:3,dense:1+rNN"]
     assert [system.reranker for system in found] == ["none", "rnn", "none", "rnn"]
-    assert names(systems.grid([], ["rnn"], SIGNALS)) == ["BM25+rNN", "dense+rNN", "weights+rNN", "hybrid+rNN"]
-    assert systems.grid([], [], SIGNALS) == systems.default_systems(SIGNALS)
+    assert names(systems.grid([], ["rnn"], ALL)) == ["BM25+rNN", "dense+rNN", "weights+rNN", "hybrid+rNN"]
+    assert systems.grid([], [], ALL) == systems.default_systems(ALL)
     with pytest.raises(UsageError, match="no signal 'magic'"):
-        systems.grid(["magic"], [], SIGNALS)
+        systems.grid(["magic"], [], ALL)
 
 
 @pytest.mark.parametrize(
@@ -44,24 +72,24 @@ def test_a_grid_has_every_mode_with_every_reranker_once():
     ],
 )
 def test_the_baseline_is_a_row_that_is_added_where_it_is_missing(asked, baseline, added):
-    table = systems.default_systems(SIGNALS)
-    found, against = systems.with_baseline(table, asked, SIGNALS)
+    table = systems.default_systems(ALL)
+    found, against = systems.with_baseline(table, asked, ALL)
     assert against == baseline
     assert names(found) == added + names(table)
 
 
 def test_without_bm25_the_first_row_is_the_baseline():
-    assert systems.with_baseline(systems.grid(["dense", "weights"], [], SIGNALS), None, SIGNALS)[1] == "dense"
+    assert systems.with_baseline(systems.grid(["dense", "weights"], [], ALL), None, ALL)[1] == "dense"
 
 
 def test_a_saved_run_is_a_baseline_and_what_is_neither_is_refused(tmp_path):
-    table = systems.default_systems(SIGNALS)
+    table = systems.default_systems(ALL)
     runs.write(Run("old", {"q": {"a": 1.0}}), tmp_path / "old")
-    assert systems.with_baseline(table, str(tmp_path / "old"), SIGNALS) == (table, Run("old", {"q": {"a": 1.0}}))
+    assert systems.with_baseline(table, str(tmp_path / "old"), ALL) == (table, Run("old", {"q": {"a": 1.0}}))
     with pytest.raises(UsageError, match="cannot be read"):
-        systems.with_baseline(table, str(tmp_path / "missing.trec"), SIGNALS)
+        systems.with_baseline(table, str(tmp_path / "missing.trec"), ALL)
     with pytest.raises(UsageError, match="no signal 'magic'"):
-        systems.with_baseline(table, "magic", SIGNALS)
+        systems.with_baseline(table, "magic", ALL)
 
 
 def test_the_judged_share_counts_zeros_and_what_is_missing():

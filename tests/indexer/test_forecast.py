@@ -53,10 +53,7 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
         "line 8",
         "8% of the documents are longer than the 256 word-pieces",
         "words with dots",
-        "written in Cjk",
-        "use --analyzer cjk",
-        "written in Cyrillic",
-        "8% of the texts do not look like English",
+        "knows corpus.jsonl only in part",
         "1 document without any text",
     ):
         assert part in said, part
