@@ -94,7 +94,8 @@ def build(server: Engine, name: str, count: int) -> None:
         documents=count,
         complete=True,
     )
-    generations.create(server, index, layout, found, {"index.number_of_shards": 1})
+    loading = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.refresh_interval": "-1"}
+    generations.create(server, index, layout.mapping({}), found, {**layout.settings(), **loading})
     stored_statistics.save(server, index, counted, {"index.number_of_replicas": 0})
     random = np.random.default_rng(0)
     for start in range(0, count, _BATCH):

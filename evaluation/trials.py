@@ -157,9 +157,7 @@ class Bench:
             matrix = np.zeros_like(layout.gains)
             for row, (each, documents) in enumerate(zip(self._candidates, layout.documents, strict=True)):
                 ranked = each.lists[name]
-                worth = {
-                    document: method.value(ranked, rank, score) for rank, (document, score) in enumerate(ranked.scores.items(), 1)
-                }
+                worth = dict(zip(ranked.scores, method.values(ranked), strict=True))
                 matrix[row, : len(documents)] = [worth.get(document, 0.0) for document in documents]
             layout.values[by, name] = matrix
         return layout.values[by, name]

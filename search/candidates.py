@@ -191,26 +191,21 @@ def gather(
             answer = next(remaining)
             hits = _hits(answer, name)
             signal = by_name[name]
-            passages = {_id(hit): number for hit in hits if (number := _passage(hit)) is not None}
-            lists[name] = Ranked.of([(_id(hit), signal.score(hit["_score"], clause)) for hit in hits], window, signal, passages)
+            columns = [hit["fields"] for hit in hits]
+            ids = [fields["id"][0] for fields in columns]
+            passages = {
+                identity: fields["passage"][0] for identity, fields in zip(ids, columns, strict=True) if "passage" in fields
+            }
+            scores = [signal.score(hit["_score"], clause) for hit in hits]
+            lists[name] = Ranked.of(list(zip(ids, scores, strict=True)), window, signal, passages)
             short = short or _is_short(answer["hits"], clause, each.bodies[name])
             seen.update(hit["_index"] for hit in hits)
-            for hit in hits:
-                half = hit["fields"].get(VECTOR_FIELD)
-                if half and (_id(hit) not in vectors or signal.needs == "dense"):  # the passage that its vector found
-                    vectors[_id(hit)] = half[0]
+            by_vector = signal.needs == "dense"  # of a document in passages the one that its vector found
+            for identity, fields in zip(ids, columns, strict=True):
+                if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
+                    vectors[identity] = fields[VECTOR_FIELD][0]
         gathered.append(Candidates(each.query, lists, each.clauses, HalfVectors(vectors), short=short))
     return gathered, seen
-
-
-def _id(hit: Mapping[str, Any]) -> str:
-    identity: str = hit["fields"]["id"][0]
-    return identity
-
-
-def _passage(hit: Mapping[str, Any]) -> int | None:
-    number: int | None = hit["fields"].get("passage", [None])[0]
-    return number
 
 
 def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) -> bool:

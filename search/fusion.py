@@ -86,6 +86,13 @@ class Ranked:
             return float(score >= self.low)
         return max(0.0, (score - self.low) / extent)
 
+    def all_normalised(self) -> list[float]:
+        """Every score normalised, in the order of `scores`."""
+        low, extent = self.low, self.high - self.low
+        if extent <= 0:
+            return [float(score >= low) for score in self.scores.values()]
+        return [(score - low) / extent if score > low else 0.0 for score in self.scores.values()]
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -96,14 +103,14 @@ class Method:
         says: One sentence.
         source: Where it comes from.
         extent: How much a signal's list counts for this query, before the mode's weights.
-        value: What a document is worth in a list: from the list, its rank (from 1) and its score, to [0, 1].
+        values: What each document of a list is worth, in [0, 1], in the order of the list.
     """
 
     name: str
     says: str
     source: str
     extent: Callable[[Ranked], float]
-    value: Callable[[Ranked, int, float], float] = lambda ranked, _, score: ranked.normalised(score)
+    values: Callable[[Ranked], list[float]] = Ranked.all_normalised
 
 
 def _deviations(ranked: Ranked) -> float:
@@ -140,7 +147,9 @@ METHODS = {
             f"Reciprocal rank fusion, 1 / ({_RRF} + rank): scores do not matter, only places.",
             "Cormack, Clarke and Büttcher, SIGIR 2009",
             lambda ranked: float(ranked.within > 0),
-            lambda ranked, rank, _: (_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0,
+            lambda ranked: [
+                (_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0 for rank in range(1, len(ranked.scores) + 1)
+            ],
         ),
         Method(
             "sum",
@@ -161,22 +170,22 @@ class Fusion:
         ranking: (id, fused score in [0, 1]), best first; ties by the best rank in any list, then by id.
         counts: Signal name -> how much it counts for this query; they sum to 1 unless every list is empty.
         lists: Signal name -> its candidates.
-        method: How they were joined.
+        values: Signal name -> what each of them is worth, in [0, 1].
     """
 
     ranking: list[tuple[str, float]]
     counts: Mapping[str, float]
     lists: Mapping[str, Ranked]
-    method: Method
+    values: Mapping[str, list[float]]
 
     def said(self, wanted: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
         """What each signal said of the documents wanted, with its share of the fused score times `factor`."""
         said: dict[str, dict[str, SignalScore]] = {document: {} for document in wanted}
         for name, ranked in self.lists.items():
-            for rank, (document, score) in enumerate(ranked.scores.items(), 1):
+            scale, values = factor * self.counts[name], self.values[name]
+            for place, (document, score) in enumerate(ranked.scores.items()):
                 if document in said:
-                    share = factor * self.counts[name] * self.method.value(ranked, rank, score)
-                    said[document][name] = SignalScore(score, rank, share)
+                    said[document][name] = SignalScore(score, place + 1, scale * values[place])
         return said
 
 
@@ -213,9 +222,14 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
     counts = {name: count / total for name, count in counts.items()}
     fused: dict[str, float] = {}
     best: dict[str, int] = {}
+    values = {name: chosen.values(ranked) for name, ranked in lists.items()}
     for name, ranked in lists.items():
-        for rank, (document, score) in enumerate(ranked.scores.items(), 1):
-            fused[document] = fused.get(document, 0.0) + counts[name] * chosen.value(ranked, rank, score)
-            best[document] = min(rank, best.get(document, rank))
+        count = counts[name]
+        for rank, (document, value) in enumerate(zip(ranked.scores, values[name], strict=True)):
+            if document in fused:
+                fused[document] += count * value
+                best[document] = min(rank, best[document])
+            else:
+                fused[document], best[document] = count * value, rank
     ranking = sorted(fused.items(), key=lambda pair: (-pair[1], best[pair[0]], pair[0]))
-    return Fusion(ranking, counts, lists, chosen)
+    return Fusion(ranking, counts, lists, values)
