@@ -72,8 +72,8 @@ class Output:
         from rich.console import Console
 
         if sys.stdout.isatty():
-            return Console(file=sys.stdout, highlight=False)
-        return Console(file=sys.stdout, highlight=False, width=200, soft_wrap=True)  # nobody can widen a pipe
+            return Console(file=sys.stdout, highlight=False, emoji=False)
+        return Console(file=sys.stdout, highlight=False, emoji=False, width=200, soft_wrap=True)  # nobody can widen a pipe
 
     def say(self, message: str) -> None:
         """One line of what is going on."""

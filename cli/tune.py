@@ -85,8 +85,9 @@ def command(
 
 def _show(report: Report, out: Output, *, adopted: bool) -> None:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{report.dataset}: {report.held_out} held-out queries", title_justify="left")
+    table = Table(title=Text(f"{report.dataset}, {report.held_out} held-out queries"), title_justify="left")
     table.add_column("search")
     table.add_column(report.measure, justify="right")
     for system, value in report.figures.items():
@@ -94,14 +95,14 @@ def _show(report: Report, out: Output, *, adopted: bool) -> None:
     console = out.console()
     console.print(table)
     told = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
-    console.print(f"tuned against default: {told} ({report.trials} trials on {report.fitted} queries)", highlight=False)
+    console.print(f"tuned against default: {told} ({report.trials} trials on {report.fitted} queries)", markup=False)
     parts = [f"{name} {share:.2f}" for name, share in report.profile.weights.items()]
-    console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}", highlight=False)
+    console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}", markup=False)
     reranking = report.profile.reranking
     if reranking:
         named = ", ".join(f"{name} {value}" for name, value in reranking.items() if name != "similarity")
-        console.print(f"rnn: {named}", highlight=False)
+        console.print(f"rnn: {named}", markup=False)
     else:
-        console.print("no reranking", highlight=False)
+        console.print("no reranking", markup=False)
     if adopted:
-        console.print(f"Stored as the profile {report.profile.name!r}; 'termweave search' uses it from now on.", highlight=False)
+        console.print(f"Stored as the profile {report.profile.name!r}; 'termweave search' uses it from now on.", markup=False)

@@ -145,6 +145,8 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     kept = tw.connect(opensearch_engine.url).index(name).lineage
     assert kept.profile == ("again" if data["adopted"] else "tuned")
     assert "tuned" in kept.profiles
+    run(["tune", name, str(folder), "--dry-run"])
+    assert f"{folder.name}:test, 30 held-out queries" in capsys.readouterr().out
     assert run(["evaluate", name, str(folder), "--json"]) == 0
     rows = {row["system"] for row in json.loads(capsys.readouterr().out)["rows"]}
     assert kept.profile in rows
