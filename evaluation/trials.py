@@ -39,6 +39,7 @@ class _Layout:
 
     documents: list[list[str]]
     filled: NDArray[np.bool_]
+    rows: NDArray[np.int64]
     by_id: NDArray[np.int64]
     gains: Matrix
     # (method, signal) -> normalised values, and how much the list counts ``(queries,)``
@@ -66,6 +67,7 @@ class Bench:
         self._relevant_from = relevant_from
         self._measure = measure
         self._layouts: dict[tuple[str, ...], _Layout] = {}
+        self._vectors: list[tuple[dict[str, int], NDArray[np.float16]] | None] = [None] * len(candidates)
         self._neighbours: dict[tuple[bytes, int, int, int, float], tuple[Matrix, Matrix]] = {}
         best = [sorted((grade for grade in each.values() if grade > 0), reverse=True)[:_CUTOFF] for each in judgements]
         self._ideal = np.array([float(np.dot(grades, _DISCOUNTS[: len(grades)])) for grades in best])
@@ -112,9 +114,9 @@ class Bench:
         if key not in self._neighbours:
             jaccard, similarity = np.zeros(heads.shape), np.zeros(heads.shape)
             for row, (candidates, head) in enumerate(zip(self._candidates, heads, strict=True)):
-                documents = [layout.documents[row][column] for column in head if column < len(layout.documents[row])]
-                if documents and candidates.query.vector is not None:
-                    vectors = candidates.matrix(documents)
+                documents = head[layout.filled[row, head]]
+                if len(documents) and candidates.query.vector is not None:
+                    vectors = self._decoded(row)[1][layout.rows[row, documents]].astype(np.float32)
                     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
                     near = neighbourhood(candidates.query.vector, vectors, rules)
                     jaccard[row, : len(documents)], similarity[row, : len(documents)] = near.jaccard, near.similarity
@@ -140,16 +142,30 @@ class Bench:
                     for rank, document in enumerate(each.lists[name].scores):
                         best[document] = min(rank, best.get(document, rank))
                 ordered.append(sorted(best, key=lambda document, best=best: (best[document], document)))  # type: ignore[misc]
-            width = max(1, *(len(documents) for documents in ordered))
+            width = max((1, *(len(documents) for documents in ordered)))
             filled = np.zeros((len(ordered), width), dtype=bool)
-            by_id = np.zeros(filled.shape, dtype=np.int64)
+            by_id, rows = np.zeros(filled.shape, dtype=np.int64), np.zeros(filled.shape, dtype=np.int64)
             gains = np.full(filled.shape, -1.0)
             for row, (documents, judged) in enumerate(zip(ordered, self._judgements, strict=True)):
                 filled[row, : len(documents)] = True
+                places = self._decoded(row)[0]
+                rows[row, : len(documents)] = [places[document] for document in documents]
                 by_id[row, np.argsort(np.array(documents, dtype=object), kind="stable")] = np.arange(len(documents))
                 gains[row, : len(documents)] = [judged.get(document, 0) for document in documents]
-            self._layouts[signals] = _Layout(ordered, filled, by_id, gains)
+            self._layouts[signals] = _Layout(ordered, filled, rows, by_id, gains)
         return self._layouts[signals]
+
+    def _decoded(self, row: int) -> tuple[dict[str, int], NDArray[np.float16]]:
+        """Document -> row, and the vectors of all candidates of a query, decoded once; half the memory that search needs."""
+        kept = self._vectors[row]
+        if kept is None:
+            candidates = self._candidates[row]
+            documents = list(dict.fromkeys(document for ranked in candidates.lists.values() for document in ranked.scores))
+            vectors = np.zeros((len(documents), 0), np.float16)
+            if candidates.query.vector is not None:
+                vectors = candidates.matrix(documents).astype(np.float16)
+            kept = self._vectors[row] = ({document: place for place, document in enumerate(documents)}, vectors)
+        return kept
 
     def _value(self, layout: _Layout, by: str, name: str) -> Matrix:
         if (by, name) not in layout.values:

@@ -45,7 +45,8 @@ def drawn(random):
             pairs = [(names[row], float(random.integers(1, 12))) for row in chosen]
         lists[signal.name] = Ranked.of(pairs, 30, signal)
     judged = {names[row]: int(random.integers(0, 4)) for row in random.choice(60, 15, replace=False)}
-    return Candidates(Encoding("q", vector=vectors[60]), lists, {}, dict(zip(names, vectors, strict=False))), judged
+    stored = vectors[:60].astype(np.float16).astype(np.float32)  # as an index keeps them
+    return Candidates(Encoding("q", vector=vectors[60]), lists, {}, dict(zip(names, stored, strict=True))), judged
 
 
 @pytest.mark.parametrize("measure", ["nDCG@10", "MRR@10"])
