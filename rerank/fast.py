@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Elements from which on lists of indices are quicker than whole matrices, whose operations are fewer.
-_MANY = 256
+_MANY = 128
 #: Columns in a group, and the least number of groups for each column of a list that make looking at groups first pay.
 _GROUP, _GROUPS = 8, 4
 
