@@ -37,8 +37,8 @@ Of squad 2,000 of the 10,570 questions, drawn once (all of them: docs/figures.md
 ▲ ▼: significantly above or below the better of BM25 and dense on that set (paired randomisation test, p < .05).
 *gain*: mean difference to that better one.
 
-The unit of vectors (3.5 deviations) and the square were chosen on these sets, medquad excepted, by the mean gain; so was nothing else. With 2.5, 3, 4
-and 4.5 deviations the mean gain of adaptive+rNN was .024, .028, .031 and .030 (500 queries a set), and the lowest set -.029, -.011, -.005 and -.011.
+The unit of vectors (3.5 deviations) and the square were chosen on these sets, medquad excepted, by the mean gain; so was
+nothing else.
 """
 
 TUNING = """
