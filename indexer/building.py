@@ -72,7 +72,7 @@ class Built:
 
 
 @dataclass
-class _Generation:
+class Generation:
     """A generation under construction."""
 
     index: str
@@ -124,7 +124,7 @@ def build(
         found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
         current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, *found)
         with current.ledger as ledger:
-            sent = _send(engine, source, planned, current, watched)
+            sent = send_rest(engine, source, planned, current, watched)
             try:
                 current.notes.extend(_settle(engine, current, options))
                 current.notes.extend(summary.stored(engine, current.index, current.layout))
@@ -158,7 +158,7 @@ def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> s
     return index if same else None
 
 
-def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> _Generation:
+def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> Generation:
     """Survey the source and create the empty index."""
     options, encoder = planned.options, planned.encoder
     index = generations.new_name(name)
@@ -200,7 +200,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         with suppress(EngineError):  # what this call made and nobody could resume; where this fails, the next build does it
             generations.remove(engine, index)
         raise
-    return _Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left])
+    return Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left])
 
 
 def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
@@ -216,10 +216,10 @@ def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
     ]
 
 
-def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> _Generation:
+def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> Generation:
     statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
     note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} documents were there already."
-    return _Generation(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note])
+    return Generation(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note])
 
 
 def _cut(window: Window | None, ledger: Ledger) -> dict[str, int]:
@@ -238,7 +238,7 @@ def _described(statistics: CorpusStatistics) -> dict[str, Any]:
     }
 
 
-def _send(engine: Engine, source: Source, planned: Plan, current: _Generation, progress: Progress) -> int:
+def send_rest(engine: Engine, source: Source, planned: Plan, current: Generation, progress: Progress) -> int:
     """Encode and send what is not acknowledged yet; returns how many documents that were."""
     before = current.ledger.acknowledged
     pipeline = Pipeline(
@@ -256,7 +256,7 @@ def _send(engine: Engine, source: Source, planned: Plan, current: _Generation, p
     return counts.sent - before
 
 
-def _settle(engine: Engine, current: _Generation, options: Options) -> list[str]:
+def _settle(engine: Engine, current: Generation, options: Options) -> list[str]:
     """Make the generation searchable and prove that it is whole; returns what a user should know."""
     generations.finish(engine, current.index, dict(options.settings), _replicas(engine, options))
     notes = refusals.check(current.ledger, current.index, options.allow_refused)

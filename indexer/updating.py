@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import changes, copying, generations, ledgers, refusals
-from termweave.indexer.building import STOPPING, _Generation, _send
+from termweave.indexer.building import STOPPING, Generation, send_rest
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
@@ -125,7 +125,7 @@ def update(
                 ledger.put("name", name)
                 ledger.put("state", "updating")
             layout = DocumentLayout.from_meta(found.signals, found.fields)
-            current = _Generation(index, found, layout, statistics, ledger, [])
+            current = Generation(index, found, layout, statistics, ledger, [])
             counts, sent, deleted, warnings = _apply(
                 engine, source, options, encoder, current, progress, delete_missing=delete_missing
             )
@@ -165,7 +165,7 @@ def _apply(
     source: Source,
     options: Options,
     encoder: TextEncoder,
-    current: _Generation,
+    current: Generation,
     progress: Progress,
     *,
     delete_missing: bool,
@@ -188,12 +188,12 @@ def _apply(
         with changes.Changes(ledger.path, path) as difference:
             difference.enter()
             planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
-            sent = _send(engine, cut, planned, current, progress)
+            sent = send_rest(engine, cut, planned, current, progress)
             deleted = remove(engine, current.index, ledger, difference.stale(gone=delete_missing))
             return difference.counts, sent, deleted, _drifted(current, surveyed)
 
 
-def _drifted(current: _Generation, surveyed: Survey) -> list[str]:
+def _drifted(current: Generation, surveyed: Survey) -> list[str]:
     """Whether the statistics that weigh the generation have grown old: an update keeps them (docs/impacts.md has what it costs)."""
     if current.statistics is None or surveyed.statistics is None:
         return []
@@ -202,7 +202,7 @@ def _drifted(current: _Generation, surveyed: Survey) -> list[str]:
 
 
 def _described(
-    found: Lineage, source: Source, current: _Generation, counts: changes.Counts, moment: str, *, deleted: int
+    found: Lineage, source: Source, current: Generation, counts: changes.Counts, moment: str, *, deleted: int
 ) -> Lineage:
     """The lineage afterwards. A generation that was changed is not what a build from its source would make: no fingerprint."""
     ledger = current.ledger
@@ -214,7 +214,7 @@ def _described(
     return replace(after, source=came_from, fingerprint="", updated=moment)
 
 
-def _prove(engine: Engine, current: _Generation, allowed: float) -> None:
+def _prove(engine: Engine, current: Generation, allowed: float) -> None:
     """No more refused than is allowed, and stored what was sent."""
     current.notes.extend(refusals.check(current.ledger, current.index, allowed))
     found = verify(engine, current.index, current.ledger, current.layout)

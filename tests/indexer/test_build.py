@@ -246,13 +246,13 @@ def test_a_build_that_died_surveying_leaves_nothing_behind(opensearch_engine, na
 @pytest.mark.parametrize("loading", [True, False])
 def test_settings_for_loading_are_restored_and_can_be_declined(opensearch_engine, name, corpus, monkeypatch, loading):
     seen = {}
-    send = building._send
+    send = building.send_rest
 
     def look(engine, source, planned, current, progress):
         seen.update(settings(engine, current.index))
         return send(engine, source, planned, current, progress)
 
-    monkeypatch.setattr(building, "_send", look)
+    monkeypatch.setattr(building, "send_rest", look)
     built = build(
         opensearch_engine, corpus(numbered(3)), name, Options(weights="none", dense="none", replicas=1, loading=loading)
     )
@@ -341,13 +341,13 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
 
 
 def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(opensearch_engine, name, corpus, monkeypatch):
-    send = building._send
+    send = building.send_rest
 
     def meddle(engine, source, planned, current, progress):
         engine.request("DELETE", f"/{current.index}")
         return send(engine, source, planned, current, progress)
 
-    monkeypatch.setattr(building, "_send", meddle)
+    monkeypatch.setattr(building, "send_rest", meddle)
     with pytest.raises(EngineError, match="was deleted while it was being built"):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     assert live(opensearch_engine, name) is None
