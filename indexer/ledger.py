@@ -87,6 +87,9 @@ class Ledger:
         except sqlite3.Error as error:
             raise _unusable(path, error) from error
         try:
+            columns = {row[1] for row in self._db.execute("PRAGMA table_info(documents)")}
+            if columns and "parent" not in columns:  # written before there were passages
+                self._db.execute("ALTER TABLE documents ADD COLUMN parent TEXT")
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except sqlite3.Error as error:
             self._db.close()
@@ -264,11 +267,6 @@ class Ledger:
 
 
 def _unusable(path: Path, error: Exception) -> TermweaveError:
-    if "no such column" in str(error):
-        return TermweaveError(
-            f"The ledger {path} was written by another version of termweave.",
-            "Remove the file: what is live stays searchable, and an unfinished build begins anew.",
-        )
     return TermweaveError(
         f"The ledger {path} cannot be opened: {error}.", "Free some disk space, or remove the file and index again with --fresh."
     )

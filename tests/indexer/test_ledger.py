@@ -119,10 +119,16 @@ def test_dead_letters_say_where_why_and_what_to_do(ledger):
         refusals.check(ledger, "index", allowed=0.0009)
 
 
-def test_a_ledger_of_another_version_is_said_to_be_one(tmp_path):
+def test_a_ledger_from_before_there_were_passages_is_read_and_written(tmp_path):
     path = tmp_path / "old.sqlite"
     with sqlite3.connect(path) as old:
-        old.execute("CREATE TABLE documents (id TEXT PRIMARY KEY, line INTEGER, digest INTEGER)")
+        old.executescript(
+            "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+            "CREATE TABLE documents (id TEXT PRIMARY KEY, line INTEGER, bucket INTEGER NOT NULL, source INTEGER NOT NULL,"
+            " encoding INTEGER, refused TEXT) WITHOUT ROWID;"
+            f"INSERT INTO documents VALUES ('a', 1, {bucket_of('a')}, 7, 8, NULL);"
+        )
     old.close()
-    with pytest.raises(TermweaveError, match="another version of termweave"):
-        Ledger(path)
+    with Ledger(path) as ledger:
+        ledger.enter([Entry("b", 2, 9)])
+        assert (ledger.total, ledger.documents, ledger.acknowledged) == (2, 2, 1)
