@@ -81,6 +81,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._closed = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -102,8 +103,10 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+        """Close the file. Not under the hands of another thread, which SQLite answers with a crash."""
+        with self._lock:
+            self._closed = True
+            self._db.close()
 
     def take_over(self, other: Path) -> None:
         """Enter the documents of another ledger, with what is known of them."""
@@ -244,7 +247,7 @@ class Ledger:
                 self._db.executemany(statement, rows)
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                if self._db.in_transaction:
+                if not self._closed and self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise TermweaveError(
                     f"The ledger {self.path} cannot be written: {error}.",

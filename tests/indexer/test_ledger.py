@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 
 import pytest
 
@@ -132,3 +133,27 @@ def test_a_ledger_from_before_there_were_passages_is_read_and_written(tmp_path):
     with Ledger(path) as ledger:
         ledger.enter([Entry("b", 2, 9)])
         assert (ledger.total, ledger.documents, ledger.acknowledged) == (2, 2, 1)
+
+
+def test_closing_waits_for_whoever_is_writing(tmp_path):
+    """A second Ctrl-C closes the ledger while others still acknowledge: that once ended in a segmentation fault."""
+    opened = Ledger(tmp_path / "busy.sqlite")
+    opened.enter([Entry(str(number), number, number) for number in range(20_000)])
+    ends = []
+
+    def write():
+        try:
+            while True:
+                opened.acknowledge([(str(number), 1) for number in range(20_000)])
+        except TermweaveError as error:
+            ends.append(str(error))
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for each in writers:
+        each.start()
+    time.sleep(0.2)
+    opened.close()
+    for each in writers:
+        each.join(60)
+    assert len(ends) == 3
+    assert "closed" in ends[0]
