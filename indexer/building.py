@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.engine import Engine
+    from termweave.indexer.leases import Lease
     from termweave.indexer.ledger import Ledger
     from termweave.indexer.passages import Window
     from termweave.indexer.survey import Progress
@@ -112,12 +113,7 @@ def build(
     started = time.monotonic()
     generations.check_name(engine, name)
     with ledgers.lease(engine, name) as lease:
-
-        def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            if stage != STOPPING:
-                lease.check()
-            progress(stage, done, total, detail)
-
+        watched = while_held(lease, progress)
         before = generations.live(engine, name)
         planned = plan(source, engine.capabilities, options)
         source = in_passages(source, options.passages)
@@ -236,6 +232,17 @@ def _described(statistics: CorpusStatistics) -> dict[str, Any]:
         "documents": statistics.documents,
         "average_length": statistics.average_length,
     }
+
+
+def while_held(lease: Lease, progress: Progress) -> Progress:
+    """Progress that ends the work when another builder has taken the lease; one that is stopping anyway may finish."""
+
+    def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+        if stage != STOPPING:
+            lease.check()
+        progress(stage, done, total, detail)
+
+    return watched
 
 
 def send_rest(engine: Engine, source: Source, planned: Plan, current: Generation, progress: Progress) -> int:

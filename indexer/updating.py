@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import changes, copying, generations, ledgers, refusals
-from termweave.indexer.building import STOPPING, Generation, send_rest
+from termweave.indexer.building import Generation, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
@@ -102,12 +102,7 @@ def update(
             "A gate needs a new generation: what is changed within the live one is live at once.", "Add --new, or leave it out."
         )
     with ledgers.lease(engine, name) as lease:
-
-        def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            if stage != STOPPING:
-                lease.check()
-            progress(stage, done, total, detail)
-
+        watched = while_held(lease, progress)
         live = generations.live(engine, name)
         if live is None:
             raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
@@ -127,7 +122,7 @@ def update(
             layout = DocumentLayout.from_meta(found.signals, found.fields)
             current = Generation(index, found, layout, statistics, ledger, [])
             counts, sent, deleted, warnings = _apply(
-                engine, source, options, encoder, current, progress, delete_missing=delete_missing
+                engine, source, options, encoder, current, watched, delete_missing=delete_missing
             )
             after = _described(found, source, current, counts, moment, deleted=deleted)
             if new:
