@@ -21,7 +21,7 @@ import numpy as np
 
 from termweave.encoders.folder import digest
 from termweave.evaluation import randomisation_test
-from termweave.training import anchored, methods, prospect, run, scoring, teachers
+from termweave.training import learning, making, materials, methods, prospect, scoring, teachers
 from termweave.training.loop import fit
 from termweave.training.measure import Pool, drawn, searched
 from termweave.training.pairs import Collection
@@ -78,8 +78,8 @@ class Test:
         position = {collection.ids[place]: index for index, place in enumerate(places)}
         texts = [collection.texts[place] for place in places]
         common = (analysis, tokenizer, statistics, bm25)
-        self.documents = anchored.prepare(texts, *common, "document", 128)
-        self.questions = anchored.prepare([query.text for query in queries], *common, "query", 128)
+        self.documents = materials.prepare(texts, *common, "document", 128)
+        self.questions = materials.prepare([query.text for query in queries], *common, "query", 128)
         self.gains = [{position[each]: grade for each, grade in qrels[query.id].items() if each in position} for query in queries]
         self.states = [states(model, identity, side.pieces, say=say) for side in (self.documents, self.questions)]
         self.plain = scoring.ndcg(bm25_weights(texts, analysis, statistics, bm25, "document"), asked, self.gains)
@@ -122,10 +122,10 @@ def measure(given) -> None:
     spec = str(given.data / "squad")
     base = methods.get("fectek").settings(methods.given(SMALL, None))
     ahead = prospect.prospect(spec, base, Path(), say)
-    model = run.make_model(methods.get("fectek"), base, ahead.backbone)
+    model = making.make_model(methods.get("fectek"), base, ahead.backbone)
     common = (ahead.analysis, ahead.tokenizer, ahead.bm25, model, digest(ahead.backbone / "model.safetensors"))
     tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
-    shared = run.prepared(methods.get("fectek"), base, ahead, model, say)
+    shared = learning.prepared(methods.get("fectek"), learning.Part("squad", ahead, base), model, say)
     for seed in range(given.seeds):
         for name in given.variants:
             if (name, seed) not in done:
@@ -136,12 +136,12 @@ def measure(given) -> None:
                 say(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s, {row['values']}")
 
 
-def formed(shared, form, model, settings, ahead) -> tuple[anchored.Material, scoring.Development]:
+def formed(shared, form, model, settings, ahead) -> tuple[materials.Material, scoring.Development]:
     """What all variants share, as one of them sees it."""
     material, development = shared
     width = model.backbone.config.hidden_size
 
-    def side(prepared) -> anchored.Prepared:
+    def side(prepared):
         return replace(prepared, anchors=[replace(anchor, form=form) for anchor in prepared.anchors])
 
     def cut(kept) -> States:
@@ -150,7 +150,7 @@ def formed(shared, form, model, settings, ahead) -> tuple[anchored.Material, sco
     teacher = None
     if settings.get("teacher"):
         states_ = (material.document_states, material.question_states)
-        teacher = teachers.read(settings["teacher"], ahead, *states_, material.negatives, width)
+        teacher = teachers.of(settings["teacher"], ahead, *states_, width)
     documents = side(material.documents)
     given, asked = cut(material.document_states), cut(material.question_states)
     return (
@@ -175,16 +175,13 @@ def formed(shared, form, model, settings, ahead) -> tuple[anchored.Material, sco
 
 def one(name, seed, ahead, shared, tests) -> dict[str, object]:
     """Train a variant and search every pool."""
-    import torch
-
     method_name, changed = VARIANTS[name]
     method = methods.get(method_name)
     settings = {**method.settings(methods.given((*SMALL, *changed), None)), "seed": seed}
-    torch.manual_seed(seed)
-    model = run.make_model(method, settings, ahead.backbone)
-    form = run.form_of(method_name, settings)
+    model = making.make_model(method, settings, ahead.backbone)
+    form = method.form(settings)
     material, development = formed(shared, form, model, settings, ahead)
-    lesson = run.make_lesson(method, model, material, settings, ahead.statistics)
+    lesson = method.lesson_class()(model, [material], settings)
     with tempfile.TemporaryDirectory() as home:
         begun = time.monotonic()
         history = fit(lesson, lambda: float(development.figures(model).mean()), settings, Path(home))

@@ -1,4 +1,4 @@
-"""How signals, readers, encoders and rerankers are found: by entry point, so that another package can add one."""
+"""How signals, readers, encoders, rerankers and training methods are found: by entry point, so that another package can add one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from termweave.errors import UsageError
 
-Group = Literal["signals", "readers", "encoders", "rerankers"]
+Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
 
 
 @cache

@@ -1,4 +1,6 @@
 """Data set -> model: pairs, hard negatives, cached states, heads, figures. Needs the extra ``[train]``.
 
-`shipped` is the recipe of the model that comes with termweave; `anchored` the method it uses; `measure` the table in its card.
+A run: `prospect` reads and draws, `materials` and `states` prepare, `lessons` say what a step learns, `loop` takes the steps, `learning`
+joins them for one collection or a mixture, `run` is `termweave train`. `methods` says what there is, `shipped` is the recipe of the model
+that comes with termweave, `measure` the table in its card.
 """

@@ -25,12 +25,20 @@ from termweave.training.methods import Method, Parameter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from termweave.encoders.form import Form
+
 
 def _check(settings: Mapping[str, Any]) -> None:
     if settings["bmes"] and settings["top_layers"] != -1:
         raise UsageError("bmes changes the input of the backbone, which is not trained.", "Add --set top_layers=-1.")
     if settings["bmes"] and settings["outputs"] != "weights":
         raise UsageError("A model with bmes gives weights alone.", "Add --set outputs=weights.")
+
+
+def _form(settings: Mapping[str, Any]) -> Form:
+    from termweave.encoders.form import Form  # noqa: PLC0415 - numpy
+
+    return Form(settings["anchor"], "linear", "sum", "one" if settings["target"] == "recall" else "learned")
 
 
 METHOD = Method(
@@ -57,9 +65,12 @@ METHOD = Method(
             "Whose words are trained on with target=tfidf: the questions' (as in the paper), or the documents' too.",
             ("query", "both"),
         ),
+        Parameter("shared", default=True, help="One head for documents and queries, as in the paper."),
         Parameter("target_scale", 1.0, "Targets are multiplied by it; tf-idf targets are minute.", least=1e-6),
         Parameter("bmes", default=False, help="Add an embedding of each piece's place in its word to the input (Chinese)."),
         Parameter("bits", 8, "Bits in which weights are stored when the development figures are made; 0: float.", least=0),
     ),
+    form=_form,
+    lesson="termweave.training.regression:Regression",
     check=_check,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.form import Form
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -15,11 +17,11 @@ if TYPE_CHECKING:
 _TEXT = """\
 # {name}
 
-Term weights and a dense vector of English text in one pass, for termweave. A document's term is worth its BM25 impact times
-a multiplier that the model reads off the context; a query's term likewise. Untrained, the weights are exactly BM25.
+Term weights and a dense vector of English text in one pass, for termweave. A document's term is worth {formula}, where the model
+reads z off the context; with z = 0, and beyond what it sees, the factor is 1.
 
-* model hash `{hash}`, vector dimension {dimension}, up to {max_length} word-pieces; words beyond keep their BM25 impact
-* analysis `{analysis}`: BERT words, Lucene's 33 stop words, Porter stems; BM25 k1 {k1}, b {b}
+* model hash `{hash}`, vector dimension {dimension}, up to {max_length} word-pieces
+* analysis `{analysis}`: BERT words, Lucene's 33 stop words, Porter stems
 * graph: {quantisation}
 
 ## How it was made
@@ -100,8 +102,7 @@ _MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))",
 
 def described(method: Method, dataset: str, settings: Mapping[str, Any], ahead: Prospect) -> dict[str, Any]:
     """What ``termweave.json`` says of a run's making."""
-    defaults = {parameter.name: parameter.default for parameter in method.every}
-    changed = {name: value for name, value in settings.items() if value != defaults[name]}
+    changed = method.changed(settings)
     sets = "".join(f" --set {name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items())
     return {
         "method": method.name,
@@ -120,10 +121,26 @@ def described(method: Method, dataset: str, settings: Mapping[str, Any], ahead: 
     }
 
 
+def summary(method: Method, settings: Mapping[str, Any]) -> str:
+    """The making of a mixture in a sentence."""
+    changed = ", ".join(f"{name}={value}" for name, value in method.changed(settings).items())
+    return (
+        f"`termweave train {method.name}` on the mixture below (each batch from one set, drawn by its share; the step with the best mean "
+        f"development nDCG@10 is kept): at most {settings['steps']} steps of {settings['batch']} questions, AdamW {settings['rate']:g} "
+        f"one-cycle, seed {settings['seed']}. Settings that differ from the method's defaults: {changed or 'none'}."
+    )
+
+
+def _formula(anchor: Mapping[str, Any]) -> str:
+    """The weight of a document's term; what an anchor does not say is as it always was."""
+    form = Form.of(anchor)
+    factor = {"bm25": f"BM25 impact (k1 {anchor['k1']:g}, b {anchor['b']:g}) · ", "idf": "idf · ", "none": ""}[form.kind]
+    return f"{factor}{_MULTIPLIER[form.activation]}, {form.pieces} over its pieces; of a query: {form.query}"
+
+
 def _run(manifest: Manifest) -> str:
     """The card of a run."""
-    made, figures, anchor = manifest.training, manifest.metrics["train"], manifest.anchor
-    factor = {"bm25": "BM25 impact · ", "idf": "idf · ", "none": ""}[anchor["kind"]]
+    made, figures = manifest.training, manifest.metrics["train"]
     history = figures["history"]
     rows = zip(history["steps"], history["losses"], history["values"], strict=True)
     verdict = (
@@ -135,7 +152,7 @@ def _run(manifest: Manifest) -> str:
         **{name: figures[name] for name in ("bm25", "dev", "dev_float", "p")},
         **manifest.quantisation["parity"],
         outputs="Term weights and a dense vector" if "dense" in manifest.outputs else "Term weights",
-        formula=f"{factor}{_MULTIPLIER[anchor['activation']]}, {anchor['pieces']} over its pieces; of a query: {anchor['query']}",
+        formula=_formula(manifest.anchor),
         quantisation=manifest.quantisation["method"],
         verdict=verdict,
         changed=", ".join(f"{name}={value}" for name, value in made["changed"].items()) or "none",
@@ -167,8 +184,7 @@ def render(manifest: Manifest, figures: Mapping[str, str]) -> str:
         **{name: getattr(manifest, name) for name in ("name", "hash", "dimension", "max_length", "analysis")},
         **{name: training[name] for name in ("method", "backbone", "command", "test_command", "zero_shot", "statistics")},
         **manifest.quantisation["parity"],
-        k1=manifest.anchor["k1"],
-        b=manifest.anchor["b"],
+        formula=_formula(manifest.anchor),
         quantisation=manifest.quantisation["method"],
         data=data,
         figures=shown,

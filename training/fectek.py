@@ -30,12 +30,20 @@ from termweave.training.methods import Method, Parameter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from termweave.encoders.form import Form
+
 
 def _check(settings: Mapping[str, Any]) -> None:
     if settings["query"] == "idf" and settings["anchor"] != "none":
         raise UsageError("query=idf counts idf twice where the document's weight is anchored on it.", "Use query=learned or one.")
     if settings["joint"] > 0 and settings["top_layers"] == 0:
         raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
+
+
+def _form(settings: Mapping[str, Any]) -> Form:
+    from termweave.encoders.form import Form  # noqa: PLC0415 - numpy
+
+    return Form(settings["anchor"], "log" if settings["anchor"] == "none" else "softplus", "max", settings["query"])
 
 
 METHOD = Method(
@@ -73,13 +81,21 @@ METHOD = Method(
         Parameter(
             "teacher",
             "",
-            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'dense': the backbone's own vectors.",
+            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'dense': the backbone's own vectors; 'minmax' or "
+            "'zscore': BM25 and vectors, each scaled so, added.",
         ),
         Parameter("teacher_weight", 1.0, "Weight of the distillation loss.", least=0),
-        Parameter("temperature", 1.0, "The teacher's scores are divided by it; cosines (teacher=dense) want 0.05.", least=1e-6),
+        Parameter(
+            "temperature",
+            1.0,
+            "The teacher's scores are divided by it; cosines (teacher=dense) want 0.05, teacher=minmax 0.1.",
+            least=1e-6,
+        ),
         Parameter(
             "joint", 0.0, "Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).", least=0
         ),
     ),
+    form=_form,
+    lesson="termweave.training.lessons:Contrast",
     check=_check,
 )

@@ -1,7 +1,7 @@
 """What one step of training looks at, and the loss it makes of it: one `Lesson` a method.
 
 A batch is a function of the seed and the step alone, so that a run that was stopped goes on with the very batches it would
-have seen.
+have seen. All its texts come from one collection: telling medicine from history is no lesson.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from termweave.encoders.models.anchored import masked_mean, pooled
-from termweave.training import targets
 from termweave.training.sides import Seen, Side, vocabulary_of
 
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
     from termweave.encoders.models.anchored import JointModel
     from termweave.encoders.weighting import Kind
-    from termweave.statistics import CorpusStatistics
-    from termweave.training.anchored import Material
-    from termweave.training.states import States
+    from termweave.training.materials import Material
 
 #: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector (term_weights.md, section 4).
 _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
@@ -41,19 +38,30 @@ class Batch:
         questions: int64 ``(Q,)``.
         documents: int64 ``(D,)``: document q is relevant to question q, the others are hard negatives.
         owner: int64 ``(D,)``: the question a document was drawn for.
+        material: Which collection they are of.
     """
 
     questions: NDArray[np.int64]
     documents: NDArray[np.int64]
     owner: NDArray[np.int64]
+    material: int = 0
 
 
 class Lesson(nn.Module):
     """What is trained: heads, layers where the backbone is not frozen, and what only training needs."""
 
-    def __init__(self, model: JointModel, material: Material, settings: Mapping[str, Any]) -> None:
+    def __init__(self, model: JointModel, materials: Sequence[Material], settings: Mapping[str, Any]) -> None:
+        """Make what is trained.
+
+        Args:
+            model: Whose heads, and layers, these are.
+            materials: One or more collections.
+            settings: Of the method.
+        """
         super().__init__()
-        self.settings, self.material, self.device = settings, material, torch.device("cpu")
+        self.settings, self.materials = settings, list(materials)
+        shares = np.array([material.share for material in self.materials])
+        self._shares = shares / shares.sum()
         self.heads = model.heads
         # Out of torch's sight: a frozen backbone belongs in no checkpoint. A trained one does.
         object.__setattr__(self, "model", model)
@@ -64,41 +72,51 @@ class Lesson(nn.Module):
     def draw(self, step: int) -> Batch:
         """The batch of a step."""
         generator = np.random.default_rng((int(self.settings["seed"]), step))
-        pairs = self.material.pairs
+        chosen = int(generator.choice(len(self.materials), p=self._shares))
+        pairs, negatives = self.materials[chosen].pairs, self.materials[chosen].negatives
         size = min(int(self.settings["batch"]), len(pairs) if pairs.shares is None else int((pairs.shares > 0).sum()))
         questions = generator.choice(len(pairs), size=size, replace=False, p=pairs.shares)
         relevant = [sorted(pairs.relevant[question]) for question in questions.tolist()]
         documents = [each[int(generator.integers(len(each)))] for each in relevant]
         owner = list(range(size))
         for row, question in enumerate(questions.tolist()):
-            pool = self.material.negatives[question] if self.material.negatives else ()
-            for chosen in generator.permutation(len(pool))[: int(self.settings.get("drawn", 0))]:
-                documents.append(int(pool[chosen]))
+            pool = negatives[question] if negatives else ()
+            for place in generator.permutation(len(pool))[: int(self.settings.get("drawn", 0))]:
+                documents.append(int(pool[place]))
                 owner.append(row)
-        return Batch(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64))
+        return Batch(questions, np.array(documents, dtype=np.int64), np.array(owner, dtype=np.int64), chosen)
 
-    def seen(self, side: Side, states: States | None) -> tuple[Seen, Tensor | None]:
-        """What the heads look at, and the vectors where a pass was made."""
+    def seen(self, batch: Batch, side: Side) -> tuple[Tensor, Tensor | None]:
+        """What the head's last layer sees of the side's pieces, ``(P, width)``, and the vectors where a pass was made."""
+        seen, vectors = self._pass(side) if self.live else (self._cached(batch, side), None)
+        inner = side.inner(self.heads.of(side.kind), seen)
+        return nn.functional.dropout(inner, float(self.settings["dropout"]), self.training), vectors
+
+    def _cached(self, batch: Batch, side: Side) -> Seen:
+        states = self.materials[batch.material].states(side.kind)
+        assert states is not None
+        return side.cached(states, gated=self.heads.document.gated)
+
+    def _pass(self, side: Side) -> tuple[Seen, Tensor]:
         model: JointModel = self.model
-        if not self.live:
-            assert states is not None
-            return side.cached(states, gated=model.heads.document.gated), None
         ids, mask, features = side.padded()
         lower, last = model.states(ids, mask, features)
         both = torch.cat((lower, last), dim=-1) if model.shape.lower else last
         return side.live(both, masked_mean(both, mask)), pooled(last, mask)
 
-    def side(self, texts: NDArray[np.int64], vocabulary: Mapping[str, int], kind: Kind, *, everything: bool) -> Side:
+    def side(
+        self, batch: Batch, texts: NDArray[np.int64], vocabulary: Mapping[str, int], kind: Kind, *, everything: bool
+    ) -> Side:
         """Questions or documents of a batch, where the parameters are."""
-        prepared = self.material.questions if kind == "query" else self.material.documents
+        prepared = self.materials[batch.material].prepared(kind)
         return Side(prepared, texts, vocabulary, kind, everything=everything, device=next(self.heads.parameters()).device)
 
 
 class Contrast(Lesson):
     """`fectek`: see there."""
 
-    def __init__(self, model: JointModel, material: Material, settings: Mapping[str, Any]) -> None:
-        super().__init__(model, material, settings)
+    def __init__(self, model: JointModel, materials: Sequence[Material], settings: Mapping[str, Any]) -> None:
+        super().__init__(model, materials, settings)
         self.log_scale = nn.Parameter(torch.tensor(math.log(settings["scale"])))
         if settings["tkgm"]:
             # One projector for both sides, as in the paper; separate heads have hidden layers of their own.
@@ -106,21 +124,12 @@ class Contrast(Lesson):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The loss of a batch, and its parts."""
-        material, settings, tkgm = self.material, self.settings, bool(self.settings["tkgm"])
+        material, settings, tkgm = self.materials[batch.material], self.settings, bool(self.settings["tkgm"])
         vocabulary = vocabulary_of(material.questions, batch.questions)
-        asked = self.side(batch.questions, vocabulary, "query", everything=tkgm)
-        given = self.side(batch.documents, vocabulary, "document", everything=tkgm)
-        (seen_asked, asked_vectors), (seen_given, given_vectors) = (
-            self.seen(asked, material.question_states),
-            self.seen(given, material.document_states),
-        )
-        inner_asked, inner_given = (
-            asked.inner(self.heads.of("query"), seen_asked),
-            given.inner(self.heads.of("document"), seen_given),
-        )
-        factors = asked.weights(self.heads.of("query").outer(inner_asked).squeeze(-1))
-        impacts = given.weights(self.heads.of("document").outer(inner_given).squeeze(-1))
-        scores = self.log_scale.exp() * (factors @ impacts.T)
+        asked = self.side(batch, batch.questions, vocabulary, "query", everything=tkgm)
+        given = self.side(batch, batch.documents, vocabulary, "document", everything=tkgm)
+        (inner_asked, asked_vectors), (inner_given, given_vectors) = self.seen(batch, asked), self.seen(batch, given)
+        scores = self.log_scale.exp() * self.products(asked, inner_asked, given, inner_given)
         masked = mask(material.pairs.relevant, batch, in_batch=bool(settings["in_batch"]))
         parts = {"text": cross_entropy(scores, masked)}
         if tkgm:
@@ -131,70 +140,29 @@ class Contrast(Lesson):
             parts["teacher"] = settings["teacher_weight"] * self._distil(scores, batch)
         if settings["joint"] > 0 and asked_vectors is not None and given_vectors is not None:
             parts["dense"] = settings["joint"] * cross_entropy(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
-            parts["stay"] = _STAY * (
-                self._strayed(asked_vectors, asked, "query") + self._strayed(given_vectors, given, "document")
-            )
+            parts["stay"] = _STAY * (self._strayed(batch, asked_vectors, asked) + self._strayed(batch, given_vectors, given))
         return {"loss": torch.stack(list(parts.values())).sum(), **{name: part.detach() for name, part in parts.items()}}
 
+    def products(self, asked: Side, inner_asked: Tensor, given: Side, inner_given: Tensor) -> Tensor:
+        """Exact sparse dot products of a batch, with gradients: ``(Q, D)``."""
+        factors = asked.weights(self.heads.of("query").outer(inner_asked).squeeze(-1))
+        impacts = given.weights(self.heads.of("document").outer(inner_given).squeeze(-1))
+        return factors @ impacts.T
+
     def _distil(self, scores: Tensor, batch: Batch) -> Tensor:
-        assert self.material.teacher is not None
-        known = [self.material.teacher[question] for question in batch.questions.tolist()]
-        wanted = np.array([[each.get(document, -np.inf) for document in batch.documents.tolist()] for each in known])
+        teacher = self.materials[batch.material].teacher
+        assert teacher is not None
+        wanted = teacher.scores(batch.questions, batch.documents)
+        if not self.settings["in_batch"]:
+            wanted[batch.owner[None, :] != np.arange(len(batch.questions))[:, None]] = -np.inf
         return distillation(scores, torch.from_numpy(wanted).to(scores) / self.settings["temperature"])
 
-    def _strayed(self, vectors: Tensor, side: Side, kind: Kind) -> Tensor:
-        states = self.material.question_states if kind == "query" else self.material.document_states
+    def _strayed(self, batch: Batch, vectors: Tensor, side: Side) -> Tensor:
+        states = self.materials[batch.material].states(side.kind)
         assert states is not None
         width = vectors.shape[1]
         original = nn.functional.normalize(torch.from_numpy(states.means[side.texts, -width:]).to(vectors), dim=-1)
         return (1.0 - (vectors * original).sum(dim=-1)).mean()
-
-
-class Regression(Lesson):
-    """`bert-scorer`: see there."""
-
-    def __init__(self, model: JointModel, material: Material, settings: Mapping[str, Any], statistics: CorpusStatistics) -> None:
-        super().__init__(model, material, settings)
-        self.statistics = statistics
-        self._asked_by: dict[int, list[int]] = {}
-        for question, relevant in enumerate(material.pairs.relevant):
-            for document in relevant:
-                self._asked_by.setdefault(document, []).append(question)
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss of a batch."""
-        documents = batch.documents[: len(batch.questions)]
-        asked, given = self.material.questions.anchors, self.material.documents.anchors
-        losses: list[Tensor] = []
-        if self.settings["target"] == "recall":
-            found = [targets.recall(given[y], [asked[x] for x in self._asked_by[y]]) for y in documents.tolist()]
-            losses.append(self._errors(documents, "document", found))
-        else:
-            pairs = zip(batch.questions.tolist(), documents.tolist(), strict=True)
-            losses.append(
-                self._errors(batch.questions, "query", [targets.tfidf(asked[x], given[y], self.statistics) for x, y in pairs])
-            )
-            if self.settings["sides"] == "both":
-                own = [targets.tfidf(given[y], given[y], self.statistics) for y in documents.tolist()]
-                losses.append(self._errors(documents, "document", own))
-        return {"loss": torch.cat(losses).mean()}
-
-    def _errors(self, texts: NDArray[np.int64], kind: Kind, wanted: Sequence[NDArray[np.float64]]) -> Tensor:
-        """Squared errors of every piece (Eq. 4): ``(P,)``."""
-        side = self.side(texts, {}, kind, everything=True)
-        seen, _ = self.seen(side, self.material.question_states if kind == "query" else self.material.document_states)
-        head = self.heads.of(kind)
-        share = torch.from_numpy(piece_targets(side, wanted) * self.settings["target_scale"]).to(seen.states)
-        return (head.outer(side.inner(head, seen)).squeeze(-1) - share) ** 2
-
-
-def piece_targets(side: Side, wanted: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The target of each chosen piece: that of its word, shared out among the word's pieces."""
-    _, inverse, counts = np.unique(side.word, return_inverse=True, return_counts=True)
-    of_term = np.array(
-        [wanted[row][term] for row, term in zip(side.row.tolist(), side.term.tolist(), strict=True)], dtype=np.float64
-    )
-    return of_term / counts[inverse]
 
 
 def mask(relevant: Sequence[frozenset[int]], batch: Batch, *, in_batch: bool) -> NDArray[np.bool_]:

@@ -22,6 +22,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from transformers.utils import logging as chatter
 
 from termweave.errors import InputError
+from termweave.training.averaging import Average
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,6 +185,7 @@ class _Watch(TrainerCallback):
         self.history, self.interrupted = History(), False
         self.losses: list[float] = []
         self.best: dict[str, torch.Tensor] = {}
+        self.average = Average(lesson, float(settings["ema"]))
         self._said = self._begun = 0.0
         self._first = 0
 
@@ -202,6 +204,7 @@ class _Watch(TrainerCallback):
         self.losses = kept.pop("since")
         self.history = History(**kept)
         self.best = load_file(checkpoint / _BEST)
+        self.average.load(checkpoint)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The figure before training: nothing worse will be kept."""
@@ -216,6 +219,7 @@ class _Watch(TrainerCallback):
         del args
         step, steps = int(state.global_step), int(self.settings["steps"])
         self.progress(step, steps, "Training")
+        self.average.update(step)
         if step % int(self.settings["every"]) == 0 or step == steps:
             self._look(step)
             control.should_save = True
@@ -232,6 +236,7 @@ class _Watch(TrainerCallback):
         del args, control
         folder = self.home / f"checkpoint-{int(state.global_step)}"
         save_file(self.best, folder / _BEST)
+        self.average.save(folder)
         kept = {**self.history.__dict__, "since": self.losses}
         temporary = folder / f".{_HISTORY}"
         temporary.write_text(json.dumps(kept), encoding="utf-8")
@@ -239,15 +244,14 @@ class _Watch(TrainerCallback):
 
     def _look(self, step: int) -> None:
         self.lesson.eval()
-        with torch.no_grad():
-            value = self.judge()
+        with self.average.applied():
+            better = self.history.add(step, self.judge(), self._loss())
+            if better:
+                self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.lesson.state_dict().items()}
         self.lesson.train()
-        better = self.history.add(step, value, self._loss())
         self.losses = []
-        if better:
-            self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.lesson.state_dict().items()}
         loss = f"loss {self.history.losses[-1]:.4f}, " if step else ""
-        self._tell(step, f"{loss}dev nDCG@10 {value:.4f}{' *' if better and step else ''}")
+        self._tell(step, f"{loss}dev nDCG@10 {self.history.values[-1]:.4f}{' *' if better and step else ''}")
 
     def _loss(self) -> float:
         return sum(self.losses) / len(self.losses) if self.losses else 0.0

@@ -130,7 +130,7 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
     """
     model = encoder.models["weights"]
     manifest = ModelFolder.read(model.folder, check=False).manifest
-    bm25 = BM25(**{name: manifest.anchor[name] for name in ("k1", "b")})
+    bm25 = BM25()  # the yardstick, whatever the model is anchored on
     analysis = analysis_of(manifest.analysis, PieceTokenizer(model.folder / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
     queries, qrels = drawn(collection, pool)

@@ -12,11 +12,15 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from termweave import plugins
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from termweave.encoders.form import Form
+    from termweave.training.lessons import Lesson
 
 #: The files of the methods that come with termweave.
 _FILES = {"bert-scorer": "termweave.training.bert_scorer", "fectek": "termweave.training.fectek"}
@@ -35,6 +39,7 @@ class Parameter:
         help: One sentence.
         choices: The only values, where there are few.
         least: The smallest number, where there is one.
+        most: The largest, likewise.
     """
 
     name: str
@@ -42,6 +47,7 @@ class Parameter:
     help: str
     choices: tuple[str, ...] = ()
     least: float | None = None
+    most: float | None = None
 
     @property
     def type(self) -> str:
@@ -62,6 +68,8 @@ class Parameter:
             raise UsageError(f"{self.name}={given} is not known.", f"Choose one of: {', '.join(self.choices)}.")
         if self.least is not None and not (isinstance(value, int | float) and value >= self.least):
             raise UsageError(f"{self.name}={given} is too small.", f"It must be at least {self.least:g}.")
+        if self.most is not None and not (isinstance(value, int | float) and value <= self.most):
+            raise UsageError(f"{self.name}={given} is too large.", f"It must be at most {self.most:g}.")
         return value
 
     def _parsed(self, given: object) -> Value:
@@ -89,6 +97,8 @@ class Method:
         equations: What is computed, in the paper's numbers.
         note: What to know before choosing it; a short paragraph.
         parameters: Of this method; those of every method are added (`COMMON`).
+        form: How the logits become weights, given the settings.
+        lesson: Where what a step learns stands, as ``module:class`` of a `Lesson`; it needs torch.
         check: Raises `UsageError` for values that do not go together.
     """
 
@@ -98,6 +108,8 @@ class Method:
     equations: tuple[str, ...]
     note: str
     parameters: tuple[Parameter, ...]
+    form: Callable[[Mapping[str, Any]], Form]
+    lesson: str
     check: Callable[[Mapping[str, Any]], None] = lambda _: None
 
     @property
@@ -121,6 +133,16 @@ class Method:
                 )
         found = {name: parameter.parse(given.get(name, parameter.default)) for name, parameter in known.items()}
         self.check(found)
+        return found
+
+    def changed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that differ from the defaults."""
+        return {each.name: settings[each.name] for each in self.every if settings[each.name] != each.default}
+
+    def lesson_class(self) -> type[Lesson]:
+        """The class that `lesson` names."""
+        module, _, name = self.lesson.partition(":")
+        found: type[Lesson] = getattr(import_module(module), name)
         return found
 
 
@@ -173,12 +195,20 @@ COMMON = (
     Parameter("rate", 1e-3, "Peak learning rate of the heads.", least=0),
     Parameter("layers_rate", 5e-5, "Peak learning rate of the backbone's layers.", least=0),
     Parameter("weight_decay", 0.01, "AdamW's.", least=0),
+    Parameter("dropout", 0.0, "Share of what a head's last layer sees that a step leaves out.", least=0, most=0.95),
+    Parameter(
+        "ema",
+        0.0,
+        "Decay of the running mean of the parameters that is judged and kept; 0: the parameters.",
+        least=0,
+        most=0.99999,
+    ),
 )
 
 
 def names() -> list[str]:
     """Of all methods."""
-    return list(_FILES)
+    return [*_FILES, *plugins.names("methods")]
 
 
 def get(name: str) -> Method:
@@ -187,11 +217,11 @@ def get(name: str) -> Method:
     Raises:
         UsageError: There is none of this name.
     """
-    if name not in _FILES:
-        near = get_close_matches(name, _FILES, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Methods: {', '.join(_FILES)}."
+    if name not in names():
+        near = get_close_matches(name, names(), n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Methods: {', '.join(names())}."
         raise UsageError(f"There is no method {name!r}.", hint)
-    found: Method = import_module(_FILES[name]).METHOD
+    found: Method = import_module(_FILES[name]).METHOD if name in _FILES else plugins.load("methods", name)
     return found
 
 

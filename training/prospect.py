@@ -96,6 +96,11 @@ class Prospect:
     bm25: BM25
     statistics: CorpusStatistics
 
+    @property
+    def texts(self) -> list[str]:
+        """What is encoded."""
+        return [self.found.texts[place] for place in self.places]
+
 
 def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]) -> Prospect:
     """Read, draw, and find the development questions' hard documents."""
@@ -140,7 +145,7 @@ def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[
     with tempfile.TemporaryDirectory() as work:  # a backbone made from scratch is made to be counted, and thrown away
         ahead = prospect(spec, settings, Path(work), say)
         width = 2 * int(orjson.loads((ahead.backbone / "config.json").read_bytes())["hidden_size"])
-    texts = [ahead.found.texts[place] for place in ahead.places] + ahead.train.questions + ahead.dev.questions
+    texts = ahead.texts + ahead.train.questions + ahead.dev.questions
     some = ahead.tokenizer.encode(texts[:: max(1, len(texts) // 500)], int(settings["training_length"]))
     pieces = float(np.mean([len(each.ids) for each in some])) * len(texts)
     frozen = settings["top_layers"] == 0

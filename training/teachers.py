@@ -1,67 +1,142 @@
-"""Scores of pairs to distil (FecTek, 4.1.3), from any scorer: a file of scores, or the backbone's own vectors."""
+"""Scores of pairs to distil (FecTek, 4.1.3), from any scorer: a file of scores, the backbone's own vectors, or these and BM25.
+
+A file knows some pairs; the other teachers know every document, so that each document of a batch teaches each question.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from termweave.errors import InputError, UsageError
+from termweave.training.sparse import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from termweave.records import TermWeights
     from termweave.training.prospect import Prospect
     from termweave.training.states import States
 
+#: Teachers that need the hidden states of the backbone as it came.
+MADE = ("dense", "minmax", "zscore")
 
-def read(
-    spec: str,
-    ahead: Prospect,
-    documents: States | None,
-    questions: States | None,
-    negatives: Sequence[NDArray[np.int64]],
-    width: int,
-) -> list[Mapping[int, float]]:
-    """What a teacher says of each training question: document -> score.
+
+class Teacher(Protocol):
+    """A scorer of pairs."""
+
+    def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64 ``(Q, D)``; -inf where it says nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class Written:
+    """Scores from a file.
+
+    Attributes:
+        known: For each question, document -> score.
+    """
+
+    known: Sequence[Mapping[int, float]]
+
+    def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `Teacher`."""
+        rows = [self.known[question] for question in questions.tolist()]
+        return np.array([[row.get(document, -np.inf) for document in documents.tolist()] for row in rows], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Cosines of the backbone's vectors.
+
+    Attributes:
+        documents: Unit vectors, float32 ``(N, d)``.
+        questions: Likewise.
+    """
+
+    documents: NDArray[np.float32]
+    questions: NDArray[np.float32]
+
+    def every(self, questions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The score of every document: ``(Q, N)``."""
+        return (self.questions[questions] @ self.documents.T).astype(np.float64)
+
+    def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `Teacher`."""
+        return (self.questions[questions] @ self.documents[documents].T).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """BM25 and cosines, each scaled over all documents of a question, then added: what a hybrid search ranks by.
+
+    Attributes:
+        vectors: The cosines.
+        index: BM25's impacts of the documents.
+        asked: Terms of the questions.
+        scaling: "minmax": to 0 to 1; "zscore": to mean 0 and deviation 1.
+    """
+
+    vectors: Vectors
+    index: SparseIndex
+    asked: Sequence[TermWeights]
+    scaling: str
+
+    def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See `Teacher`."""
+        words = np.stack([self.index.scores(self.asked[question]) for question in questions.tolist()])
+        return self._scaled(words)[:, documents] + self._scaled(self.vectors.every(questions))[:, documents]
+
+    def _scaled(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.scaling == "minmax":
+            base, unit = rows.min(axis=1, keepdims=True), np.ptp(rows, axis=1, keepdims=True)
+        else:
+            base, unit = rows.mean(axis=1, keepdims=True), rows.std(axis=1, keepdims=True)
+        result: NDArray[np.float64] = (rows - base) / np.where(unit > 0, unit, 1.0)
+        return result
+
+
+def of(spec: str, ahead: Prospect, documents: States | None, questions: States | None, width: int) -> Teacher:
+    """The teacher that a setting names.
 
     Args:
-        spec: "dense", or a file.
+        spec: One of `MADE`, or a file.
         ahead: What is trained on.
-        documents: Hidden states, for "dense".
+        documents: Hidden states, for `MADE`.
         questions: Likewise.
-        negatives: Of each question.
         width: Of a hidden state.
 
     Raises:
         UsageError: There is no such file.
         InputError: It scores no pair of a training question.
     """
+    if spec not in MADE:
+        return _from_file(Path(spec), ahead)
+    assert documents is not None
+    assert questions is not None
+    vectors = Vectors(_units(documents, width), _units(questions, width))
     if spec == "dense":
-        assert documents is not None
-        assert questions is not None
-        of_documents, of_questions = _vectors(documents, width), _vectors(questions, width)
-        found: list[Mapping[int, float]] = []
-        for question, (known, hard) in enumerate(zip(ahead.train.relevant, negatives, strict=True)):
-            places = sorted({*known, *hard.tolist()})
-            scores = of_documents[places] @ of_questions[question]
-            found.append(dict(zip(places, scores.tolist(), strict=True)))
-        return found
-    return _from_file(Path(spec), ahead)
+        return vectors
+    common = (ahead.analysis, ahead.statistics, ahead.bm25)
+    index = SparseIndex(bm25_weights(ahead.texts, *common, "document"))
+    return Sum(vectors, index, bm25_weights(ahead.train.questions, *common, "query"), spec)
 
 
-def _vectors(states: States, width: int) -> NDArray[np.float32]:
+def _units(states: States, width: int) -> NDArray[np.float32]:
     means = states.means[:, -width:]
     scaled: NDArray[np.float32] = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     return scaled
 
 
-def _from_file(path: Path, ahead: Prospect) -> list[Mapping[int, float]]:
+def _from_file(path: Path, ahead: Prospect) -> Written:
     if not path.is_file():
-        raise UsageError(f"There is no file of scores {path}.", "Name a TREC run, or set teacher=dense.")
+        raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join(MADE)}.")
     position = {ahead.found.ids[place]: index for index, place in enumerate(ahead.places)}
     text_of = dict(zip(ahead.found.sources, ahead.found.train.questions, strict=True))
     scores: dict[str, dict[int, float]] = {}
@@ -71,7 +146,7 @@ def _from_file(path: Path, ahead: Prospect) -> list[Mapping[int, float]]:
     found: list[Mapping[int, float]] = [scores.get(question, {}) for question in ahead.train.questions]
     if not any(found):
         raise InputError(f"{path} scores no pair of a training question.", "Its queries are ids or texts of the training split.")
-    return found
+    return Written(found)
 
 
 def scored(path: Path) -> Iterator[tuple[str, str, float]]:

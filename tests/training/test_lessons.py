@@ -13,14 +13,17 @@ from termweave.encoders.models.anchored import ContextGate, HeadShape, JointMode
 from termweave.encoders.models.store import load_backbone
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.weighting import dot
+from termweave.records import TermWeights
 from termweave.statistics import CorpusStatistics
-from termweave.training import lessons, targets
-from termweave.training.anchored import prepare
+from termweave.training import lessons, regression, targets
 from termweave.training.lessons import Batch
+from termweave.training.materials import prepare
 from termweave.training.pairs import count
 from termweave.training.scoring import stored, weigh
 from termweave.training.sides import Side, vocabulary_of
+from termweave.training.sparse import SparseIndex
 from termweave.training.states import states
+from termweave.training.teachers import Sum, Vectors, Written
 
 FORMS = [
     Form("bm25"),
@@ -94,6 +97,13 @@ def test_the_gate_is_that_of_the_paper():
         assert found[text].detach().numpy() == pytest.approx(1 / (1 + np.exp(-wide)), abs=1e-5)
 
 
+def test_the_loss_of_the_worked_example():
+    scores = 0.3 * torch.tensor([[3.0, 1.0]])
+    batch = Batch(np.array([0]), np.array([0, 1]), np.array([0, 0]))
+    loss = lessons.cross_entropy(scores, lessons.mask([frozenset({0})], batch, in_batch=True))
+    assert float(loss) == pytest.approx(0.437, abs=1e-3)
+
+
 def test_text_loss():
     scores = torch.tensor([[1.0, 2.0, 0.5, -1.0], [0.0, 3.0, 1.5, 2.5]])
     batch = Batch(np.array([0, 1]), np.array([4, 5, 6, 7]), np.array([0, 1, 0, 1]))
@@ -138,6 +148,28 @@ def test_distillation():
     assert float(lessons.distillation(scores, torch.full((3, 3), -math.inf))) == 0.0
 
 
+def test_teachers():
+    generator = np.random.default_rng(0)
+    vectors = Vectors(generator.normal(size=(9, 4)).astype(np.float32), generator.normal(size=(3, 4)).astype(np.float32))
+    weights = [TermWeights(("a", "b"), generator.random(2).astype(np.float32)) for _ in range(9)]
+    asked = [TermWeights(("a",), np.array([2.0], dtype=np.float32)) for _ in range(3)]
+    questions, documents = np.array([2, 0]), np.array([1, 8, 3])
+    cosines = vectors.questions.astype(np.float64) @ vectors.documents.T.astype(np.float64)
+    assert vectors.scores(questions, documents) == pytest.approx(cosines[questions][:, documents], abs=1e-5)
+    words = np.array([[dot(query, document) for document in weights] for query in asked])
+    for scaling, scale in (
+        ("minmax", lambda row: (row - row.min()) / (row.max() - row.min())),
+        ("zscore", lambda row: (row - row.mean()) / row.std()),
+    ):
+        expected = [scale(words[question]) + scale(cosines[question]) for question in questions]
+        found = Sum(vectors, SparseIndex(weights), asked, scaling).scores(questions, documents)
+        assert found == pytest.approx(np.array(expected)[:, documents], abs=1e-5)
+    assert Written([{4: 0.5}, {}]).scores(np.array([0, 1]), np.array([4, 5])).tolist() == [
+        [0.5, -math.inf],
+        [-math.inf, -math.inf],
+    ]
+
+
 def test_tfidf_targets_are_those_of_the_worked_numbers(base):
     analysis = Analysis(PieceTokenizer(base / "tokenizer.json").tokenizer)
     tokenizer = PieceTokenizer(base / "tokenizer.json")
@@ -158,7 +190,7 @@ def test_a_words_target_is_shared_by_its_pieces(texts):
     documents, _ = texts(Form("none", "linear", "sum"))
     side = Side(documents, np.arange(4), {}, "document", everything=True)
     wanted = [np.arange(len(documents.anchors[row].terms)) + 1.0 for row in range(4)]
-    found = lessons.piece_targets(side, wanted)
+    found = regression.piece_targets(side, wanted)
     for row, text in enumerate(range(4)):
         words, terms = documents.pieces[text].words, documents.anchors[text].term_of_word
         slow = [wanted[row][terms[word]] / (words == word).sum() for word in words if word >= 0 and terms[word] >= 0]

@@ -37,6 +37,7 @@ def test_defaults_pass_their_own_checks(name):
         ("fectek", {"fcm": "perhaps"}, "true or false"),
         ("fectek", {"rate": "fast"}, "a number"),
         ("fectek", {"rate": "nan"}, "too small"),
+        ("fectek", {"ema": "1"}, "at most 0.99999"),
         ("fectek", {"query": "idf"}, "counts idf twice"),
         ("fectek", {"joint": "0.5"}, "backbone is frozen"),
         ("bert-scorer", {"bmes": "true"}, "top_layers=-1"),

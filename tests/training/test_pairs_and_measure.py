@@ -45,8 +45,13 @@ def test_a_missing_data_set_is_named(tmp_path, capsys):
     with pytest.raises(InputError, match="no data set 'nothing'"):
         Collection(tmp_path / "nothing")
     (tmp_path / "squad").mkdir()
-    assert main(["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--base", str(tmp_path)]) == 1
+    given = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(given) == 1
     assert "lacks the data sets medquad, stackfaq" in capsys.readouterr().err
+    assert main([*given, "--without", "medquad"]) == 1
+    assert "lacks the data set stackfaq" in capsys.readouterr().err
+    assert main([*given, "--without", "quora"]) == 2
+    assert main([*given, "--set", "stepz=1"]) == 2
 
 
 def test_a_sample_is_drawn_the_same_again():

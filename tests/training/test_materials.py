@@ -1,0 +1,140 @@
+"""Training on a toy collection where context decides and BM25 cannot: one loop, one collection or several."""
+
+import numpy as np
+import pytest
+import torch
+
+from termweave.encoders import load
+from termweave.encoders.analysis import Analysis
+from termweave.encoders.anchor import BM25
+from termweave.encoders.export import export
+from termweave.encoders.pieces import PieceTokenizer
+from termweave.encoders.weighting import dot
+from termweave.training import methods
+from termweave.training.lessons import Batch, Contrast
+from termweave.training.loop import fit
+from termweave.training.materials import Material, mine, prepare
+from termweave.training.pairs import Pairs, count
+from termweave.training.sides import vocabulary_of
+from termweave.training.sparse import SparseIndex, bm25_weights
+from termweave.training.states import states
+
+SETTINGS = methods.get("fectek").settings({"steps": 120, "every": 120, "batch": 16, "rate": 5e-3, "negatives": 10})
+
+
+@pytest.fixture
+def material(toy, base, model, tmp_path):
+    documents, questions, relevant = toy
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    analysis = Analysis(tokenizer.tokenizer)
+    statistics = count([documents], analysis)
+    given = prepare(documents, analysis, tokenizer, statistics, BM25(), "document", 64)
+    asked = prepare(questions, analysis, tokenizer, statistics, BM25(), "query", 64)
+    return Material(
+        1.0,
+        Pairs(questions, relevant),
+        given,
+        asked,
+        states(model, "toy", given.pieces, home=tmp_path / "states"),
+        states(model, "toy", asked.pieces, home=tmp_path / "states"),
+        mine(questions, documents, relevant, analysis, statistics, BM25(), 10),
+        statistics,
+    )
+
+
+def scored(model, material, questions, documents):
+    lesson = Contrast(model, [material], SETTINGS)
+    batch = Batch(np.arange(questions), np.arange(documents), np.arange(documents))
+    vocabulary = vocabulary_of(material.questions, batch.questions)
+    with torch.no_grad():
+        asked = lesson.side(batch, batch.questions, vocabulary, "query", everything=False)
+        given = lesson.side(batch, batch.documents, vocabulary, "document", everything=False)
+        return lesson.products(asked, lesson.seen(batch, asked)[0], given, lesson.seen(batch, given)[0]).numpy()
+
+
+def test_untrained_scores_are_bm25(model, material, toy, base):
+    documents, questions, _ = toy
+    analysis = Analysis(PieceTokenizer(base / "tokenizer.json").tokenizer)
+    index = SparseIndex(bm25_weights(documents[:40], analysis, material.statistics, BM25(), "document"))
+    expected = [index.scores(query) for query in bm25_weights(questions, analysis, material.statistics, BM25(), "query")]
+    assert scored(model, material, len(questions), 40) == pytest.approx(np.array(expected), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_training_improves_on_its_start_and_serves_what_it_learned(model, material, toy, trained_folder, base, tmp_path):
+    documents, questions, relevant = toy
+    seen = []
+    fit(Contrast(model, [material], SETTINGS), lambda: float(len(seen)), SETTINGS, tmp_path / "run", say=seen.append)
+
+    folder = trained_folder(model)
+    export(folder)
+    analysis = Analysis(PieceTokenizer(base / "tokenizer.json").tokenizer)
+    encoder = load(str(folder), str(folder), threads=2, precision="fp32")
+    found = [each.weights for each in encoder.encode(documents, kind="document", statistics=material.statistics)]
+    asked = [each.weights for each in encoder.encode(questions, kind="query", statistics=material.statistics)]
+
+    def precision(index, queries):
+        """At the number of relevant documents."""
+        hits = [
+            len(known & set(index.search(query, len(known))[0].tolist())) / len(known)
+            for query, known in zip(queries, relevant, strict=True)
+            if known
+        ]
+        return float(np.mean(hits))
+
+    before = precision(SparseIndex(bm25_weights(documents, analysis, material.statistics, BM25(), "document")), asked)
+    assert precision(SparseIndex(found), asked) > before + 0.2
+
+    # What training scored is what the exported model scores (states were int8, hence the tolerance).
+    served = np.array([[dot(query, document) for document in found[:20]] for query in asked[:8]])
+    assert np.corrcoef(scored(model, material, 8, 20).ravel(), served.ravel())[0, 1] > 0.99
+
+
+def test_batches_come_from_the_collections_by_their_shares(model, material):
+    other = Material(**{**material.__dict__, "share": 3.0})
+    lesson = Contrast(model, [material, other], {**SETTINGS, "drawn": 2})
+    drawn = [lesson.draw(step) for step in range(200)]
+    assert 0.65 < np.mean([batch.material for batch in drawn]) < 0.85
+    twin = Contrast(model, [material, other], {**SETTINGS, "drawn": 2})
+    for step, batch in enumerate(drawn[:5]):
+        again = twin.draw(step)
+        assert batch.material == again.material
+        assert (batch.questions == again.questions).all()
+        assert (batch.documents == again.documents).all()
+    batch = drawn[0]
+    for place, document in enumerate(batch.documents.tolist()):
+        right = document in material.pairs.relevant[batch.questions[batch.owner[place]]]
+        assert right == (place < len(batch.questions))
+    assert (np.bincount(batch.owner)[: len(batch.questions)] == 3).all()  # its answer and two hard negatives
+
+
+def test_the_mean_of_the_parameters_is_what_is_judged_and_kept(model, material, tmp_path):
+    """Against the recurrence, written out."""
+    settings = {**SETTINGS, "ema": 0.7, "steps": 6, "every": 2}
+    lesson, passed, looked = Contrast(model, [material], settings), [], []
+
+    def judge():
+        looked.append(lesson.heads.document.outer.weight.detach().clone())
+        return float(len(looked))
+
+    lesson.register_forward_pre_hook(lambda *_: passed.append(lesson.heads.document.outer.weight.detach().clone()))
+    fit(lesson, judge, settings, tmp_path)
+    mean, expected = passed[0], [passed[0]]
+    for step, after in enumerate(passed[1:], start=1):
+        decay = min(0.7, (1 + step) / (10 + step))
+        mean = decay * mean + (1 - decay) * after
+        expected.append(mean)
+    assert torch.allclose(looked[0], expected[0])
+    assert torch.allclose(looked[1], expected[2], atol=1e-6)
+    assert torch.allclose(looked[2], expected[4], atol=1e-6)
+    assert torch.equal(lesson.heads.document.outer.weight, looked[3])  # the best look's parameters
+
+
+def test_states_are_computed_once(model, base, tmp_path, monkeypatch):
+    pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada", "mortar"], 64)
+    first = states(model, "toy", pieces, home=tmp_path)
+    monkeypatch.setattr("termweave.training.states._compute", lambda *_: pytest.fail("computed again"))
+    again = states(model, "toy", pieces, home=tmp_path)
+    assert np.array_equal(first.values, again.values)
+    assert first.values.shape == (sum(len(each.ids) for each in pieces), 64)
+    assert not list(tmp_path.glob("*.partial"))

@@ -1,0 +1,150 @@
+"""From what a run has before it to a trained model: one loop over one collection or a mixture of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave.encoders.anchor import BM25
+from termweave.encoders.folder import digest
+from termweave.training import making
+from termweave.training.sparse import bm25_weights
+from termweave.training.teachers import MADE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders.models.anchored import JointModel
+    from termweave.training.loop import History
+    from termweave.training.materials import Material
+    from termweave.training.methods import Method
+    from termweave.training.prospect import Prospect
+    from termweave.training.scoring import Development
+    from termweave.training.states import States
+
+
+@dataclass(frozen=True)
+class Part:
+    """One collection of a run.
+
+    Attributes:
+        name: For messages.
+        ahead: What it brings.
+        settings: That it is prepared by; those of the model are the same for every part.
+        share: How often batches come from it, relative to the others.
+    """
+
+    name: str
+    ahead: Prospect
+    settings: Mapping[str, Any]
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What came out.
+
+    Attributes:
+        model: With the best parameters, on the CPU.
+        developments: Of the parts.
+        history: Of the mean development figure.
+    """
+
+    model: JointModel
+    developments: list[Development]
+    history: History
+
+
+def learn(
+    method: Method,
+    settings: Mapping[str, Any],
+    parts: Sequence[Part],
+    home: Path,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[..., None] = lambda *_, **__: None,
+) -> Learned:
+    """Train.
+
+    Args:
+        method: Of `methods`.
+        settings: All of them (`Method.settings`).
+        parts: With one backbone and one analysis.
+        home: For checkpoints; a run found there is gone on with.
+        say: Told what happens.
+        progress: ``(done, total, stage)``, for a bar.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; a checkpoint was written first.
+    """
+    import torch  # noqa: PLC0415 - seconds
+
+    from termweave.training.loop import fit  # noqa: PLC0415
+
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    model = making.make_model(method, settings, parts[0].ahead.backbone)
+    materials, developments = [], []
+    for part in parts:
+        material, development = prepared(method, part, model, say)
+        materials.append(material)
+        developments.append(development)
+        bm25 = development.bm25()
+        where = f"{len(bm25)} questions in {len(part.ahead.places):,} documents"
+        say(f"{part.name}: dev nDCG@10 of BM25 {bm25.mean():.4f} ({where})")
+    lesson = method.lesson_class()(model, materials, settings)
+
+    def judge() -> float:
+        return float(np.mean([development.figures(model).mean() for development in developments]))
+
+    history = fit(lesson, judge, settings, home, say=say, progress=progress)
+    model.to("cpu").eval()
+    return Learned(model, developments, history)
+
+
+def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str], None]) -> tuple[Material, Development]:
+    """Anchors, pieces, states, negatives, and what the held-out questions are searched in."""
+    from termweave.training import materials, scoring, states, teachers  # noqa: PLC0415 - torch
+
+    ahead, settings, texts = part.ahead, part.settings, part.ahead.texts
+    form, length = method.form(settings), making.length(model, int(settings["training_length"]))
+    identity = digest(ahead.backbone / "model.safetensors")
+    common = (ahead.analysis, ahead.tokenizer, ahead.statistics, ahead.bm25)
+    documents = materials.prepare(texts, *common, "document", length, form)
+    questions = materials.prepare(ahead.train.questions, *common, "query", length, form)
+    asked = materials.prepare(ahead.dev.questions, *common, "query", length, form)
+    live = settings["top_layers"] != 0
+    original = not live or settings.get("joint", 0) > 0 or settings.get("teacher") in MADE
+
+    def of(pieces: Any) -> States | None:
+        return states.states(model, identity, pieces, say=say) if original else None
+
+    given, asking, judging = of(documents.pieces), of(questions.pieces), of(asked.pieces)
+    negatives: list[NDArray[np.int64]] = []
+    if depth := int(settings.get("negatives", 0)):
+        negatives = materials.mine(
+            ahead.train.questions, texts, ahead.train.relevant, ahead.analysis, ahead.statistics, ahead.bm25, depth
+        )
+    width = int(model.backbone.config.hidden_size)
+    teacher = teachers.of(str(settings["teacher"]), ahead, given, asking, width) if settings.get("teacher") else None
+    if not model.shape.lower:
+        given, asking, judging = (None if each is None else scoring.last_layer(each, width) for each in (given, asking, judging))
+    material = materials.Material(
+        part.share, ahead.train, documents, questions, given, asking, negatives, ahead.statistics, teacher
+    )
+    plain = (ahead.analysis, ahead.statistics, BM25())  # the yardstick is not what k1 and b anchor on
+    development = scoring.Development(
+        ahead.dev,
+        documents,
+        asked,
+        None if live else given,
+        None if live else judging,
+        bm25_weights(texts, *plain, "document"),
+        bm25_weights(ahead.dev.questions, *plain, "query"),
+        int(settings["bits"]),
+    )
+    return material, development

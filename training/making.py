@@ -1,0 +1,113 @@
+"""The model that a run begins with, and the folder that it ends as."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.folder import STATISTICS, TOKENIZER, Manifest
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from termweave.encoders.models.anchored import HeadShape, JointModel
+    from termweave.statistics import CorpusStatistics
+    from termweave.training.methods import Method
+    from termweave.training.prospect import Prospect
+
+
+def make_model(method: Method, settings: Mapping[str, Any], backbone: Path) -> JointModel:
+    """Backbone and untrained heads, with what is not to be trained frozen."""
+    import torch  # noqa: PLC0415
+
+    from termweave.encoders.models.anchored import JointModel  # noqa: PLC0415
+    from termweave.encoders.models.store import load_backbone  # noqa: PLC0415
+
+    torch.manual_seed(int(settings["seed"]))  # the heads' first layers are drawn
+    body = load_backbone(backbone)
+    layers = int(body.config.num_hidden_layers)
+    model = JointModel(body, _shape(settings, layers))
+    trained, top = settings["top_layers"], []
+    if trained > 0:
+        lists = [each for each in body.modules() if isinstance(each, torch.nn.ModuleList) and len(each) == layers]
+        if trained > layers or not lists:
+            raise UsageError(f"top_layers={trained}, but the backbone has {layers} layers.", "Use fewer, or -1 for all of it.")
+        top = list(lists[0])[-trained:]
+    body.requires_grad_(trained == -1)
+    for each in top:
+        each.requires_grad_(requires_grad=True)
+    if method.form(settings).activation == "log":
+        for head in {model.heads.of("document"), model.heads.of("query")}:
+            torch.nn.init.constant_(head.outer.bias, 0.5)  # at 0 and below a ReLU may never wake up (papers.md 2.4)
+    return model
+
+
+def _shape(settings: Mapping[str, Any], layers: int) -> HeadShape:
+    """What the heads look like; a method without a setting has not what it switches on."""
+    from termweave.encoders.models.anchored import HeadShape  # noqa: PLC0415 - torch
+
+    deep = settings["hidden"] > 0
+    layer = layers // 2 if settings["layer"] < 0 else int(settings["layer"])
+    if layer > layers:
+        raise UsageError(f"layer={layer}, but the backbone has {layers} layers.", f"Use 0 to {layers}.")
+    return HeadShape(
+        layer=layer,
+        hidden=int(settings["hidden"]),
+        features=2 if deep else 0,
+        gate=int(bool(settings.get("fcm"))),
+        shared=int(bool(settings["shared"])),
+        tags=int(bool(settings.get("bmes"))),
+        lower=int(deep),
+    )
+
+
+def length(model: JointModel, wanted: int) -> int:
+    """Word-pieces, as far as the backbone can count them."""
+    return min(wanted, int(getattr(model.backbone.config, "max_position_embeddings", wanted)))
+
+
+def write(
+    name: str,
+    method: Method,
+    settings: Mapping[str, Any],
+    ahead: Prospect,
+    model: JointModel,
+    statistics: CorpusStatistics,
+    training: Mapping[str, Any],
+    out: Path,
+) -> None:
+    """Write the model's folder; the export comes after.
+
+    Args:
+        name: Of the model.
+        method: That made it.
+        settings: Of the method.
+        ahead: Whose backbone, analysis and BM25 these are.
+        model: Trained.
+        statistics: The default table for text without a corpus.
+        training: What the manifest says of its making.
+        out: The folder.
+    """
+    from termweave.encoders.models import store  # noqa: PLC0415 - torch
+
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ahead.backbone / TOKENIZER, out / TOKENIZER)
+    (out / STATISTICS).write_bytes(statistics.to_bytes())
+    store.save(
+        model,
+        out,
+        Manifest(
+            name=name,
+            kind="anchored",
+            outputs=tuple(str(settings["outputs"]).split(",")),
+            hash="",
+            max_length=length(model, int(settings["max_length"])),
+            terms=str(settings["terms"]),
+            analysis=ahead.analysis.id,
+            anchor={**asdict(method.form(settings)), "k1": ahead.bm25.k1, "b": ahead.bm25.b},
+            training=dict(training),
+        ),
+    )
