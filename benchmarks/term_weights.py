@@ -141,7 +141,7 @@ def formed(shared, form, model, settings, ahead) -> tuple[materials.Material, sc
     material, development = shared
     width = model.backbone.config.hidden_size
 
-    def side(prepared):
+    def side(prepared) -> object:
         return replace(prepared, anchors=[replace(anchor, form=form) for anchor in prepared.anchors])
 
     def cut(kept) -> States:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.folder import STATISTICS, TOKENIZER, Manifest
-from termweave.errors import UsageError
+from termweave.encoders.folder import STATISTICS, TOKENIZER, Manifest, ModelFolder, resolve
+from termweave.encoders.form import Form
+from termweave.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +21,17 @@ if TYPE_CHECKING:
     from termweave.training.prospect import Prospect
 
 
+#: The start that needs no other model.
+ANCHOR = "anchor"
+
+
 def make_model(method: Method, settings: Mapping[str, Any], backbone: Path) -> JointModel:
-    """Backbone and untrained heads, with what is not to be trained frozen."""
+    """Backbone and heads as training begins with them, with what is not to be trained frozen.
+
+    Raises:
+        UsageError: The settings do not fit the backbone, or the model to start from.
+        ModelError: A folder is incomplete.
+    """
     import torch  # noqa: PLC0415
 
     from termweave.encoders.models.anchored import JointModel  # noqa: PLC0415
@@ -42,7 +53,55 @@ def make_model(method: Method, settings: Mapping[str, Any], backbone: Path) -> J
     if method.form(settings).activation == "log":
         for head in {model.heads.of("document"), model.heads.of("query")}:
             torch.nn.init.constant_(head.outer.bias, 0.5)  # at 0 and below a ReLU may never wake up (papers.md 2.4)
+    if settings["start"] != ANCHOR:
+        _begin(model, method.form(settings), str(settings["start"]))
     return model
+
+
+def _begin(model: JointModel, form: Form, name: str) -> None:
+    """Take the heads of another model.
+
+    Raises:
+        UsageError: They do not fit.
+        ModelError: There are none, or they are damaged.
+    """
+    from safetensors import SafetensorError  # noqa: PLC0415
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    from termweave.encoders.models.anchored import HeadShape  # noqa: PLC0415 - torch
+    from termweave.encoders.models.store import HEADS  # noqa: PLC0415
+
+    path = resolve(name)
+    manifest = ModelFolder.read(path, check=False).manifest
+    if not (path / HEADS).is_file():
+        raise ModelError(f"The model {name!r} cannot be begun with: {HEADS} is missing.", "Name a folder that training wrote.")
+    theirs, ours = HeadShape(**manifest.heads).as_dict(), model.shape.as_dict()
+    if differs := [f"{each}: {theirs[each]}, here {ours[each]}" for each in ours if theirs[each] != ours[each]]:
+        raise UsageError(
+            f"The heads of {name!r} have another shape ({'; '.join(differs)}).",
+            "Give the settings it was trained with, or start=anchor.",
+        )
+    if Form.of(manifest.anchor) != form:
+        raise UsageError(
+            f"The heads of {name!r} were trained for another form of weights ({Form.of(manifest.anchor)}).",
+            "Give the anchor and query settings it was trained with, or start=anchor.",
+        )
+    if manifest.training.get("backbone_hash") != fingerprint(model.backbone):
+        raise UsageError(
+            f"The heads of {name!r} belong to another backbone.", "Set backbone to the one it was trained on, or start=anchor."
+        )
+    try:
+        model.heads.load_state_dict(load_file(path / HEADS))
+    except (SafetensorError, RuntimeError) as error:
+        raise ModelError(f"{path / HEADS} is damaged.", "Copy the folder again, or train it again.") from error
+
+
+def fingerprint(backbone: Any) -> str:
+    """What a backbone computes with, however it was saved: 16 hexadecimal digits."""
+    state = blake2b(digest_size=8)
+    for name, tensor in sorted(backbone.state_dict().items()):
+        state.update(name.encode() + tensor.detach().cpu().float().numpy().tobytes())
+    return state.hexdigest()
 
 
 def _shape(settings: Mapping[str, Any], layers: int) -> HeadShape:
@@ -108,6 +167,6 @@ def write(
             terms=str(settings["terms"]),
             analysis=ahead.analysis.id,
             anchor={**asdict(method.form(settings)), "k1": ahead.bm25.k1, "b": ahead.bm25.b},
-            training=dict(training),
+            training={**training, "backbone_hash": fingerprint(model.backbone)},
         ),
     )

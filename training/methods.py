@@ -164,6 +164,12 @@ COMMON = (
         ("weights", "weights,dense"),
     ),
     Parameter("layer", -1, "The lower of the two layers whose states a deep head sees; -1: the one in the middle.", least=-1),
+    Parameter(
+        "start",
+        "anchor",
+        "What the heads begin as: the anchor itself, or the heads of a trained model of the same shape on the same backbone (a folder, or "
+        "a name such as shipped).",
+    ),
     Parameter("hidden", 128, "Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.", least=0),
     Parameter(
         "terms", "word", "What is weighed: words (Chinese ones by jieba), or the backbone's word-pieces.", ("word", "piece")

@@ -24,6 +24,7 @@ from termweave import places
 from termweave.encoders import load
 from termweave.encoders.export import export
 from termweave.encoders.folder import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, ModelFolder, digests, write_manifest
+from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.training import card, making, methods
 from termweave.training.learning import Part, learn
@@ -127,11 +128,15 @@ def build(
 
 
 def ship(keep: Path, out: Path) -> None:
-    """Copy what is shipped: the int8 graph and what reading it takes; no torch weights, no fp32 graph."""
+    """Copy what is shipped: the int8 graph, what reading it takes, and the heads in fp16 (to begin a training with)."""
+    from safetensors.torch import load_file, save_file  # noqa: PLC0415 - torch
+
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     for name in (TOKENIZER, "config.json", STATISTICS, GRAPHS["int8"], GRAPHS["dequantised"], "README.md"):
         shutil.copy(keep / name, out / name)
+    save_file({name: tensor.half() for name, tensor in load_file(keep / HEADS).items()}, out / HEADS)
+    (out / HEADS).chmod(0o644)
     manifest = ModelFolder.read(keep, check=False).manifest
     write_manifest(out, Manifest(**{**manifest.__dict__, "files": digests(out)}))
 

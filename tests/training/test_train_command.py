@@ -13,6 +13,7 @@ from termweave.cli import run
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder
 from termweave.training import lessons, loop
+from termweave.training.shipped import ship
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -172,6 +173,31 @@ def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
     found = load(str(tmp_path / "out"), "").encode(["granada xyz"], kind="document")[0].weights
     assert found is not None
     assert {"x", "##y", "##z"} <= set(found.terms)
+
+
+def test_a_run_begins_with_the_heads_of_another(capsys, folder, base, tmp_path):
+    first = train(capsys, folder, base, tmp_path / "first", settings=(*SMALL, "steps=20", "ema=0.5", "dropout=0.1"))
+    begun = (*SMALL, "steps=1", f"start={tmp_path / 'first'}")
+    again = train(capsys, folder, base, tmp_path / "again", settings=begun)
+    assert again["history"]["values"][0] == pytest.approx(first["dev"], abs=1e-9)
+    assert again["history"]["values"][0] > first["bm25"] + 0.1
+    # A backbone that was saved again is the same backbone; a folder as it is shipped carries the heads, in fp16.
+    ship(tmp_path / "first", tmp_path / "shipped")
+    sets = (*begun, f"start={tmp_path / 'shipped'}")
+    shipped = train(capsys, folder, tmp_path / "first", tmp_path / "saved", settings=sets)
+    assert shipped["history"]["values"][0] == pytest.approx(first["dev"], abs=0.01)
+
+    def refused(number, *changed, **given):
+        return train(capsys, folder, given.pop("base", base), tmp_path / number, settings=(*begun, *changed), **given)
+
+    assert "another shape (hidden: 16, here 8)" in refused("a", "hidden=8", status=2)
+    assert "another form" in refused("b", "anchor=idf", status=2)
+    assert "another backbone" in refused("c", "backbone=scratch", "layer=1", status=2)
+    assert "no model named 'nobody'" in refused("d", "start=nobody", status=2)
+    (tmp_path / "first" / "heads.safetensors").write_bytes(b"broken")
+    assert "heads.safetensors is damaged" in refused("e", status=1)
+    (tmp_path / "first" / "heads.safetensors").unlink()
+    assert "heads.safetensors is missing" in refused("f", status=1)
 
 
 def test_mistakes(capsys, folder, base, tmp_path):
