@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Judgements: query id -> document id -> grade (0 = judged and not relevant).
 Qrels = dict[str, dict[str, int]]
+#: The entry of a document's metadata that holds its expansion.
+EXPANSION = "expansion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,22 @@ class Document:
         return self.id if self.passage is None else self.passage.parent
 
     @property
+    def expansion(self) -> str:
+        """Terms that somebody else gave it (doc2query, tags): the metadata's ``expansion``, a text or a list of texts; else "".
+
+        They are weighted like the document's own, and are no part of what is shown of it.
+        """
+        given = self.metadata.get(EXPANSION)
+        return " ".join(each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str))
+
+    @property
     def content(self) -> str:
-        """Title and text as encoders see them: ``"title. text"``; what is blank counts as not there."""
-        return ". ".join(part for part in (self.title, self.text) if part.strip())
+        """What encoders see: ``"title. text"``, and the expansion on a line below; what is blank counts as not there.
+
+        The expansion comes last, so that of a long document the model sees the text, and offsets into the text stay right.
+        """
+        own = ". ".join(part for part in (self.title, self.text) if part.strip())
+        return "\n".join(part for part in (own, self.expansion) if part.strip())
 
 
 @dataclass(frozen=True, slots=True)

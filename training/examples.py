@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,7 +150,7 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
     wanted = views.parse(str(settings["views"]))
     generator = random.Random(int(settings["seed"]))  # noqa: S311 - a draw, not a secret
     found = [
-        (f"{document.id}#{number}", question, rest)
+        (f"{document.id}#{number}", question, replace(document, title="", text=rest).content)
         for document in documents
         for number, (question, rest) in enumerate(views.made(document, wanted, generator))
     ]

@@ -91,6 +91,16 @@ def test_the_corpus_alone(folder):
     assert len(found.corpus) == 40  # statistics are those of whole documents
 
 
+def test_terms_that_were_added_are_trained_on(folder):
+    lines = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    added = [{**line, "expansion": [f"added{number}"]} for number, line in enumerate(lines)]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, added)))
+    for spec in (str(folder), str(folder / "corpus.jsonl")):
+        found = examples.read(spec, settings(views="title"))
+        assert {text.split()[-1] for text in found.texts} == {f"added{number}" for number in range(40)}
+        assert {text.split()[-1] for text in found.corpus} == {f"added{number}" for number in range(40)}
+
+
 def test_every_view():
     document = Document(
         "a",
