@@ -159,8 +159,8 @@ class Pipeline:
 
     def _item(self, document: Document, encoding: Encoding) -> Item:
         body = self.layout.document(document, encoding)
-        action = orjson.dumps({"index": {"_id": engine_id(document.id)}})
-        lines = action + b"\n" + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+        action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
+        lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
         return Item(document.id, document.line, lines, body["encoding_digest"])
 
     def _acknowledge(self, pairs: list[tuple[str, int]], counts: Counts) -> None:
