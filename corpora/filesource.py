@@ -1,4 +1,4 @@
-"""What all sources that are files have in common: name, fingerprint, size, and what becomes of a bad entry."""
+"""What sources have in common: what becomes of a bad entry, and, of those that are files, name, fingerprint and size."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 
-class FileSource:
-    """A file of documents: a `Source` without the reading itself, which is `entries`."""
+class EntrySource:
+    """Documents that are read entry by entry: a `Source` without the reading itself, which is `entries`."""
 
     LABEL: ClassVar[str]
     MAPPED: ClassVar[bool] = False
@@ -25,20 +25,60 @@ class FileSource:
     #: Goes into fingerprints: raise it when the same bytes come to be read as other documents.
     KIND: ClassVar[str]
 
-    def __init__(self, path: Path, reading: Reading | None = None) -> None:
-        self.path = path
+    def __init__(self, reading: Reading | None = None) -> None:
         self.reading = reading or Reading()
         self._total: int | None = None
         self.skipped = Skips()
+
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
+        """Every entry with its 1-based line, in the source's order: a document, or why it is none."""
+        raise NotImplementedError
+
+    @property
+    def shown(self) -> str:
+        """The source as messages name it."""
+        raise NotImplementedError
+
+    @property
+    def total(self) -> int | None:
+        """Documents that the last whole pass gave; None before one."""
+        return self._total
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on how the source was understood."""
+        return []
+
+    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
+        """The documents in the source's order, one in memory at a time.
+
+        Raises:
+            InputError: An entry is no document, by source and line; with `skip_bad` it is left out and stands in `skipped`.
+        """
+        self.skipped.clear()
+        count = 0
+        for line, found in self.entries(progress):
+            if isinstance(found, BadLine):
+                if not self.reading.skip_bad:
+                    raise found.at(self.shown, line) from None
+                self.skipped.add(Skipped(line, str(found), self.shown))
+                continue
+            count += 1
+            yield found
+        self._total = count
+
+
+class FileSource(EntrySource):
+    """A file of documents, without the reading itself."""
+
+    def __init__(self, path: Path, reading: Reading | None = None) -> None:
+        super().__init__(reading)
+        self.path = path
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> Self:
         """The file as a source."""
         return cls(Path(spec), reading)
-
-    def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
-        """Every entry with its 1-based line, in the file's order: a document, or why it is none."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -61,34 +101,6 @@ class FileSource:
         return files.fingerprint(self.path, self.kind)
 
     @property
-    def total(self) -> int | None:
-        """Documents that the last whole pass gave; None before one."""
-        return self._total
-
-    @property
     def size(self) -> int:
         """Bytes of the file as it lies."""
         return self.path.stat().st_size
-
-    @property
-    def remarks(self) -> list[str]:
-        """Sentences on how the file was understood."""
-        return []
-
-    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """The documents in the file's order, one in memory at a time.
-
-        Raises:
-            InputError: An entry is no document, by file and line; with `skip_bad` it is left out and stands in `skipped`.
-        """
-        self.skipped.clear()
-        count = 0
-        for line, found in self.entries(progress):
-            if isinstance(found, BadLine):
-                if not self.reading.skip_bad:
-                    raise found.at(self.shown, line) from None
-                self.skipped.add(Skipped(line, str(found), self.shown))
-                continue
-            count += 1
-            yield found
-        self._total = count

@@ -15,14 +15,14 @@ import orjson
 
 from termweave.corpora.beir import relevant_from
 from termweave.corpora.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value
-from termweave.corpora.sources import Reading, Skipped, Skips
+from termweave.corpora.filesource import EntrySource
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress
+    from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
 PREFIX = "ir:"
@@ -31,24 +31,21 @@ _DEFAULT_SPLIT = "test"
 _NAMED = 12
 
 
-class IrDataset:
+class IrDataset(EntrySource):
     """A collection of ir_datasets: a `Dataset`, and the reader behind ``ir:``."""
 
     LABEL: ClassVar[str] = "`ir:NAME` of ir_datasets"
     MAPPED: ClassVar[bool] = True
-    SEEKS: ClassVar[bool] = False
-    #: Goes into fingerprints: raise it when the same records come to be read as other documents.
+    #: Raise it when the same records come to be read as other documents.
     KIND: ClassVar[str] = "ir/1"
 
     def __init__(self, name: str, judged: str | None = None, split: str = _DEFAULT_SPLIT, reading: Reading | None = None) -> None:
+        super().__init__(reading)
         self._name = name
         self._set = _load(name)
         self._judged_set = _load(judged or name)
         self._judged_name = judged or name
         self._split = split
-        self._reading = reading or Reading()
-        self._total: int | None = None
-        self.skipped = Skips()
         if not self._set.has_docs():
             raise UsageError(f"{self.name} has no documents.", "Name the collection that it belongs to.")
 
@@ -89,19 +86,14 @@ class IrDataset:
         return self._passed[0]
 
     @property
-    def total(self) -> int | None:
-        """Documents that the last whole pass gave; None before one."""
-        return self._total
+    def shown(self) -> str:
+        """Likewise."""
+        return self.name
 
     @property
     def size(self) -> int:
         """Bytes of all records, as they are counted here."""
         return self._passed[1]
-
-    @property
-    def remarks(self) -> list[str]:
-        """None."""
-        return []
 
     @property
     def split(self) -> str:
@@ -118,28 +110,17 @@ class IrDataset:
         """What was left out of the judgements."""
         return self._judged[2]
 
-    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """The documents in the collection's order; `Document.line` counts them.
-
-        Raises:
-            InputError: One cannot be read; with `skip_bad` it is left out and stands in `skipped`.
-        """
-        self.skipped.clear()
-        mapper, count, position = Mapper(self._reading.fields), 0, 0
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
+        """The records in the collection's order, counted."""
+        mapper, position = Mapper(self.reading.fields), 0
         for number, record in enumerate(self._records("docs"), 1):
             try:
-                document = self._document(mapper, record, number)
+                yield number, self._document(mapper, record, number)
             except BadLine as bad:
-                if not self._reading.skip_bad:
-                    raise bad.at(self.name, number) from None
-                self.skipped.add(Skipped(number, str(bad), self.name))
-            else:
-                count += 1
-                yield document
+                yield number, bad
             position += len(_bytes(record))
             if progress:
                 progress(position)
-        self._total = count
         mapper.finish()
 
     def splits(self) -> list[str]:
@@ -157,8 +138,8 @@ class IrDataset:
     def _document(self, mapper: Mapper, record: Any, number: int) -> Document:
         found = json_value(record)
         # Many collections have fields of their own; ir_datasets knows which of them are the text.
-        if not self._reading.fields.text and not any(isinstance(found.get(key), str) for key in TEXT_KEYS):
-            title = found.get(self._reading.fields.title or TITLE_KEY)
+        if not self.reading.fields.text and not any(isinstance(found.get(key), str) for key in TEXT_KEYS):
+            title = found.get(self.reading.fields.title or TITLE_KEY)
             found["text"] = record.default_text().removeprefix(title if isinstance(title, str) else "").strip()
         document = mapper.document(found, number)
         try:
@@ -181,7 +162,7 @@ class IrDataset:
 
     @cached_property
     def _passed(self) -> tuple[str, int]:
-        kind = f"{self.KIND} {self._reading.fields}\n"
+        kind = f"{self.KIND} {self.reading.fields}\n"
         digest, size = blake2b(kind.encode(), digest_size=16), 0
         for record in self._records("docs"):
             found = _bytes(record)

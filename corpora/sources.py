@@ -137,6 +137,38 @@ class Source(Protocol):
         """
 
 
+class Derived:
+    """A source whose documents come from another one's; it is called like that one and is as large. `documents` is its own."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        """As the other one says."""
+        return self._source.name
+
+    @property
+    def fingerprint(self) -> str:
+        """As the other one says."""
+        return self._source.fingerprint
+
+    @property
+    def total(self) -> int | None:
+        """As the other one says."""
+        return self._source.total
+
+    @property
+    def size(self) -> int:
+        """As the other one says."""
+        return self._source.size
+
+    @property
+    def skipped(self) -> Skips:
+        """As the other one says."""
+        return self._source.skipped
+
+
 class Opened(Source, Protocol):
     """A source as a reader gives it."""
 

@@ -120,8 +120,8 @@ def build(
         found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
         current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, *found)
         with current.ledger as ledger:
-            sent = send_rest(engine, source, planned, current, watched)
             try:
+                sent = send_rest(engine, source, planned, current, watched)
                 current.notes.extend(_settle(engine, current, options))
                 current.notes.extend(summary.stored(engine, current.index, current.layout))
                 gate(current.index)
@@ -258,6 +258,7 @@ def send_rest(engine: Engine, source: Source, planned: Plan, current: Generation
         ledger=current.ledger,
         workers=planned.options.workers,
         patience=planned.options.patience,
+        allow_refused=planned.options.allow_refused,
     )
     counts = pipeline.run(lambda now: progress(STOPPING if now.stopping else "Indexing", now.acknowledged, now.total, str(now)))
     return counts.sent - before

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from termweave.corpora.sources import Derived
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import in_passages
 from termweave.indexer.plan import plan
@@ -34,7 +35,7 @@ from termweave.signals.dense import VECTOR_FIELD
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from termweave.corpora import Progress, Skips, Source
+    from termweave.corpora import Progress, Source
     from termweave.encoders import TextEncoder
     from termweave.indexer.plan import Options, Plan
     from termweave.indexer.survey import Progress as Told
@@ -114,28 +115,15 @@ class Forecast:
     notes: tuple[str, ...]
 
 
-class _Head:
+class _Head(Derived):
     """The first documents of a source, and how much of it they are."""
 
     def __init__(self, source: Source, most: int) -> None:
-        self._source = source
+        super().__init__(source)
         self._most = most
         self.read = 0
         self.complete = True
         self._bytes = 0
-        self.name, self.fingerprint = source.name, ""
-
-    @property
-    def total(self) -> int | None:
-        return self._source.total
-
-    @property
-    def size(self) -> int:
-        return self._source.size
-
-    @property
-    def skipped(self) -> Skips:
-        return self._source.skipped
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         del progress

@@ -123,7 +123,8 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
         "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},
         "aliases": {writer(index): {}},
     }
-    engine.request("PUT", f"/{index}", body=body)
+    # What is sent waits for the shards, as long as the user has patience; the server would wait here half a minute, silently.
+    engine.request("PUT", f"/{index}", params={"wait_for_active_shards": 0}, body=body)
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:

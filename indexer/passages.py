@@ -15,13 +15,14 @@ from bisect import bisect_left
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.corpora.sources import Derived
 from termweave.errors import UsageError
 from termweave.records import Passage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from termweave.corpora import Progress, Skips, Source
+    from termweave.corpora import Progress, Source
     from termweave.records import Document
 
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about
@@ -170,37 +171,17 @@ def split(document: Document, window: Window) -> list[Document]:
     ]
 
 
-class Passages:
+class Passages(Derived):
     """A source whose documents are another one's passages."""
 
     def __init__(self, source: Source, window: Window) -> None:
-        self._source = source
+        super().__init__(source)
         self._window = window
-
-    @property
-    def name(self) -> str:
-        """As the source says."""
-        return self._source.name
-
-    @property
-    def fingerprint(self) -> str:
-        """As the source says."""
-        return self._source.fingerprint
 
     @property
     def total(self) -> int | None:
         """Nobody knows how many passages there are without reading."""
         return None
-
-    @property
-    def size(self) -> int:
-        """As the source says."""
-        return self._source.size
-
-    @property
-    def skipped(self) -> Skips:
-        """As the source says."""
-        return self._source.skipped
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """All passages, each with the line of its document."""

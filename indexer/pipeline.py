@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import orjson
 
+from termweave.indexer import refusals
 from termweave.indexer.sending import Item, Sender
 from termweave.indexer.survey import blocks
 from termweave.signals.layout import engine_id
@@ -76,6 +77,7 @@ class Pipeline:
         ledger: Which of them are acknowledged.
         workers: Connections.
         patience: Seconds to keep trying without any progress.
+        allow_refused: Share of the documents that the engine may refuse.
     """
 
     engine: Engine
@@ -87,6 +89,7 @@ class Pipeline:
     ledger: Ledger
     workers: int
     patience: float
+    allow_refused: float
 
     def run(self, report: Callable[[Counts], None]) -> Counts:
         """Encode and send what is not acknowledged yet.
@@ -95,6 +98,7 @@ class Pipeline:
             report: Told how far it is, a few times a second, by the calling thread; what it raises ends the run.
 
         Raises:
+            RefusedDocuments: The engine refuses nearly everything.
             TermweaveError: Of whatever stage; what was acknowledged until then is in the ledger.
         """
         done = self.ledger.acknowledged
@@ -106,7 +110,7 @@ class Pipeline:
             self.engine,
             self.index,
             acknowledged=lambda pairs: self._acknowledge(pairs, counts),
-            refused=lambda pairs: self._refuse(pairs, counts),
+            refused=lambda pairs: self._refuse(pairs, counts, done),
             workers=self.workers,
             patience=self.patience,
             waiting=lambda: report(counts),
@@ -159,17 +163,18 @@ class Pipeline:
 
     def _item(self, document: Document, encoding: Encoding) -> Item:
         body = self.layout.document(document, encoding)
-        action = orjson.dumps({"index": {"_id": engine_id(document.id)}})
-        lines = action + b"\n" + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+        action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
+        lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
         return Item(document.id, document.line, lines, body["encoding_digest"])
 
     def _acknowledge(self, pairs: list[tuple[str, int]], counts: Counts) -> None:
         self.ledger.acknowledge(pairs)
         counts.acknowledged += len(pairs)
 
-    def _refuse(self, pairs: list[tuple[str, str]], counts: Counts) -> None:
+    def _refuse(self, pairs: list[tuple[str, str]], counts: Counts, before: int) -> None:
         self.ledger.refuse(pairs)
         counts.refused += len(pairs)
+        refusals.check_early(self.ledger, self.allow_refused, refused=counts.refused, taken=counts.acknowledged - before)
 
 
 def ahead(items: Iterator[T], name: str, stop: threading.Event, depth: int = _DEPTH) -> Iterator[T]:

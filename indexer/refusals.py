@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Refusals named in a message; all of them are in the file it names.
 _NAMED = 5
+#: When so many are refused and not one in ten is taken, single documents are not what is wrong: a run ends there.
+_HOPELESS, _TAKEN = 1000, 0.1
 #: What the engine's reason holds -> what to do. First match wins.
 _ADVICE = (
     ("immense term", "Shorten the field it names: a term has at most 32,766 bytes."),
@@ -41,8 +43,30 @@ def write(ledger: Ledger) -> Path:
     return path
 
 
+def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> None:
+    """End a run that goes wrong from its beginning: a mapping that fits no document, say, and a million of them to come.
+
+    Args:
+        ledger: Of the generation.
+        allowed: Share of the documents, 0 to 1, that may be refused: while it is not exceeded, the run goes on.
+        refused: Documents that the engine refused in this run.
+        taken: Those that it took.
+
+    Raises:
+        RefusedDocuments: Nearly all of the first thousand or more were refused.
+    """
+    settled = refused + taken
+    if refused < _HOPELESS or taken >= _TAKEN * settled or refused <= allowed * ledger.total:
+        return
+    raise RefusedDocuments(
+        f"The engine refused {refused:,} of the first {settled:,} documents: {_named(ledger.refused())}.",
+        f"It was stopped there. All refusals, and what to do: {write(ledger)}. Mend the source or the mapping and index again, "
+        "or go on to the end with --allow-refused 100%.",
+    )
+
+
 def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
-    """Refuse to go on where the engine refused more documents than are allowed.
+    """Refuse to go on where the engine refused more documents than are allowed, or all of them.
 
     Args:
         ledger: Of the generation.
@@ -58,18 +82,22 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     refused = ledger.refused()
     if not refused:
         return []
-    named = "; ".join(
-        f"{_short(identity)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
-    )
-    sentence = f"The engine refused {len(refused):,} of {ledger.total:,} documents: {named}{'; ...' if refused[_NAMED:] else ''}."
+    sentence = f"The engine refused {len(refused):,} of {ledger.total:,} documents: {_named(refused)}."
     file = write(ledger)
-    if len(refused) > allowed * ledger.total:
+    if len(refused) > allowed * ledger.total or len(refused) == ledger.total:  # an index of nothing is never meant
+        kept = "The others are live" if ledger.get("state") == "updating" else f"{index} was not published"
         raise RefusedDocuments(
             sentence,
-            f"{index} was not published. All refusals, and what to do: {file}. Mend them in the source and index again, "
+            f"{kept}. All refusals, and what to do: {file}. Mend them in the source and index again, "
             "or let a few go with --allow-refused 0.1%.",
         )
     return [f"{sentence} All of them: {file}."]
+
+
+def _named(refused: list[tuple[str, int | None, str]]) -> str:
+    """The first of them, for a message."""
+    named = [f"{_short(identity)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]]
+    return "; ".join([*named, "..."] if refused[_NAMED:] else named)
 
 
 def _short(identity: str) -> str:

@@ -36,6 +36,7 @@ _LATER = frozenset({429, 500, 502, 503, 504})
 _OWN_FAULT = frozenset({400, 413})
 _OVERLOAD = 429
 _TOO_LARGE = 413
+_UNAVAILABLE = 503
 _CONFLICT = 409
 _NOT_FOUND = 404
 _FIRST_ERROR = 300
@@ -250,10 +251,7 @@ class Sender:
                 settled.append((item.id, item.digest))
             elif status in _LATER:
                 again.append(item)
-                trouble = EngineError(
-                    f"The engine keeps rejecting documents: {_reason(result)}.",
-                    "See its log; lower --workers, or free disk space. Run the command again: it resumes.",
-                )
+                trouble = self._trouble(status, _reason(result))
             elif status in _OWN_FAULT:
                 refused.append((item.id, _reason(result)))
             elif status == _NOT_FOUND:
@@ -267,6 +265,18 @@ class Sender:
         if failure is not None:
             raise failure
         return again, trouble
+
+    def _trouble(self, status: int, reason: str) -> EngineError:
+        """What to say of an item that is sent again, should patience end."""
+        if status == _UNAVAILABLE:
+            return EngineError(
+                f"The engine cannot write to {self._index}: {reason}.",
+                "A shard of it is nowhere: GET /_cluster/allocation/explain says why. When it is back, run the command again: it resumes.",
+            )
+        return EngineError(
+            f"The engine keeps rejecting documents: {reason}.",
+            "See its log; lower --workers, or free disk space. Run the command again: it resumes.",
+        )
 
     def _too_large(self, batch: Sequence[Item], size: int) -> list[Sequence[Item]]:
         self._pace.too_large(size)

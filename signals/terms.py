@@ -49,6 +49,8 @@ class WeightedTerms(Signal):
         if encoding.weights is None or not len(encoding.weights):
             return None
         weights = Pruning(self.prune_share, self.prune_below).apply(encoding.weights, self.w_max)
+        if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
+            return weights
         held = [place for place, term in enumerate(weights.terms) if storable(term)]
         return TermWeights(tuple(weights.terms[place] for place in held), weights.weights[held])
 

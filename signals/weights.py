@@ -68,7 +68,8 @@ class Weights(WeightedTerms):
         """Impacts ``(n,)`` to integers of 1..`levels`."""
         import numpy as np  # noqa: PLC0415
 
-        return np.clip(np.rint(impacts.astype(np.float64) * (self.levels / self.w_max)), 1, self.levels).astype(np.int64)
+        scaled = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
+        return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The features of one document; an empty object is left out."""
@@ -77,12 +78,15 @@ class Weights(WeightedTerms):
         if weights is None:
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(weights.weights).tolist()
-        features = {escape(term): impact for term, impact in zip(weights.terms, impacts, strict=True)}
+        joined = "\n".join(weights.terms)  # few texts need the escape: two looks at all terms are cheaper than two at each
+        name = escape if "." in joined or "%" in joined else str  # str: of an encoder that keeps its terms in numpy
+        features = dict(zip(map(name, weights.terms), impacts, strict=True))
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
         """Names and integers in the order of the names."""
-        return "\n".join(f"{name}\t{int(value)}" for name, value in sorted((stored.get("weights") or {}).items())).encode()
+        features = stored.get("weights") or {}
+        return "\n".join([f"{name}\t{int(features[name])}" for name in sorted(features)]).encode()
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import jsonschema
@@ -66,10 +67,11 @@ def termweave(opensearch_engine, own_places):
 @pytest.fixture(scope="module")
 def live(termweave, folder, opensearch_engine):
     """The folder, indexed."""
-    done = termweave("index", str(folder), "cli-test", "--json")
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    done = termweave("index", str(folder), name, "--json")
     valid(done.stdout, "index")
-    yield "cli-test"
-    opensearch_engine.request("DELETE", "/cli-test*")
+    yield name
+    opensearch_engine.request("DELETE", f"/{name}*")
 
 
 def valid(output, schema):
@@ -134,7 +136,7 @@ def test_show_query_prints_requests_that_the_engine_takes(termweave, live, opens
     answers = opensearch_engine.request(search["method"], search["path"], body=body.encode())
     assert all(answer["hits"]["hits"] for answer in answers["responses"])
     assert fetch["path"].partition("?")[0].endswith("/_mget")
-    assert termweave("search", live, "parse json", "--show-query").stdout.startswith("POST /cli-test/_msearch\n{}\n")
+    assert termweave("search", live, "parse json", "--show-query").stdout.startswith(f"POST /{live}/_msearch\n{{}}\n")
 
 
 def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):

@@ -13,8 +13,10 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 
+from termweave import corpora
 from termweave.engine import connect, node, process
 from termweave.errors import EngineError
 from termweave.indexer import ledgers, verify
@@ -152,6 +154,18 @@ class Bench:
 
 def _having(word):
     return {"query": {"match": {"title": word}}}
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Write documents as JSON lines and open them."""
+
+    def write(documents, *, skip_bad=False, name="corpus.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(b"\n".join(each if isinstance(each, bytes) else orjson.dumps(each) for each in documents) + b"\n")
+        return corpora.open_source(path, skip_bad=skip_bad)
+
+    return write
 
 
 @pytest.fixture

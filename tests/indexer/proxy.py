@@ -23,6 +23,10 @@ class Proxy:
         cut: Share of the responses that end in the middle.
         lose: Share of the requests that end in the middle.
         delay: Seconds that a response waits, at most.
+
+    Attributes:
+        faults: How many there were.
+        heard: What came from the client, a connection each.
     """
 
     def __init__(self, port, *, seed=0, refuse=0.0, cut=0.0, lose=0.0, delay=0.0):
@@ -31,6 +35,7 @@ class Proxy:
         self._lock = threading.Lock()
         self.refuse, self.cut, self.lose, self.delay = refuse, cut, lose, delay
         self.faults = 0
+        self.heard = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -69,8 +74,13 @@ class Proxy:
             threading.Thread(target=self._pump, args=(server, client, lambda: self.cut, True), daemon=True).start()
 
     def _pump(self, source, sink, share, answers):
+        heard = bytearray()
+        if not answers:
+            self.heard.append(heard)
         with suppress(OSError):
             while data := source.recv(_CHUNK):
+                if not answers:
+                    heard += data
                 if answers and self.delay:
                     time.sleep(self._chance.uniform(0, self.delay))
                 # A request of a few hundred bytes is a question; only what carries documents is worth cutting.

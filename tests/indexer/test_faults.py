@@ -139,6 +139,39 @@ def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(benc
     bench.whole()
 
 
+#: The server gives up on a shard after a second, not twenty; and who waits here says so.
+IMPATIENT = """
+from termweave.indexer import pace, sending
+sending._SHARD_PATIENCE = "1s"
+trouble = pace.Pace.trouble
+def said(self, *arguments, **options):
+    print("TROUBLE", flush=True)
+    return trouble(self, *arguments, **options)
+pace.Pace.trouble = said
+"""
+
+
+def test_an_index_without_its_shard_is_waited_for_and_then_said(bench, opensearch_engine, tmp_path):
+    """Red: the settings let no node have the shard, which is how a full or misconfigured cluster looks."""
+    two_generations(bench, 1200)
+    settings = tmp_path / "settings.json"
+    homeless = {"index.routing.allocation.require._name": "nowhere"}
+    settings.write_bytes(orjson.dumps(homeless))
+    with bench.searching("first second"):
+        said = bench.run("--settings", str(settings), "--patience", "2", prelude=IMPATIENT, status=1)
+        (unfinished,) = list(opensearch_engine.request("GET", f"/{bench.name}-*.write/_alias"))
+        assert f"cannot write to {unfinished}: " in said
+        assert "primary shard is not active" in said
+        assert "it resumes" in said
+        process = bench.start("--settings", str(settings), prelude=IMPATIENT)
+        until(process, "TROUBLE")
+        opensearch_engine.request("PUT", f"/{unfinished}/_settings", body=dict.fromkeys(homeless))
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert "Resumed" in said
+    assert bench.whole() == unfinished
+
+
 @pytest.fixture(scope="module")
 def narrow_node():
     """A server that takes requests of 256 KB and holds 160 KB of documents at a time."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, TermweaveError
-from termweave.indexer import leases
+from termweave.indexer import build, leases, pace, survey, update
+from termweave.indexer.generations import live
 from termweave.indexer.leases import Lease, held
+
+from .builds import LEXICAL, check, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -124,3 +128,44 @@ class Forbidding:
 def test_a_role_without_permission_builds_under_the_lock_of_its_host():
     with held(Forbidding(), "name", "here") as lease:
         lease.check()
+
+
+@pytest.mark.parametrize("how", ["build", "update in place", "update into a new generation"])
+def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(opensearch_engine, name, corpus, monkeypatch, how):
+    monkeypatch.setattr(survey, "_BLOCK_DOCUMENTS", 50)
+    monkeypatch.setattr(pace, "SMALLEST", 4096)
+    monkeypatch.setattr(pace, "FIRST", 4096)
+    monkeypatch.setattr(pace, "LARGEST", 4096)
+    before = build(opensearch_engine, corpus(numbered(600)), name, LEXICAL)
+    source = corpus([{**each, "text": "changed " + each["text"]} for each in numbered(600)])
+    holders, heirs = [], []
+    check_lease = Lease.check
+
+    def noted(lease):
+        holders.append(lease)
+        check_lease(lease)
+
+    def taken(stage, *_):
+        if stage == "Indexing" and not heirs:
+            opensearch_engine.request("DELETE", f"/{leases.INDEX}/_doc/{name}")
+            heirs.append(Lease(opensearch_engine, name, "elsewhere"))
+            heirs[0].take()
+            holders[-1].renew()  # as every ten seconds
+
+    monkeypatch.setattr(Lease, "check", noted)
+    run = build if how == "build" else partial(update, new="new" in how)
+    with pytest.raises(EngineError, match=f"Another build of '{name}' has taken over"):
+        run(opensearch_engine, source, name, LEXICAL, progress=taken)
+    assert live(opensearch_engine, name) == before.index
+    request = opensearch_engine.request
+    request("POST", f"/{before.index}/_refresh")
+    assert request("GET", f"/{name}/_count")["count"] == 600  # the live generation is whole
+    changed = request("POST", f"/{name}/_count", body={"query": {"match": {"text": "changed"}}})["count"]
+    assert (changed < 600) if how == "update in place" else (changed == 0)
+    with pytest.raises(TermweaveError, match="is running on"):  # nor does it come back while the other one works
+        run(opensearch_engine, source, name, LEXICAL)
+    heirs[0].give_back()
+    after = run(opensearch_engine, source, name, LEXICAL)
+    assert after.sent < 600
+    assert check(opensearch_engine, name).ok
+    assert request("POST", f"/{name}/_count", body={"query": {"match": {"text": "changed"}}})["count"] == 600

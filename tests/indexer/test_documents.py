@@ -1,0 +1,148 @@
+"""Documents as they come, on a real OpenSearch: what arrives whatever it holds, what is refused, what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from termweave.errors import InputError, RefusedDocuments
+from termweave.indexer import Options, build, ledgers, pace, refusals, verify_against_source
+from termweave.indexer.generations import live
+from termweave.search import Index
+from termweave.signals import DocumentLayout
+
+from .builds import LEXICAL, check, numbered
+
+pytestmark = pytest.mark.engine
+
+STRANGE = [
+    {"_id": "empty", "title": "", "text": ""},
+    {"_id": "one", "text": "word"},
+    {"_id": "title only", "title": "just a title", "text": ""},
+    {"_id": "zh", "text": "重庆是中国西南部的一个直辖市。"},
+    {"_id": "ar", "text": "القاهرة هي عاصمة جمهورية مصر العربية"},
+    {"_id": "he", "title": "שלום", "text": "שלום עולם \u202e mixed \u202c direction"},
+    {"_id": "emoji 🙂", "text": "🙂 👩‍👩‍👧 ok"},
+    {"_id": "dots", "text": "os.path.join(a.b, '3.5') v1.2.3 ... e.g. 192.168.0.1"},
+    {"_id": "punctuation", "text": "?!... --- ###"},
+    {"_id": "long word", "text": "x" * 100_000},
+    {"_id": "big", "text": "the quick brown fox jumps over the lazy dog. " * 23_000},
+    {"_id": "i" * 600, "text": "an id of 600 bytes"},
+    {"_id": "Case", "text": "upper"},
+    {"_id": "case", "text": "lower"},
+    {"_id": "e\u0301", "text": "decomposed"},
+    {"_id": "\u00e9", "text": "composed"},
+    {"_id": "meta", "text": "with metadata", "year": 2020, "tags": ["a", "b"],
+    "nested": {"deep": {"er": None}}, "abstract": "long " * 20_000},
+    {"_id": "zero\u0000byte", "text": "nul \u0000 inside"},
+    {"_id": "newline\nid", "text": "line\nbreaks\tand tabs\r\n"},
+    {"_id": "  spaces  ", "text": "around the id"},
+    {"_id": "slash/and?query#hash", "text": "url characters"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [LEXICAL, Options()], ids=["lexical", "all signals"])
+def test_strange_documents_all_arrive_and_verify_deep(opensearch_engine, name, corpus, options):
+    source = corpus(STRANGE)
+    built = build(opensearch_engine, source, name, options)
+    assert built.documents == len(STRANGE)
+    found = check(opensearch_engine, name)
+    assert (found.ok, found.counted, found.altered) == (True, len(STRANGE), [])
+    layout = DocumentLayout.from_meta(Index.open(opensearch_engine, name).lineage.signals)
+    assert verify_against_source(opensearch_engine, built.index, source, layout).ok
+    index = Index.open(opensearch_engine, name)
+    (hit, *_) = index.search("metadata", k=3, where=[{"term": {"metadata.year": "2020"}}], mode="lexical")
+    assert (hit.id, hit.fields["metadata"]["tags"], len(hit.fields["metadata"]["abstract"])) == ("meta", ["a", "b"], 100_000)
+
+
+def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engine, name, corpus):
+    documents = [*numbered(6), b'{"_id": "broken', *numbered(3)]
+    with pytest.raises(InputError, match="line 7"):
+        build(opensearch_engine, corpus(documents), name, LEXICAL)
+    assert live(opensearch_engine, name) is None
+    assert not list(ledgers.folder(opensearch_engine).glob(f"{name}*.sqlite*"))
+    built = build(
+        opensearch_engine,
+        corpus([*numbered(6), b'{"_id": "broken'], skip_bad=True),
+        name,
+        Options(weights="none", dense="none", skip_bad=True),
+    )
+    assert built.documents == 6
+    assert any("line 7" in note for note in built.notes)
+
+
+def test_one_id_with_two_contents_is_refused_or_skipped_by_wish(opensearch_engine, name, corpus):
+    documents = [{"_id": "a", "text": "first"}, {"_id": "b", "text": "x"}, {"_id": "a", "text": "second"}]
+    with pytest.raises(InputError, match="'a' stands on line 1 and, with other content, on line 3"):
+        build(opensearch_engine, corpus(documents), name, LEXICAL)
+    built = build(opensearch_engine, corpus(documents), name, Options(weights="none", dense="none", skip_bad=True))
+    assert built.documents == 2
+    assert Index.open(opensearch_engine, name).search("first", mode="lexical")[0].id == "a"
+    assert check(opensearch_engine, name).ok
+
+
+def test_the_same_document_twice_is_kept_once_and_said(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus([*numbered(3), *numbered(3)]), name, LEXICAL)
+    assert built.documents == 3
+    assert any("3 documents repeated" in note for note in built.notes)
+
+
+def test_an_empty_corpus_is_an_error(opensearch_engine, name, corpus):
+    with pytest.raises(InputError, match="no documents"):
+        build(opensearch_engine, corpus([b""]), name, LEXICAL)
+
+
+def test_documents_without_text_are_counted_and_found_by_no_vector(opensearch_engine, name, corpus):
+    documents = [*numbered(3), {"_id": "none", "text": ""}, {"_id": "blank", "title": " ", "text": "\n"}]
+    built = build(opensearch_engine, corpus(documents), name, Options())
+    assert any(note.startswith("2 documents without any text") for note in built.notes)
+    index = Index.open(opensearch_engine, name)
+    assert {hit.id for hit in index.search("title", mode="dense")} == {"d0", "d1", "d2"}
+    assert index.search("  ") == []
+    assert check(opensearch_engine, name).ok
+
+
+def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(opensearch_engine, name, corpus):
+    documents = [*numbered(5), {"_id": "y" * 40_000, "text": "an id that no field can hold"}]
+    with pytest.raises(RefusedDocuments, match=r"line 6.*immense") as raised:
+        build(opensearch_engine, corpus(documents), name, LEXICAL)
+    assert live(opensearch_engine, name) is None
+    (file,) = ledgers.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
+    assert str(file) in raised.value.hint
+    assert orjson.loads(file.read_bytes())["line"] == 6
+
+
+def test_a_mended_source_begins_anew_after_a_refusal(opensearch_engine, name, corpus):
+    with pytest.raises(RefusedDocuments):
+        build(opensearch_engine, corpus([*numbered(2), {"_id": "y" * 40_000, "text": "x"}]), name, LEXICAL)
+    assert build(opensearch_engine, corpus(numbered(3)), name, LEXICAL).documents == 3
+    assert len([index for index in opensearch_engine.request("GET", f"/{name}-*/_alias") if not index.endswith(".stats")]) == 1
+
+
+def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(opensearch_engine, name, corpus, monkeypatch):
+    monkeypatch.setattr(pace, "FIRST", 16 * 1024)
+    monkeypatch.setattr(pace, "SMALLEST", 16 * 1024)
+    monkeypatch.setattr(pace, "LARGEST", 16 * 1024)
+    monkeypatch.setattr(refusals, "_HOPELESS", 200)
+    source = corpus([{**each, "year": "long ago"} for each in numbered(3000)])
+    wrong = Options(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}})
+    with pytest.raises(RefusedDocuments, match=r"of the first \d+ documents: 'd\d+' \(line \d+\): failed to parse") as raised:
+        build(opensearch_engine, source, name, wrong)
+    assert "--allow-refused 100%" in raised.value.hint
+    (file,) = ledgers.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
+    assert 200 <= len(file.read_bytes().splitlines()) < 3000
+    with pytest.raises(RefusedDocuments, match="refused 3,000 of 3,000"):  # an index of nothing is never meant
+        build(opensearch_engine, source, name, replace(wrong, allow_refused=1.0))
+    assert live(opensearch_engine, name) is None
+    mended = build(opensearch_engine, corpus([{**each, "year": 1999} for each in numbered(3000)]), name, wrong)
+    assert (mended.documents, check(opensearch_engine, name).ok) == (3000, True)
+
+
+def test_a_few_refusals_among_many_do_not_end_a_run(opensearch_engine, name, corpus, monkeypatch):
+    monkeypatch.setattr(refusals, "_HOPELESS", 2)
+    documents = [{**each, "year": "long ago" if number < 5 else number} for number, each in enumerate(numbered(100))]
+    options = Options(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}}, workers=1)
+    with pytest.raises(RefusedDocuments, match="refused 5 of 100"):
+        build(opensearch_engine, corpus(documents), name, options)

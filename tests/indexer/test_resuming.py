@@ -1,0 +1,138 @@
+"""Builds that were stopped, on a real OpenSearch: what they leave, who goes on, what must not be touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from termweave import corpora
+from termweave.errors import EngineError, UsageError
+from termweave.indexer import Options, build, building, ledgers
+from termweave.indexer.generations import live
+from termweave.search import Index
+
+from .builds import LEXICAL, check, numbered
+
+pytestmark = pytest.mark.engine
+
+CHILD = """
+import sys
+from termweave import corpora, engine, places, settings
+from termweave.indexer import Options, build, sending
+from pathlib import Path
+places.state = lambda: Path({state!r})
+slow = sending.Sender.submit
+def submit(self, batch):
+    slow(self, batch)
+    import time; time.sleep(0.05)
+sending.Sender.submit = submit
+import termweave.indexer.survey as survey
+survey._BLOCK_DOCUMENTS = 50
+def progress(stage, done, *_):
+    print(stage, done, flush=True)
+server = engine.connect(settings.load(url={url!r}))
+build(server, corpora.open_source({path!r}), {name!r}, Options(weights="none", dense="none"), progress)
+"""
+
+
+@pytest.mark.parametrize("kill_at", [0, 300, 1400])
+def test_killed_in_the_middle_it_goes_on_and_nothing_is_lost_or_twice(
+    opensearch_engine, name, corpus, own_places, tmp_path, kill_at
+):
+    corpus(numbered(1500))
+    path = str(tmp_path / "corpus.jsonl")
+    program = CHILD.format(state=str(own_places / "state"), url=opensearch_engine.url, path=path, name=name)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+    )
+    for line in child.stdout:
+        stage, _, done = line.strip().partition(" ")
+        if stage == "Indexing" and int(done) >= kill_at:
+            child.send_signal(signal.SIGKILL)
+            break
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    assert live(opensearch_engine, name) is None  # half a generation is never live
+    built = build(opensearch_engine, corpora.open_source(path), name, LEXICAL)
+    assert built.documents == 1500
+    assert built.sent <= 1500 - max(0, kill_at - 250)
+    assert any("Resumed" in note for note in built.notes)
+    assert check(opensearch_engine, name).ok
+    assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 1500
+
+
+def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensearch_engine, name, corpus, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building, "_settle", stop)
+    with pytest.raises(KeyboardInterrupt):
+        build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="A build of it is not finished"):
+        Index.open(opensearch_engine, name)
+    other = corpus(numbered(12), name="other.jsonl")
+    with pytest.raises(UsageError, match="unfinished generation"):
+        build(opensearch_engine, other, name, LEXICAL)
+    fresh = build(opensearch_engine, other, name, Options(weights="none", dense="none", fresh=True))
+    assert fresh.documents == 12
+    assert len(opensearch_engine.request("GET", f"/{name}-*/_alias")) == 1  # the unfinished one is gone
+
+
+def test_a_generation_that_was_whole_but_not_yet_published_is_published(opensearch_engine, name, corpus, monkeypatch):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    source = corpus(numbered(10))
+    monkeypatch.setattr(building.generations, "publish", dies)
+    with pytest.raises(KeyboardInterrupt):
+        build(opensearch_engine, source, name, LEXICAL)
+    monkeypatch.undo()
+    built = build(opensearch_engine, source, name, LEXICAL)
+    assert (built.documents, built.sent) == (10, 0)
+    assert live(opensearch_engine, name) == built.index
+
+
+def test_a_generation_published_but_not_marked_so_is_never_thrown_away(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus(numbered(4)), name, LEXICAL)
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        ledger.put("state", "building")  # killed between the swap and the note of it
+    other = build(
+        opensearch_engine, corpus(numbered(5), name="other.jsonl"), name, Options(weights="none", dense="none", fresh=True)
+    )
+    assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == 4
+    assert live(opensearch_engine, name) == other.index
+
+
+def test_a_build_that_died_surveying_leaves_nothing_behind(opensearch_engine, name, corpus):
+    index = f"{name}-20200101000000-dead"
+    with ledgers.open_(opensearch_engine, index) as ledger:
+        ledger.put("name", name)
+        ledger.put("state", "surveying")
+    opensearch_engine.request("PUT", f"/{index}")
+    opensearch_engine.request("PUT", f"/{index}.stats")
+    build(opensearch_engine, corpus(numbered(2)), name, LEXICAL)
+    left = list(opensearch_engine.request("GET", f"/{name}-*/_alias"))
+    assert index not in left
+    assert f"{index}.stats" not in left
+    assert not (ledgers.folder(opensearch_engine) / f"{index}.sqlite").exists()
+
+
+def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(opensearch_engine, name, corpus, monkeypatch):
+    send = building.send_rest
+
+    def meddle(engine, source, planned, current, progress):
+        engine.request("DELETE", f"/{current.index}")
+        return send(engine, source, planned, current, progress)
+
+    monkeypatch.setattr(building, "send_rest", meddle)
+    with pytest.raises(EngineError, match="was deleted while it was being built"):
+        build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    assert live(opensearch_engine, name) is None
+    assert not [index for index in opensearch_engine.request("GET", f"/{name}-*/_alias") if not index.endswith(".stats")]
+    monkeypatch.undo()
+    assert build(opensearch_engine, corpus(numbered(10)), name, LEXICAL).documents == 10

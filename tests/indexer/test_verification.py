@@ -1,0 +1,84 @@
+"""Verification on a real OpenSearch: what is missing, extra or altered is named, whatever it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from termweave.errors import VerificationFailed
+from termweave.indexer import Options, build, building, ledgers, verify, verify_against_source
+from termweave.indexer.generations import live
+from termweave.search import Index
+from termweave.signals import DocumentLayout
+
+from .builds import LEXICAL, check, numbered
+
+pytestmark = pytest.mark.engine
+
+
+def test_verification_names_what_is_missing_extra_and_altered(opensearch_engine, name, corpus):
+    source = corpus(numbered(50))
+    built = build(opensearch_engine, source, name, Options())
+    assert check(opensearch_engine, name).ok
+    change = opensearch_engine.request
+    change("DELETE", f"/{built.index}/_doc/d7")
+    stored = change("GET", f"/{built.index}/_doc/d8")["_source"]
+    change("PUT", f"/{built.index}/_doc/stranger", body={**stored, "id": "stranger"})
+    change("PUT", f"/{built.index}/_doc/d9", body={**stored, "id": "d9"})
+    found = check(opensearch_engine, name, deep=False)
+    assert (found.missing, found.extra, found.ok) == (["d7"], ["stranger"], False)
+    assert set(found.altered) == {"d9"}
+    layout = DocumentLayout.from_meta(Index.open(opensearch_engine, name).lineage.signals)
+    against = verify_against_source(opensearch_engine, built.index, source, layout)
+    assert (against.missing, against.extra, against.altered) == (["d7"], ["stranger"], ["d9"])
+
+
+@pytest.mark.parametrize("flip", ["weight", "vector", "half", "text", "title"])
+def test_one_flipped_value_in_one_document_is_found_by_reading_back(opensearch_engine, name, corpus, flip):
+    built = build(opensearch_engine, corpus(numbered(20)), name, Options())
+    stored = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
+    if flip == "weight":
+        stored["weights"][next(iter(stored["weights"]))] += 1
+    elif flip == "vector":
+        stored["vector"][5] += 1e-6
+    elif flip == "half":
+        stored["vector_fp16"] = stored["vector_fp16"][:-4] + "AAA="
+    else:
+        stored[flip] += "!"
+    opensearch_engine.request("PUT", f"/{built.index}/_doc/d8", body=stored)
+    assert check(opensearch_engine, name, deep=False).ok  # the digests beside it are as they were
+    assert check(opensearch_engine, name, deep=True).altered == ["d8"]
+
+
+def test_a_build_that_finds_a_difference_is_not_published(opensearch_engine, name, corpus, monkeypatch):
+    finish = building.generations.finish
+
+    def meddle(engine, index, *rest):
+        engine.request("DELETE", f"/{index}/_doc/d3")
+        finish(engine, index, *rest)
+
+    monkeypatch.setattr(building.generations, "finish", meddle)
+    with pytest.raises(VerificationFailed, match="1 missing"):
+        build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    assert live(opensearch_engine, name) is None
+    monkeypatch.undo()
+    built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)  # what is missing is sent again, and no more
+    assert (built.documents, built.sent) == (10, 1)
+    assert check(opensearch_engine, name).ok
+
+
+def test_a_sample_is_read_back(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus(numbered(300)), name, LEXICAL)
+    layout = DocumentLayout.from_meta(Index.open(opensearch_engine, name, weights="none").lineage.signals)
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        found = verify(opensearch_engine, built.index, ledger, layout, deep=0.1)
+    assert found.ok
+    assert 30 <= found.read <= 40
+
+
+def test_verification_reads_documents_that_are_not_ours(opensearch_engine, name, corpus):
+    built = build(opensearch_engine, corpus(numbered(3)), name, LEXICAL)
+    lines = b"".join(b'{"index":{"_id":"foreign-%d"}}\n{"text":"not ours"}\n' % number for number in range(1500))
+    opensearch_engine.request("POST", f"/{built.index}/_bulk", params={"refresh": True}, body=lines)
+    found = check(opensearch_engine, name)
+    assert len(found.extra) == 1500
+    assert found.missing == found.altered == []
