@@ -1,12 +1,15 @@
 """How a model's logits become weights: what the weight is anchored on, and the function in between.
 
-========  ==================  ====================================  =========================================
-anchor    weight of a term    of a query's term                     what z = 0, or a word beyond sight, is worth
-========  ==================  ====================================  =========================================
-bm25      bm25(t, d) * m(z)   sum over its occurrences of m(z)      its BM25 impact: the untrained model is BM25
-idf       idf(t) * m(z)       the same                              its idf
-none      m(z)                the same                              nothing; beyond sight: the text's mean weight
-========  ==================  ====================================  =========================================
+========  ===================  ====================================  =========================================
+anchor    weight of a term     of a query's term                     what z = 0, or a word beyond sight, is worth
+========  ===================  ====================================  =========================================
+bm25      idf(t) * f^p * m(z)  sum over its occurrences of m(z)      idf(t) * f^p; p = 1: its BM25 impact
+idf       idf(t) * m(z)        the same                              its idf
+none      m(z)                 the same                              nothing; beyond sight: the text's mean weight
+========  ===================  ====================================  =========================================
+
+``f`` is BM25's frequency part, bm25(t, d) / idf(t), and p its power (`Form.tf_power`): how much repetitions count is what anchors on
+BM25 and on idf disagree about, and a power in between ranks better than both on most collections (docs/term-weights.md).
 
 ``m`` is the activation: softplus(z + ln(e - 1)), which is 1 at z = 0; log(1 + ReLU(z)) (FecTek, Eq. 1); or max(z, 0), a
 regression's own number with what is negative dropped (LE-BS, 3.2). ``z`` of a word is the maximum over its pieces, or their sum
@@ -41,12 +44,14 @@ class Form:
         activation: From logit to multiplier (or weight, with anchor "none").
         pieces: How the logits of a word's pieces become one.
         query: Query weights: learned like a document's, idf, or one for each occurrence.
+        tf_power: With kind "bm25" the power of its frequency part: 1 is BM25, 0 idf.
     """
 
     kind: Literal["bm25", "idf", "none"] = "bm25"
     activation: Literal["softplus", "log", "linear"] = "softplus"
     pieces: Literal["max", "sum"] = "max"
     query: Literal["learned", "idf", "one"] = "learned"
+    tf_power: float = 1.0
 
     @classmethod
     def of(cls, anchor: Mapping[str, Any]) -> Form:

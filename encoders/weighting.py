@@ -86,7 +86,14 @@ class Anchored:
 
     def worth(self) -> NDArray[np.float64]:
         """What a document's terms are worth before the model has spoken: ``(m,)``."""
-        return {"bm25": self.anchor, "idf": self.idf, "none": np.ones(len(self.terms))}[self.form.kind]
+        if self.form.kind == "none":
+            return np.ones(len(self.terms))
+        if self.form.kind == "idf":
+            return self.idf
+        if self.form.tf_power == 1:
+            return self.anchor
+        worth: NDArray[np.float64] = self.idf * (self.anchor / self.idf) ** self.form.tf_power
+        return worth
 
     def _document(self, logits: NDArray[np.float64], word_of_piece: NDArray[np.int64]) -> NDArray[np.float64]:
         values = self.form.of_words(logits, word_of_piece, len(self.term_of_word))

@@ -134,7 +134,9 @@ def summary(method: Method, settings: Mapping[str, Any]) -> str:
 def _formula(anchor: Mapping[str, Any]) -> str:
     """The weight of a document's term; what an anchor does not say is as it always was."""
     form = Form.of(anchor)
-    factor = {"bm25": f"BM25 impact (k1 {anchor['k1']:g}, b {anchor['b']:g}) · ", "idf": "idf · ", "none": ""}[form.kind]
+    bm25 = f"(k1 {anchor['k1']:g}, b {anchor['b']:g})"
+    impact = f"BM25 impact {bm25}" if form.tf_power == 1 else f"idf · (BM25's frequency part {bm25})^{form.tf_power:g}"
+    factor = {"bm25": f"{impact} · ", "idf": "idf · ", "none": ""}[form.kind]
     return f"{factor}{_MULTIPLIER[form.activation]}, {form.pieces} over its pieces; of a query: {form.query}"
 
 

@@ -43,7 +43,8 @@ def _check(settings: Mapping[str, Any]) -> None:
 def _form(settings: Mapping[str, Any]) -> Form:
     from termweave.encoders.form import Form  # noqa: PLC0415 - numpy
 
-    return Form(settings["anchor"], "log" if settings["anchor"] == "none" else "softplus", "max", settings["query"])
+    activation = "log" if settings["anchor"] == "none" else "softplus"
+    return Form(settings["anchor"], activation, "max", settings["query"], settings["tf_power"])
 
 
 METHOD = Method(
@@ -64,6 +65,12 @@ METHOD = Method(
     ),
     parameters=(
         Parameter("anchor", "bm25", "What a document's weight is a multiple of.", ("bm25", "idf", "none")),
+        Parameter(
+            "tf_power",
+            1.0,
+            "With anchor=bm25: power of BM25's frequency part; 1 is BM25, 0.5 lets repetitions count less.",
+            least=0,
+        ),
         Parameter(
             "query",
             "learned",

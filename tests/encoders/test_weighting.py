@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from termweave.encoders.analysis import Words
 from termweave.encoders.anchor import BM25
+from termweave.encoders.form import Form
 from termweave.encoders.weighting import anchored, dot, multiplier
 from termweave.statistics import CorpusStatistics
 
@@ -47,6 +48,23 @@ def test_untrained_is_bm25(document, query):
     assert factors.as_dict() == pytest.approx({term: query.count(term) for term in set(query) - {""}}, rel=1e-6)
     expected = sum(slow_bm25(term, document, STATISTICS) for term in query if term and term in document)
     assert dot(factors, weights) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TERMS, st.floats(0, 2))
+def test_the_power_lies_between_idf_and_bm25(document, power):
+    nothing = np.zeros(len(document) + 2, np.float32)
+
+    def weights(form):
+        return (
+            anchored(words(document), STATISTICS, BM25(), "document", form)
+            .weights(nothing, pieces(document), "document")
+            .as_dict()
+        )
+
+    bm25, idf, found = weights(Form()), weights(Form("idf")), weights(Form(tf_power=power))
+    assert found == pytest.approx({term: idf[term] ** (1 - power) * bm25[term] ** power for term in bm25}, rel=1e-5)
+    assert weights(Form(tf_power=0.0)) == pytest.approx(idf, rel=1e-6)
 
 
 @settings(max_examples=100, deadline=None)

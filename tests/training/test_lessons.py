@@ -32,6 +32,7 @@ FORMS = [
     Form("none", "linear", "sum"),
     Form("idf", "softplus", "max", "one"),
     Form("none", "log", "max", "idf"),
+    Form(tf_power=0.5),
 ]
 
 
