@@ -5,22 +5,18 @@ Questions come from judgements (BEIR's qrels), from a click log, or are made of 
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import orjson
-
 from termweave.corpora import open_dataset, open_source
 from termweave.errors import InputError, UsageError
-from termweave.training import views
+from termweave.training import clicks, views
 from termweave.training.pairs import Pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from termweave.records import Document
@@ -40,6 +36,7 @@ class Examples:
         train: Indices into `texts`.
         dev: Likewise; none of its questions is in `train`.
         sources: Ids of training questions, where they have some.
+        remark: What was left out; "" where nothing was.
     """
 
     origin: str
@@ -49,6 +46,7 @@ class Examples:
     train: Pairs
     dev: Pairs
     sources: list[str]
+    remark: str = ""
 
 
 def read(spec: str, settings: Mapping[str, Any]) -> Examples:
@@ -122,26 +120,14 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
 
 
 def _clicked(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
-    """A click log: a question is drawn in proportion to log(1 + its clicks)."""
+    """A click log."""
     del base, split
     place = {document.id: index for index, document in enumerate(documents)}
-    clicks: dict[str, dict[int, float]] = {}
-    lost = 0
-    for query, document, count in read_clicks(Path(str(settings["clicks"]))):
-        if document not in place:
-            lost += 1
-        elif query.strip() and count > 0:
-            of = clicks.setdefault(query, {})
-            of[place[document]] = of.get(place[document], 0.0) + count
-    if not clicks:
-        raise InputError(
-            f"No line of {settings['clicks']} names a document of the corpus ({lost} name others).", "Check the document ids."
-        )
-    shares = np.array([math.log1p(sum(of.values())) for of in clicks.values()])
-    every = Pairs(list(clicks), [frozenset(of) for of in clicks.values()], shares / shares.sum())
+    clicked = clicks.gather(Path(str(settings["clicks"])), place)
+    every = clicked.pairs()
     texts, ids = [document.content for document in documents], [document.id for document in documents]
     train, dev, kept = _held_out(every, settings)
-    return Examples("clicks", ids, texts, texts, train, dev, [every.questions[each] for each in kept])
+    return Examples("clicks", ids, texts, texts, train, dev, [every.questions[each] for each in kept], clicked.remark)
 
 
 def _made(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
@@ -176,35 +162,3 @@ def _drawn(size: int, count: int, seed: int) -> list[int]:
 def _part(pairs: Pairs, places: Sequence[int]) -> Pairs:
     shares = None if pairs.shares is None else pairs.shares[list(places)] / pairs.shares[list(places)].sum()
     return Pairs([pairs.questions[place] for place in places], [pairs.relevant[place] for place in places], shares)
-
-
-def read_clicks(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Lines of query, document id and count: tab-separated, or ``{"query", "document", "count"}``; a count may be missing.
-
-    Raises:
-        UsageError: There is no such file.
-        InputError: A line is neither.
-    """
-    if not path.is_file():
-        raise UsageError(f"There is no click log {path}.", "Name a file with --set clicks=FILE.")
-    with path.open(encoding="utf-8", errors="replace") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield _click(line)
-            except (ValueError, KeyError, TypeError):
-                if number == 1 and not line.startswith("{"):
-                    continue  # a header
-                raise InputError(
-                    f"{path}, line {number} is no click: {line.strip()[:60]!r}.",
-                    "Write query, document id and count with tabs between them, or as JSON.",
-                ) from None
-
-
-def _click(line: str) -> tuple[str, str, float]:
-    if line.startswith("{"):
-        found = orjson.loads(line)
-        return str(found["query"]), str(found["document"]), float(found.get("count", 1))
-    query, document, *count = line.rstrip("\r\n").split("\t")
-    return query, document, float(count[0]) if count else 1.0

@@ -110,6 +110,8 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     analysis, bm25 = _analysis(str(settings["terms"]), found.corpus, tokenizer), BM25(settings["k1"], settings["b"])
     chosen, train = sample(found.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
     say(f"{len(found.texts):,} documents, {len(found.train):,} questions ({found.origin}), {len(found.dev):,} held out")
+    if found.remark:
+        say(found.remark)
     statistics = count([found.corpus], analysis)
     searched = _searched(found, analysis, bm25, statistics, set(chosen))
     places = sorted({*chosen, *searched})

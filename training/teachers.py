@@ -5,12 +5,14 @@ A file knows some pairs; the other teachers know every document, so that each do
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from termweave.corpora import files
 from termweave.errors import InputError, UsageError
 from termweave.training.sparse import SparseIndex, bm25_weights
 
@@ -155,18 +157,19 @@ def scored(path: Path) -> Iterator[tuple[str, str, float]]:
     Raises:
         InputError: A line is neither.
     """
-    with path.open(encoding="utf-8") as stream:
-        for number, line in enumerate(stream, start=1):
-            tabs, parts = line.rstrip("\r\n").split("\t"), line.split()
-            try:
-                if len(tabs) == 3:
-                    yield tabs[0], tabs[1], float(tabs[2])
-                elif len(parts) >= 5:
-                    yield parts[0], parts[2], float(parts[4])
-                elif parts:
-                    raise ValueError  # noqa: TRY301 - the same sentence for both
-            except ValueError:
-                raise InputError(
-                    f"{path}, line {number} is no score: {line.strip()[:60]!r}.",
-                    "Write query, document and score with tabs between them.",
-                ) from None
+    for number, raw in files.raw_lines(path):
+        line = (raw or b"").removeprefix(files.BOM).decode(errors="replace").strip("\r\n")
+        tabs, parts = line.split("\t"), line.split()
+        try:
+            found = (tabs[0], tabs[1], float(tabs[2])) if len(tabs) == 3 else None
+            if found is None and parts:
+                found = parts[0], parts[2], float(parts[4])
+            if found is not None and not math.isfinite(found[2]):
+                raise ValueError  # noqa: TRY301 - the same sentence for all
+        except (ValueError, IndexError):
+            raise InputError(
+                f"{path}, line {number} is no score: {line.strip()[:60]!r}.",
+                "Write query, document and score with tabs between them.",
+            ) from None
+        if found is not None:
+            yield found

@@ -1,5 +1,6 @@
 """Where questions come from: judgements, clicks, the corpus alone."""
 
+import gzip
 import json
 import random
 
@@ -7,7 +8,7 @@ import pytest
 
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.training import examples, methods, views
+from termweave.training import clicks, examples, methods, views
 
 TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
 
@@ -73,10 +74,45 @@ def test_clicks_are_drawn_by_their_logarithm(folder, tmp_path):
         )  # log 101 / log 2
     as_json = tmp_path / "clicks.jsonl"
     as_json.write_text("\n".join(json.dumps({"query": f"asked {n}", "document": f"d{n}", "count": 2}) for n in range(30)))
-    assert list(examples.read_clicks(as_json))[4] == ("asked 4", "d4", 2.0)
-    log.write_text("asked\td1\t1\nasked\n")
-    with pytest.raises(InputError, match="line 2 is no click"):
-        list(examples.read_clicks(log))
+    assert list(clicks.read(as_json))[4] == ("asked 4", "d4", 2.0)
+
+
+def test_a_log_as_logs_are(folder, tmp_path):
+    """Packed, with a header, lines that repeat, tabs in JSON, unknown documents, counts of nothing."""
+    log = tmp_path / "clicks.gz"
+    lines = [
+        "\ufeffquery\tdocument\tclicks",
+        *(f"asked {n}\td{n}" for n in range(20)),  # no count: one click
+        "asked 3\td3\t4\r",
+        "asked   3\td3\t2.0",  # blanks are no difference
+        "asked 3\td5\t0",
+        "asked 3\td6\t-2",
+        "asked 3\tgone\t9",
+        "\td7\t9",
+        "",
+        '{"query": "tabs\\tinside", "document": "d8", "count": 3}',
+        '  {"query": "tabs inside", "document": "d9"}',
+        "caf\u00e9 \u2028 line\td10\t1",
+    ]
+    log.write_bytes(gzip.compress("\n".join(lines).encode()))
+    place = {f"d{n}": n for n in range(40)}
+    found = clicks.gather(log, place)
+    assert found.counts["asked 3"] == {3: 7.0}
+    assert found.counts["tabs inside"] == {8: 3.0, 9: 1.0}
+    assert found.counts["caf\u00e9 line"] == {10: 1.0}
+    assert (len(found.counts), found.unknown, found.empty) == (22, 1, 3)
+    assert found.remark == (
+        "click log: 1 lines name documents that the corpus does not hold and 3 lines have no query or no click; left out"
+    )
+    assert found.pairs().shares.sum() == pytest.approx(1.0)
+    assert examples.read(str(folder), settings(clicks=str(log))).remark == found.remark
+    for line in ("asked", "asked\td1\tmany", "asked\td1\tnan", "asked\td1\tinf", "a\tb\td1\t1", '{"query": "x"}', "{broken"):
+        log.write_bytes(f"q\td1\t1\n{line}\n".encode())
+        with pytest.raises(InputError, match="line 2 is no click"):
+            list(clicks.read(log))
+    log.write_text("q\tnobody\t1\nq\tnowhere\t1\n")
+    with pytest.raises(InputError, match="2 name others"):
+        clicks.gather(log, place)
 
 
 def test_the_corpus_alone(folder):

@@ -1,8 +1,13 @@
 """`termweave train` on a toy collection where context decides and BM25 cannot: the whole way, stopped, resumed, refused."""
 
+import gzip
 import json
 import os
+import random
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import jsonschema
@@ -123,6 +128,38 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.parametrize("seed", [3])
+def test_killed_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, seed):
+    """kill -9 of a real process, some instant after some checkpoint: in a step, a look, or half-way through a checkpoint."""
+    generator = random.Random(seed)
+    sets = (*SMALL, "steps=120", "every=4", "patience=99", "ema=0.9", "dropout=0.2")
+    whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
+
+    out = tmp_path / "out"
+    words = ["train", "fectek", str(folder), "--out", str(out), "--set", f"backbone={base}"]
+    words += [part for each in sets for part in ("--set", each)]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "termweave", *words],
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wanted = 4 * generator.randint(1, 20)
+    while child.poll() is None and not list((out / "checkpoints").glob(f"checkpoint-{wanted}")):
+        time.sleep(0.001)
+    time.sleep(generator.uniform(0, 0.05))
+    child.kill()
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGKILL, said
+    assert not (out / "termweave.json").exists()
+
+    resumed = train(capsys, folder, base, out, "--resume", settings=sets)
+    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+    for name in ("heads.safetensors", "model.onnx", "model.int8.onnx"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 def test_a_model_below_bm25_is_no_default(capsys, folder, base, tmp_path, monkeypatch):
     """Plain BM25 is made the winner; what training gives instead must say so."""
     monkeypatch.setattr("termweave.training.scoring.Development.bm25", lambda self: np.ones(len(self.pairs)))
@@ -164,6 +201,24 @@ def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):
     assert manifest.analysis == "bert-words.jieba.lucene33.porter.1"
     # Characters are weighed, words are what is indexed.
     assert {"北京", "历史"} <= {word.term for word in load(str(tmp_path / "out"), "").shade("北京的历史")}
+
+
+def test_a_click_log(capsys, folder, base, toy, tmp_path):
+    """The same questions with their answers as clicks, some by the way."""
+    _, questions, relevant = toy
+    lines = ["query,document,count"]
+    for question, known in zip(questions, relevant, strict=True):
+        for way in ("{}", "about {}", "{} filler", "padmon {}"):
+            lines += [f"{way.format(question)}\td{place}\t{1 + place % 3}" for place in known]
+    log = tmp_path / "clicks.tsv.gz"
+    log.write_bytes(gzip.compress("\n".join([*lines, *lines[1:], "old question\tremoved\t5", ""]).encode()))
+    sets = (*SMALL, "steps=30", f"clicks={log}")
+    plan = train(capsys, folder / "corpus.jsonl", base, tmp_path / "out", "--plan", settings=sets)
+    assert (plan["origin"], plan["questions"], plan["dev"]) == ("clicks", 72, 8)
+    data = train(capsys, folder / "corpus.jsonl", base, tmp_path / "out", settings=sets)
+    assert data["dev"] > data["bm25"] + 0.1
+    log.write_bytes(log.read_bytes()[:-20])
+    assert "clicks.tsv.gz" in train(capsys, folder / "corpus.jsonl", base, tmp_path / "cut", settings=sets, status=1)
 
 
 def test_word_pieces_as_terms(capsys, folder, base, tmp_path):

@@ -1,0 +1,115 @@
+"""A click log: which documents people opened after which query, and how often.
+
+Lines of query, document id and count with tabs between them, or ``{"query": ..., "document": ..., "count": ...}``; a count may be
+missing and is 1 then. Plain or packed (gzip, Zstandard). A first line that is no click is taken for a header.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from termweave.corpora import files
+from termweave.errors import InputError, UsageError
+from termweave.training.pairs import Pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+@dataclass
+class Clicks:
+    """What a log says of a corpus.
+
+    Attributes:
+        counts: Query -> document -> clicks, summed over the lines.
+        unknown: Lines that name a document which the corpus does not hold.
+        empty: Lines without a query, or with a count of 0 or less.
+    """
+
+    counts: dict[str, dict[int, float]] = field(default_factory=dict)
+    unknown: int = 0
+    empty: int = 0
+
+    @property
+    def remark(self) -> str:
+        """What was left out; "" where nothing was."""
+        parts = [(self.unknown, "name documents that the corpus does not hold"), (self.empty, "have no query or no click")]
+        said = " and ".join(f"{count:,} lines {what}" for count, what in parts if count)
+        return f"click log: {said}; left out" if said else ""
+
+    def pairs(self) -> Pairs:
+        """A question is drawn in proportion to log(1 + its clicks)."""
+        shares = np.array([math.log1p(sum(of.values())) for of in self.counts.values()])
+        return Pairs(list(self.counts), [frozenset(of) for of in self.counts.values()], shares / shares.sum())
+
+
+def gather(path: Path, place: Mapping[str, int]) -> Clicks:
+    """Read a log.
+
+    Args:
+        path: The log.
+        place: Index of each document of the corpus.
+
+    Raises:
+        UsageError: There is no such file.
+        InputError: A line is no click, or none names a document of the corpus.
+    """
+    found = Clicks()
+    for query, document, count in read(path):
+        if not query or count <= 0:
+            found.empty += 1
+        elif document not in place:
+            found.unknown += 1
+        else:
+            of = found.counts.setdefault(query, {})
+            of[place[document]] = of.get(place[document], 0.0) + count
+    if not found.counts:
+        raise InputError(
+            f"No line of {path} is a click on a document of the corpus ({found.unknown:,} name others).",
+            "Check the document ids.",
+        )
+    return found
+
+
+def read(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Query, document id and count of each line.
+
+    Raises:
+        UsageError: There is no such file.
+        InputError: A line is no click.
+    """
+    if not path.is_file():
+        raise UsageError(f"There is no click log {path}.", "Name a file with --set clicks=FILE.")
+    for number, raw in files.raw_lines(path):
+        line = "" if raw is None else raw.removeprefix(files.BOM).decode(errors="replace").strip("\r\n")
+        if raw is not None and not line.strip():
+            continue
+        try:
+            yield _click(line)
+        except (ValueError, KeyError, TypeError):
+            if number == 1 and not line.startswith("{"):
+                continue  # a header
+            raise InputError(
+                f"{path}, line {number} is no click: {line.strip()[:60]!r}.",
+                "Write query, document id and count with tabs between them, or as JSON.",
+            ) from None
+
+
+def _click(line: str) -> tuple[str, str, float]:
+    if line.lstrip().startswith("{"):
+        found = orjson.loads(line)
+        query, document, count = found["query"], found["document"], found.get("count", 1)
+    else:
+        query, document, count, *more = [*line.split("\t"), "1"] if line.count("\t") == 1 else line.split("\t")
+        if more:
+            raise ValueError
+    clicks = float(count or 1) if isinstance(count, str) else float(count)
+    if not math.isfinite(clicks):
+        raise ValueError
+    return " ".join(str(query).split()), str(document).strip(), clicks
