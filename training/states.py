@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave import places
-from termweave.encoders.export import write_fp32, write_int8
+from termweave.encoders.export import attention_heads, write_fp32, write_int8
 from termweave.encoders.folder import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.anchored import JointModel, StatesOnly
 from termweave.encoders.runtime import OnnxModel, cuda_usable
@@ -132,6 +132,6 @@ def _graph(model: JointModel, work: Path) -> OnnxModel:
     write_fp32(StatesOnly(model), work / GRAPHS["fp32"], ["states"])
     precision = "fp32" if cuda_usable() else "int8"
     if precision == "int8":
-        write_int8(work / GRAPHS["fp32"], work / GRAPHS["int8"])
+        write_int8(work / GRAPHS["fp32"], work / GRAPHS["int8"], heads=attention_heads(model))
     manifest = Manifest(name="states", kind="states", outputs=("states",), hash="", max_length=0, files={GRAPHS[precision]: ""})
     return OnnxModel(ModelFolder(work, manifest))
