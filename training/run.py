@@ -173,7 +173,7 @@ def make_model(method: methods.Method, settings: Mapping[str, Any], backbone: Pa
     from termweave.encoders.models.anchored import JointModel  # noqa: PLC0415
     from termweave.encoders.models.store import load_backbone  # noqa: PLC0415
 
-    body = load_backbone(backbone)
+    body = load_backbone(backbone, int(settings["layers"]))
     layers = int(body.config.num_hidden_layers)
     model = JointModel(body, shape_of(method.name, settings, layers))
     trained, top = settings["top_layers"], []

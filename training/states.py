@@ -78,7 +78,8 @@ def states(
     Returns:
         Of the texts in their order.
     """
-    key = blake2b(f"{identity} {model.shape.layer}".encode(), digest_size=12)
+    layers = model.backbone.config.num_hidden_layers
+    key = blake2b(f"{identity} {model.shape.layer} {layers}".encode(), digest_size=12)
     for each in pieces:
         key.update(each.ids.tobytes() + b"|")
     folder = (home or places.cache() / "states") / key.hexdigest()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 
 from termweave.cli import run
+from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder
 from termweave.training import lessons, loop
@@ -172,6 +174,19 @@ def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
     found = load(str(tmp_path / "out"), "").encode(["granada xyz"], kind="document")[0].weights
     assert found is not None
     assert {"x", "##y", "##z"} <= set(found.terms)
+
+
+def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
+    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "layers=2", "outputs=weights"))
+    graph = onnx.load(tmp_path / "out" / "model.int8.onnx").graph
+    assert sum(node.op_type == "MultiHeadAttention" for node in graph.node) == 2
+    assert exporting.export(tmp_path / "out").fp32_difference <= exporting.TOLERANCE  # what was saved has as many layers
+    (found,) = load(str(tmp_path / "out"), "").encode(["about granada"], kind="document")
+    assert found.weights is not None
+    assert found.vector is None
+    assert "has 3 layers" in train(
+        capsys, folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2
+    )
 
 
 def test_mistakes(capsys, folder, base, tmp_path):
