@@ -21,13 +21,16 @@ from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding, TermWeights, WordWeight
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis import Analysis
     from termweave.statistics import CorpusStatistics
+
+#: Texts that are analysed at a time: enough to cut them up on all cores, few enough that the model need not wait.
+_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,12 @@ class _Model:
         if self._graph is None:
             self._graph = OnnxModel(self.folder, threads=self._threads, precision=self._precision)
         return self._graph
+
+    def blocks(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Texts to prepare while those before run; a GPU, which sorts them by length, is given all at once."""
+        size = len(texts) if self.graph.on_gpu else _BLOCK
+        for first in range(0, len(texts), size):
+            yield texts[first : first + size]
 
     def info(self, output: str) -> ModelInfo:
         manifest = self.manifest
@@ -244,25 +253,34 @@ class TextEncoder:
     ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
         """One pass of a weights model; vectors too where it is joint."""
         assert model.analysis is not None
-        words = model.analysis.words(texts)
-        anchors = [anchored(each, statistics, model.bm25, kind, model.form) for each in words]
-        pieces = model.tokenizer.encode(
-            [each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words]
-        )
-        held = [each.of(piece) for each, piece in zip(words, pieces, strict=True)]
-        features = [anchor.features(word_of_piece, kind) for anchor, word_of_piece in zip(anchors, held, strict=True)]
-        if model.tagged:  # a third column
-            features = [np.column_stack((each, place_tags(words_))) for each, words_ in zip(features, held, strict=True)]
         outputs = [kind, "dense"] if joint else [kind]
-        ran = model.graph.run([piece.ids for piece in pieces], features, outputs)
-        weights = [anchor.weights(result[0], each, kind) for anchor, each, result in zip(anchors, held, ran, strict=True)]
-        return weights, [unit(result[1]) for result in ran] if joint else []
+        begun = []
+        for block in model.blocks(texts):
+            words = model.analysis.words(block)
+            anchors = [anchored(each, statistics, model.bm25, kind, model.form) for each in words]
+            pieces = model.tokenizer.encode(
+                [each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words]
+            )
+            held = [each.of(piece) for each, piece in zip(words, pieces, strict=True)]
+            features = [anchor.features(word_of_piece, kind) for anchor, word_of_piece in zip(anchors, held, strict=True)]
+            if model.tagged:  # a third column
+                features = [np.column_stack((each, place_tags(words_))) for each, words_ in zip(features, held, strict=True)]
+            begun.append((anchors, held, model.graph.start([piece.ids for piece in pieces], features, outputs)))
+        weights, vectors = [], []
+        for anchors, held, finish in begun:
+            ran = finish()
+            weights += [anchor.weights(result[0], each, kind) for anchor, each, result in zip(anchors, held, ran, strict=True)]
+            vectors += [unit(result[1]) for result in ran] if joint else []
+        return weights, vectors
 
     def _embed(self, model: _Model, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """One pass of a dense model."""
-        pieces = model.tokenizer.encode([cleaned(text)[0] for text in texts], model.manifest.max_length)
-        nothing = [np.zeros((len(piece.ids), 2), dtype=np.float32) for piece in pieces]
-        return [unit(result[0]) for result in model.graph.run([piece.ids for piece in pieces], nothing, ["dense"])]
+        begun = []
+        for block in model.blocks(texts):
+            pieces = model.tokenizer.encode([cleaned(text)[0] for text in block], model.manifest.max_length)
+            nothing = [np.zeros((len(piece.ids), 2), dtype=np.float32) for piece in pieces]
+            begun.append(model.graph.start([piece.ids for piece in pieces], nothing, ["dense"]))
+        return [unit(result[0]) for finish in begun for result in finish()]
 
     def _analysis(self) -> Analysis:
         if self._weights is None or self._weights.analysis is None:

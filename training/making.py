@@ -38,7 +38,7 @@ def make_model(method: Method, settings: Mapping[str, Any], backbone: Path) -> J
     from termweave.encoders.models.store import load_backbone  # noqa: PLC0415
 
     torch.manual_seed(int(settings["seed"]))  # the heads' first layers are drawn
-    body = load_backbone(backbone)
+    body = load_backbone(backbone, int(settings["layers"]))
     layers = int(body.config.num_hidden_layers)
     model = JointModel(body, _shape(settings, layers))
     trained, top = settings["top_layers"], []

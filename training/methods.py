@@ -86,6 +86,20 @@ class Parameter:
 _A = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
 
 
+def _check(settings: Mapping[str, Any]) -> None:
+    """What holds for every method.
+
+    Raises:
+        UsageError: The vector is wanted of layers that are cut off.
+    """
+    wanted = "dense" in (*str(settings["outputs"]).split(","), settings.get("teacher"))
+    if settings["layers"] and wanted and settings["top_layers"] == 0:
+        raise UsageError(
+            f"layers={settings['layers']} cuts off the layers that the frozen backbone's vector is made of.",
+            "Set outputs=weights (and no teacher=dense), or leave layers at 0.",
+        )
+
+
 @dataclass(frozen=True)
 class Method:
     """One way to train.
@@ -132,6 +146,7 @@ class Method:
                     f"Did you mean {near[0]}?" if near else f"`termweave methods {self.name}` lists them.",
                 )
         found = {name: parameter.parse(given.get(name, parameter.default)) for name, parameter in known.items()}
+        _check(found)
         self.check(found)
         return found
 
@@ -153,6 +168,13 @@ COMMON = (
         "",
         "Folder of a BERT-like model in transformers' layout; empty: all-MiniLM-L6-v2, where its package is installed; "
         "'scratch': a small new one with a vocabulary of the corpus's characters.",
+    ),
+    Parameter(
+        "layers",
+        0,
+        "How many of the backbone's layers there are, from below; 0: all. Term weights alone need fewer: half the layers take half the time "
+        "(docs/encoding.md).",
+        least=0,
     ),
     Parameter(
         "top_layers", 0, "How many of the top layers are trained: 0 leaves the backbone frozen, -1 trains all of it.", least=-1

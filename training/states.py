@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave import places
-from termweave.encoders.export import write_fp32, write_int8
+from termweave.encoders.export import attention_heads, write_fp32, write_int8
 from termweave.encoders.folder import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.anchored import JointModel, StatesOnly
 from termweave.encoders.runtime import OnnxModel, cuda_usable
@@ -78,7 +78,8 @@ def states(
     Returns:
         Of the texts in their order.
     """
-    key = blake2b(f"{identity} {model.shape.layer}".encode(), digest_size=12)
+    layers = model.backbone.config.num_hidden_layers
+    key = blake2b(f"{identity} {model.shape.layer} {layers}".encode(), digest_size=12)
     for each in pieces:
         key.update(each.ids.tobytes() + b"|")
     folder = (home or places.cache() / "states") / key.hexdigest()
@@ -132,6 +133,6 @@ def _graph(model: JointModel, work: Path) -> OnnxModel:
     write_fp32(StatesOnly(model), work / GRAPHS["fp32"], ["states"])
     precision = "fp32" if cuda_usable() else "int8"
     if precision == "int8":
-        write_int8(work / GRAPHS["fp32"], work / GRAPHS["int8"])
+        write_int8(work / GRAPHS["fp32"], work / GRAPHS["int8"], heads=attention_heads(model))
     manifest = Manifest(name="states", kind="states", outputs=("states",), hash="", max_length=0, files={GRAPHS[precision]: ""})
     return OnnxModel(ModelFolder(work, manifest))

@@ -3,10 +3,12 @@
 import numpy as np
 import onnxruntime
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from termweave.encoders import load, runtime
 from termweave.encoders.folder import ModelFolder, resolve
-from termweave.encoders.runtime import OnnxModel, cuda_usable
+from termweave.encoders.runtime import PADDING, TOKEN_BUDGET, OnnxModel, batches, cuda_usable
 
 TEXTS = ["a", "The cat sat on the mat.", "Photosynthesis happens in the chloroplasts of plant cells. " * 9, "", "word " * 400]
 
@@ -46,7 +48,7 @@ def test_a_gpu_whose_libraries_are_missing_leaves_the_work_to_the_cpu(shipped, m
     assert "rror" not in capfd.readouterr().err
 
 
-def test_batches_of_a_fixed_shape_say_what_single_texts_say(shipped):
+def test_batches_say_what_single_texts_say(shipped):
     """What a GPU does, done on a CPU."""
     model = OnnxModel(shipped, precision="dequantised")
     rng = np.random.default_rng(5)
@@ -58,6 +60,16 @@ def test_batches_of_a_fixed_shape_say_what_single_texts_say(shipped):
     for one, other in zip(alone, together, strict=True):
         for part, same in zip(one, other, strict=True):
             np.testing.assert_allclose(part, same, atol=1e-5)
+
+
+@given(st.lists(st.integers(2, 512), max_size=300))
+def test_batches_are_nearly_full(lengths):
+    found = list(batches(lengths))
+    assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
+    for batch in found:
+        sizes = [lengths[index] for index in batch]
+        assert sum(sizes) >= (1 - PADDING) * len(sizes) * max(sizes)
+        assert len(sizes) * max(sizes) <= TOKEN_BUDGET
 
 
 def test_its_vectors_are_those_of_the_index_made_elsewhere():

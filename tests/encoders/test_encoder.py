@@ -139,3 +139,24 @@ def test_facades(encoder, statistics):
 def test_statistics_of_another_analysis_are_refused(encoder):
     with pytest.raises(ModelError, match="other-analysis"):
         encoder.encode(["a"], kind="query", statistics=CorpusStatistics("other-analysis", 1, 1.0, {}))
+
+
+def test_blocks_change_nothing_and_keep_the_order(encoder, statistics):
+    """More texts than are prepared at a time, long and short ones mixed: the same bits as one by one."""
+    texts = [f"{word} " * (1 + 7 * number % 40) for number, word in enumerate(["cat", "dog", "cell", "path", ""] * 15)]
+    together = encoder.encode(texts, kind="document", statistics=statistics)
+    for place in (0, 1, 31, 32, 33, 63, 64, 74):
+        (alone,) = encoder.encode([texts[place]], kind="document", statistics=statistics)
+        assert together[place].weights.terms == alone.weights.terms
+        assert together[place].weights.weights.tobytes() == alone.weights.weights.tobytes()
+        assert together[place].vector.tobytes() == alone.vector.tobytes()
+
+
+def test_the_vector_is_the_same_whatever_else_is_asked_for(encoder, statistics):
+    """Only what is asked for is computed."""
+    text = "The cat sat on the mat of the mitochondrion."
+    (both,) = encoder.encode([text], kind="document", statistics=statistics)
+    (vector,) = encoder.only({"dense"}).encode([text], kind="document")
+    (weights,) = encoder.only({"weights"}).encode([text], kind="document", statistics=statistics)
+    assert vector.vector.tobytes() == both.vector.tobytes()
+    assert weights.weights.weights.tobytes() == both.weights.weights.tobytes()

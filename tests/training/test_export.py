@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder
 from termweave.encoders.models import store
+from termweave.encoders.single import write_single
 from termweave.encoders.weighting import dot
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
@@ -112,3 +115,35 @@ def test_a_shipped_folder_cannot_be_exported(folder):
     (folder / "heads.safetensors").unlink()
     with pytest.raises(ModelError, match=r"heads\.safetensors is missing"):
         exporting.export(folder)
+
+
+def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
+    """No mask, one operator for attention: the same numbers, of a text that is alone."""
+    padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
+    exporting.write_fp32(model, padded)
+    assert write_single(padded, single, exporting.attention_heads(model)) == model.backbone.config.num_hidden_layers
+    one, other = (onnxruntime.InferenceSession(str(each)) for each in (padded, single))
+    assert [each.name for each in other.get_inputs()] == ["input_ids", "features"]
+    for length in (1, 2, 33):
+        ids = np.arange(length)[None, :] % 60
+        given = {"input_ids": ids, "features": np.full((1, length, 2), 0.3, dtype=np.float32)}
+        expected = one.run(None, {**given, "attention_mask": np.ones_like(ids)})
+        for first, second in zip(expected, other.run(None, given), strict=True):
+            np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
+    padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
+    exporting.write_fp32(model, padded)
+    graph = onnx.load(padded)
+    softmax = next(node for node in graph.graph.node if node.op_type == "Softmax")
+    between = onnx.helper.make_node("Neg", [softmax.output[0]], ["negated"])
+    twice = onnx.helper.make_node("Neg", ["negated"], ["again"])
+    reader = next(node for node in graph.graph.node if softmax.output[0] in node.input)
+    reader.input[0] = "again"
+    place = list(graph.graph.node).index(reader)
+    graph.graph.node.insert(place, twice)
+    graph.graph.node.insert(place, between)
+    onnx.save(graph, padded)
+    assert write_single(padded, single, exporting.attention_heads(model)) == model.backbone.config.num_hidden_layers - 1
+    onnxruntime.InferenceSession(str(single))

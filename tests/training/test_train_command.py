@@ -12,9 +12,11 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 
 from termweave.cli import run
+from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder
 from termweave.training import lessons, loop
@@ -253,6 +255,19 @@ def test_a_run_begins_with_the_heads_of_another(capsys, folder, base, tmp_path):
     assert "heads.safetensors is damaged" in refused("e", status=1)
     (tmp_path / "first" / "heads.safetensors").unlink()
     assert "heads.safetensors is missing" in refused("f", status=1)
+
+
+def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
+    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "layers=2", "outputs=weights"))
+    graph = onnx.load(tmp_path / "out" / "model.int8.onnx").graph
+    assert sum(node.op_type == "MultiHeadAttention" for node in graph.node) == 2
+    assert exporting.export(tmp_path / "out").fp32_difference <= exporting.TOLERANCE  # what was saved has as many layers
+    (found,) = load(str(tmp_path / "out"), "").encode(["about granada"], kind="document")
+    assert found.weights is not None
+    assert found.vector is None
+    assert "has 3 layers" in train(
+        capsys, folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2
+    )
 
 
 def test_mistakes(capsys, folder, base, tmp_path):
