@@ -84,7 +84,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="WORDS",
     help="Words from the start of one passage to the next.  [default: three quarters of the size]",
 )
-@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Connections that send at once.")
+@click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Connections that send at once.")
 @click.option("--compress", is_flag=True, help="Compress what is sent (gzip): for a slow line, not for a near server.")
 @click.option(
     "--patience",
@@ -179,7 +179,7 @@ def command(
       cat articles.jsonl | termweave index - articles
       termweave index products.csv.zst products --id-field sku --title-field name --text-field description
       termweave index collection.tsv passages --id-field 1 --text-field 2
-      termweave index huge.jsonl.gz docs --workers 4 --compress --allow-refused 0.1%
+      termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
       termweave index ./reports reports --passage-size 160

@@ -30,7 +30,7 @@ def parse(line: bytes | None) -> dict[str, Any]:
     try:
         found = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise BadLine(_diagnosis(line, error)) from None
+        raise _diagnosis(line, error) from None
     if not isinstance(found, dict):
         kinds = {list: "an array", str: "a string", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
         hint = "Put one object on each line: `jq -c '.[]'` turns an array into lines." if isinstance(found, list) else SKIP_HINT
@@ -38,14 +38,14 @@ def parse(line: bytes | None) -> dict[str, Any]:
     return found
 
 
-def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> str:
+def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
     """What is wrong with a line that orjson refused, in words that help to find it."""
     try:
         text = line.decode()
     except UnicodeDecodeError as wrong:
         return not_utf8(wrong)
     if "\0" in text:
-        return f"a NUL byte at column {text.index(chr(0)) + 1}"
+        return BadLine(f"a NUL byte at column {text.index(chr(0)) + 1}")
 
     def not_json(literal: str) -> None:
         raise ValueError(literal)
@@ -55,14 +55,14 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> str:
         json.loads(text, parse_constant=not_json)
         # The standard library reads what orjson refuses: half of a surrogate pair, and numbers beyond a double.
         if "surrogate" in reason:
-            return f"half of a surrogate pair (\\ud800 to \\udfff) at column {column} is no character"
+            return BadLine(f"half of a surrogate pair (\\ud800 to \\udfff) at column {column} is no character")
     except json.JSONDecodeError as wrong:
         reason, column = f"{wrong.msg[:1].lower()}{wrong.msg[1:]}", wrong.pos + 1
     except ValueError as literal:
         reason = f"{literal} is not a JSON number"
     except RecursionError:
         reason = "nested too deeply"
-    return f"broken JSON at column {column}: {reason}"
+    return BadLine(f"broken JSON at column {column}: {reason}")
 
 
 class JsonLines(FileSource):

@@ -210,8 +210,7 @@ class _Lines:
         try:
             text = line.decode()
         except UnicodeDecodeError as wrong:
-            hint = "Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`), or leave such lines out with --skip-bad."
-            self.trouble = self.trouble or BadLine(self._behind(number) + not_utf8(wrong), hint)
+            self.trouble = self.trouble or not_utf8(wrong, self._behind(number))
             return line.decode(errors="replace")
         if "\0" in text:
             self.trouble = self.trouble or BadLine(f"{self._behind(number)}a NUL byte at column {text.index(chr(0)) + 1}")

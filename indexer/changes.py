@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from termweave.indexer.ledger import in_words
 from termweave.indexer.verification import otherwise_stored
 from termweave.signals.layout import bucket_of
 
@@ -72,13 +73,13 @@ class Counts:
 
 def adopt(engine: Engine, index: str, ledger: Ledger) -> int:
     """Make a ledger say what its index holds; returns how many entries were other ones before. One scan of what differs."""
-    with closing(sqlite3.connect(ledger.path)) as db, db:  # what was refused is not there; it may be taken now
+    with in_words(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:  # what was refused may be taken now
         db.execute("DELETE FROM documents WHERE refused IS NOT NULL AND encoding IS NULL")
     buckets, stored = otherwise_stored(engine, index, ledger)
     if not buckets:
         return 0
     where = f"bucket IN ({','.join(map(str, buckets))})"  # 1,024 are more than older versions take as parameters
-    with closing(sqlite3.connect(ledger.path)) as db, db:
+    with in_words(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:
         db.execute(f"CREATE TEMP TABLE before AS SELECT id, source, encoding FROM documents WHERE {where}")  # noqa: S608
         db.execute(f"DELETE FROM documents WHERE {where}")  # noqa: S608
         rows = (
@@ -101,12 +102,14 @@ class Changes:
     """
 
     def __init__(self, held: Path, said: Path) -> None:
-        self._db = sqlite3.connect(held)
-        self._db.execute("ATTACH ? AS said", (str(said),))
-        self._db.executescript(_COMPARE)
-        documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM said.documents"
-        new, gone, touched = (self._count(f"SELECT count(*) FROM {what}") for what in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
-        self.counts = Counts(new, touched - new, self._count(documents) - touched, gone)
+        self._path = held
+        with in_words(held, "read"):
+            self._db = sqlite3.connect(held)
+            self._db.execute("ATTACH ? AS said", (str(said),))
+            self._db.executescript(_COMPARE)
+            documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM said.documents"
+            new, gone, touched = (self._count(f"SELECT count(*) FROM {what}") for what in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
+            self.counts = Counts(new, touched - new, self._count(documents) - touched, gone)
 
     def __enter__(self) -> Self:
         return self
@@ -116,15 +119,16 @@ class Changes:
 
     def enter(self) -> None:
         """Write into the generation's ledger what is to be sent: pending until it is acknowledged."""
-        with self._db:
+        with in_words(self._path, "written"), self._db:
             self._db.execute(_ENTER)
 
     def stale(self, *, gone: bool) -> Iterator[list[str]]:
         """Ids stored that are no more: passages that changed documents do not have any longer, and with `gone` whole documents."""
         which = "" if gone else " WHERE document NOT IN (SELECT document FROM gone)"
-        cursor = self._db.execute(f"SELECT id FROM stale{which}")  # noqa: S608
-        while rows := cursor.fetchmany(_PAGE):
-            yield [row[0] for row in rows]
+        with in_words(self._path, "read"):
+            cursor = self._db.execute(f"SELECT id FROM stale{which}")  # noqa: S608
+            while rows := cursor.fetchmany(_PAGE):
+                yield [row[0] for row in rows]
 
     def _count(self, question: str) -> int:
         return int(self._db.execute(question).fetchone()[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +18,7 @@ from termweave.errors import TermweaveError
 from termweave.signals.layout import bucket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 _SCHEMA = """
@@ -110,9 +111,11 @@ class Ledger:
 
     def take_over(self, other: Path) -> None:
         """Enter the documents of another ledger, with what is known of them."""
-        with self._lock:
+        Ledger(other).close()  # one of an older version is given the columns it lacks
+        columns = "id, line, bucket, source, encoding, refused, parent"
+        with self._lock, in_words(self.path, "written"):
             self._db.execute("ATTACH ? AS other", (str(other),))
-            self._db.execute("INSERT OR IGNORE INTO documents SELECT * FROM other.documents")
+            self._db.execute(f"INSERT OR IGNORE INTO documents ({columns}) SELECT {columns} FROM other.documents")  # noqa: S608
             self._db.execute("DETACH other")
 
     def put(self, key: str, value: Any) -> None:
@@ -241,32 +244,39 @@ class Ledger:
         return {identity: (source, encoding) for identity, source, encoding in rows}
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        with self._lock:
+        with self._lock, in_words(self.path, "written"):
             try:
                 self._db.execute("BEGIN")
                 self._db.executemany(statement, rows)
                 self._db.execute("COMMIT")
-            except sqlite3.Error as error:
+            except sqlite3.Error:
                 if not self._closed and self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                raise TermweaveError(
-                    f"The ledger {self.path} cannot be written: {error}.",
-                    "Free some disk space and run the command again: it resumes.",
-                ) from error
+                raise
 
     def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
         rows = self._all(statement, *values)
         return rows[0] if rows else None
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
-        with self._lock:
-            try:
-                return self._db.execute(statement, values).fetchall()
-            except sqlite3.Error as error:
-                raise TermweaveError(
-                    f"The ledger {self.path} cannot be read: {error}.",
-                    "Look at the disk it lies on and run the command again; where the file is damaged, add --fresh.",
-                ) from error
+        with self._lock, in_words(self.path, "read"):
+            return self._db.execute(statement, values).fetchall()
+
+
+@contextmanager
+def in_words(path: Path, done: str) -> Iterator[None]:
+    """Say in words what SQLite could not do with a ledger that is to be "read" or "written".
+
+    Raises:
+        TermweaveError: It could not.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise TermweaveError(
+            f"The ledger {path} cannot be {done}: {error}.",
+            "Free some disk space and run the command again: it resumes. Where the file is damaged, add --fresh.",
+        ) from error
 
 
 def _unusable(path: Path, error: Exception) -> TermweaveError:

@@ -19,7 +19,7 @@ MB = 1024 * 1024
 #: Bytes of one `_bulk` request.
 SMALLEST, FIRST, LARGEST = 1 * MB, 2 * MB, 16 * MB
 #: Seconds one request should take: long enough that its overhead is nothing, short enough to be retried, stopped and reported on.
-_QUICK, _SLOW = 0.5, 2.0
+_QUICK, _SLOW = 0.25, 2.0
 _GROW, _SHRINK = 1.5, 0.7
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0
 

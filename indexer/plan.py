@@ -59,7 +59,7 @@ class Options:
     replicas: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     mapping: Mapping[str, Any] = field(default_factory=dict)
-    workers: int = 2
+    workers: int = 4
     patience: float = 120.0
     loading: bool = True
     allow_refused: float = 0.0

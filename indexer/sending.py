@@ -44,6 +44,8 @@ _FIRST_ERROR = 300
 _SHARD_PATIENCE = "20s"
 #: Only what is read of an answer: it is a twentieth of the whole.
 _ANSWER = "items.*.status,items.*.error.reason,items.*.error.caused_by.reason"
+#: Batches that may wait for a connection: more would be memory and no speed.
+_WAITING = 2
 #: Seconds between looks at whether to stop.
 _TICK = 0.2
 
@@ -99,7 +101,7 @@ class Sender:
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._pace = pace.Pace(patience, self._stop)
-        self._queue: queue.Queue[Sequence[Item] | None] = queue.Queue(maxsize=workers)
+        self._queue: queue.Queue[Sequence[Item] | None] = queue.Queue(maxsize=min(workers, _WAITING))
         self._settled: queue.Queue[tuple[list[tuple[str, int]], list[tuple[str, str]]] | None] = queue.Queue(2 * workers)
         # Daemons: a server that does not answer must not hold the process when it is to end.
         self._threads = [

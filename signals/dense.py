@@ -117,7 +117,7 @@ class Dense(Signal):
             raise ModelError(
                 f"Document {document.id!r} should have a vector of {self.dimension} numbers; the model gave {found}."
             )
-        if not bool(abs(vector).max() < float("inf")):  # NaN compares false, too
+        if not math.isfinite(vector.dot(vector)):  # one NaN or infinity makes it one
             raise ModelError(
                 f"The model gave NaN for document {document.id!r}.",
                 "The model folder is damaged or was exported from a diverged training.",

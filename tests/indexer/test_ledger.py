@@ -11,6 +11,7 @@ import pytest
 
 from termweave.errors import RefusedDocuments, TermweaveError
 from termweave.indexer import refusals
+from termweave.indexer.changes import Changes
 from termweave.indexer.ledger import Entry, Ledger
 from termweave.signals.layout import bucket_of
 
@@ -130,6 +131,9 @@ def test_a_ledger_from_before_there_were_passages_is_read_and_written(tmp_path):
             f"INSERT INTO documents VALUES ('a', 1, {bucket_of('a')}, 7, 8, NULL);"
         )
     old.close()
+    with Ledger(tmp_path / "copy.sqlite") as copy:  # an update into a new generation begins so
+        copy.take_over(path)
+        assert (copy.total, copy.documents, copy.acknowledged) == (1, 1, 1)
     with Ledger(path) as ledger:
         ledger.enter([Entry("b", 2, 9)])
         assert (ledger.total, ledger.documents, ledger.acknowledged) == (2, 2, 1)
@@ -157,3 +161,11 @@ def test_closing_waits_for_whoever_is_writing(tmp_path):
         each.join(60)
     assert len(ends) == 3
     assert "closed" in ends[0]
+
+
+def test_what_sqlite_cannot_compare_is_a_sentence_too(tmp_path):
+    held, said = tmp_path / "held.sqlite", tmp_path / "said.sqlite"
+    Ledger(held).close()
+    said.write_bytes(b"this is no database" * 100)
+    with pytest.raises(TermweaveError, match=r"ledger .*held.sqlite cannot be read"):
+        Changes(held, said)
