@@ -157,6 +157,21 @@ def test_degenerate_contexts_stay_finite_when_rows_are_divided_by_their_mean(kin
     assert np.isfinite(scores).all()
 
 
+def test_weights_that_a_hub_leaves_hardly_anything_of_still_share_out_one():
+    # exp(20.5 - 111) is what remains of an element's own weight beside the hub's: too small to have a reciprocal in float32.
+    random = np.random.default_rng(0)
+    similarity = random.uniform(19, 20, (9, 9))
+    similarity = (similarity + similarity.T) / 2
+    similarity[3] = similarity[:, 3] = 110 + np.arange(9) / 8
+    np.fill_diagonal(similarity, 20.5)
+    similarity[3, 3] = 1000
+    similarity = similarity.astype(np.float32)
+    rules = Rules(k=2, k_exp=2, weight_function="exp")
+    quick = fast.sets(similarity, rules)
+    assert quick is not None
+    np.testing.assert_allclose(quick.jaccard, exact.sets(similarity, rules).jaccard, atol=1e-5)
+
+
 def test_a_zero_query_has_no_neighbours():
     random = np.random.default_rng(0)
     found = neighbourhood(np.zeros(8, np.float32), random.normal(size=(20, 8)).astype(np.float32))
