@@ -6,7 +6,6 @@ ones; their SHA-256 stand here, so that what runs is what was tested.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import folders
 from termweave.errors import TermweaveError
+from termweave.locks import one_at_a_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +91,8 @@ def distribution(say: Callable[[str], None] = lambda _: None) -> Path:
     ready = unpacked(cache)
     if ready.is_dir():
         return ready
-    with _one_at_a_time(cache, say):
+    folders.make(cache)
+    with one_at_a_time(cache / "lock", lambda: say("Another process is fetching the server; waiting for it.")):
         if not ready.is_dir():  # another process may have done it while we waited
             folders.require_space(cache, _NEEDED_BYTES, "the OpenSearch server")
             archives = [_archive(each, cache, say) for each in ARTIFACTS]
@@ -113,18 +114,6 @@ def missing() -> list[str]:
     offered = os.environ.get(OVERRIDE)
     shelves = [cache / VERSION, *([_shelf(offered)] if offered else [])]
     return [each.file_name for each in ARTIFACTS if not any((shelf / each.file_name).is_file() for shelf in shelves)]
-
-
-@contextmanager
-def _one_at_a_time(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
-    folders.make(cache)
-    with (cache / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("Another process is fetching the server; waiting for it.")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _archive(artifact: Artifact, cache: Path, say: Callable[[str], None]) -> Path:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave import places
+from termweave import locks, places
 from termweave.encoders.export import attention_heads, write_fp32, write_int8
 from termweave.encoders.folder import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.anchored import JointModel, StatesOnly
@@ -86,15 +86,15 @@ def states(
     starts = np.concatenate(([0], np.cumsum([len(each.ids) for each in pieces]))).astype(np.int64)
     width = 2 * int(model.backbone.config.hidden_size)
     if not (folder / "done.json").is_file():
-        partial = folder.with_suffix(".partial")  # left by a run that was stopped: gone on with
-        partial.mkdir(parents=True, exist_ok=True)
-        _compute(model, pieces, starts, partial / "states.f16", width, say)
-        (partial / "done.json").write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
-        try:
-            partial.rename(folder)
-        except OSError:  # another run was faster with the same texts, which give the same bytes
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locks.one_at_a_time(folder.with_suffix(".lock"), lambda: say("states: another run makes these; waiting for it")):
             if not (folder / "done.json").is_file():
-                raise
+                partial = folder.with_suffix(".partial")  # left by a run that was stopped: gone on with
+                partial.mkdir(exist_ok=True)
+                _compute(model, pieces, starts, partial / "states.f16", width, say)
+                (partial / "done.json").write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
+                partial.rename(folder)
+            folder.with_suffix(".lock").unlink(missing_ok=True)
     values = np.memmap(folder / "states.f16", dtype=np.float16, mode="r", shape=(int(starts[-1]), width))
     return States(values, starts)
 

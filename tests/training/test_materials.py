@@ -1,5 +1,8 @@
 """Training on a toy collection where context decides and BM25 cannot: one loop, one collection or several."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,7 @@ from termweave.encoders.export import export
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.weighting import dot
 from termweave.training import methods
+from termweave.training import states as making_of_states
 from termweave.training.lessons import Batch, Contrast
 from termweave.training.loop import fit
 from termweave.training.materials import Material, mine, prepare
@@ -138,3 +142,21 @@ def test_states_are_computed_once(model, base, tmp_path, monkeypatch):
     assert np.array_equal(first.values, again.values)
     assert first.values.shape == (sum(len(each.ids) for each in pieces), 64)
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_two_runs_that_want_the_same_states_share_the_work(model, base, tmp_path, monkeypatch):
+    pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada", "mortar"], 64)
+    compute, calls, waiting = making_of_states._compute, [], threading.Event()
+
+    def slowly(*given):
+        calls.append(given)
+        assert waiting.wait(60)
+        compute(*given)
+
+    monkeypatch.setattr(making_of_states, "_compute", slowly)
+    with ThreadPoolExecutor(2) as runs:
+        both = [runs.submit(states, model, "toy", pieces, home=tmp_path, say=lambda _: waiting.set()) for _ in range(2)]
+        first, second = (run.result() for run in both)
+    assert len(calls) == 1
+    assert np.array_equal(first.values, second.values)
+    assert [each.name for each in tmp_path.iterdir()] == [next(tmp_path.glob("*/done.json")).parent.name]
