@@ -45,8 +45,8 @@ class WeightedTerms(Signal):
         impacts = np.concatenate(sample) if sample else np.zeros(0)
         if not np.isfinite(impacts).all():
             raise _no_number("a sample of the documents")
-        w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if impacts.any() else 1.0
-        return cls(w_max=w_max, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
+        w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0
+        return cls(w_max=w_max or 1.0, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
 
     def kept(self, document: Document, encoding: Encoding) -> TermWeights | None:
         """What is stored of a document's weights; None where there are none.
