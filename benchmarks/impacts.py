@@ -24,7 +24,7 @@ import orjson
 
 from termweave import corpora, encoders, engine, settings
 from termweave.evaluation import per_query
-from termweave.records import Encoding, Run, TermWeights
+from termweave.records import Document, Encoding, Run, TermWeights
 from termweave.search.candidates import gather, legs
 from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.layout import engine_id
@@ -172,7 +172,7 @@ def _compared(each: Collection, server: Engine, systems: dict[str, Signal], name
         reach[system] = next(cut, None)
     equal = latencies(server, names, systems, each, {system: k or DEPTH for system, k in reach.items()})
     for system, signal in systems.items():
-        stored = [signal.kept(Encoding("", impacts)) for impacts in each.impacts] if system != "BM25" else []
+        stored = [signal.kept(Document("", ""), Encoding("", impacts)) for impacts in each.impacts] if system != "BM25" else []
         mean = f"{sum(len(kept) for kept in stored if kept) / len(stored):.1f}" if stored else ""
         found = measures[system]
         k = reach[system]

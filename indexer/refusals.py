@@ -19,6 +19,10 @@ _HOPELESS, _TAKEN = 1000, 0.1
 #: What the engine's reason holds -> what to do. First match wins.
 _ADVICE = (
     ("immense term", "Shorten the field it names: a term has at most 32,766 bytes."),
+    (
+        "too many tokens for field",
+        "Cut it in parts, or index with --passage-size 160: a document holds some 60,000 weighted terms.",
+    ),
     ("http.max_content_length", "Cut the document in parts, or raise http.max_content_length on the server."),
     ("dimension", "Index with the model that the index was made for."),
     ("depth", "Flatten the metadata."),

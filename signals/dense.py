@@ -34,7 +34,7 @@ _UNIT = 3.5
 
 def to_half(vector: NDArray[np.float32]) -> str:
     """float32 ``(d,)`` as base64 of little-endian half floats."""
-    return binascii.b2a_base64(vector.astype("<f2"), newline=False).decode("ascii")
+    return binascii.b2a_base64(vector.astype("<f2").tobytes(), newline=False).decode("ascii")
 
 
 def from_half(value: str) -> NDArray[np.float32]:

@@ -91,8 +91,7 @@ class TermFrequency(WeightedTerms):
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """``term|tf``, one a term."""
-        del document
-        weights = self.kept(encoding)
+        weights = self.kept(document, encoding)
         if weights is None:
             return {}
         frequencies = self.frequencies(weights.weights).tolist()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from termweave.errors import ModelError
 from termweave.records import TermWeights
 from termweave.signals.base import Fitting, Output, Signal
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
-    from termweave.records import Encoding
+    from termweave.records import Document, Encoding
 
 #: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
 MAX_TERM_LENGTH = 200
@@ -41,18 +43,33 @@ class WeightedTerms(Signal):
 
         sample = [encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None]
         impacts = np.concatenate(sample) if sample else np.zeros(0)
-        w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 1.0
-        return cls(w_max=w_max, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
+        if not np.isfinite(impacts).all():
+            raise _no_number("a sample of the documents")
+        w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0
+        return cls(w_max=w_max or 1.0, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
 
-    def kept(self, encoding: Encoding) -> TermWeights | None:
-        """What is stored of a document's weights; None where there are none."""
+    def kept(self, document: Document, encoding: Encoding) -> TermWeights | None:
+        """What is stored of a document's weights; None where there are none.
+
+        Raises:
+            ModelError: A weight is no number.
+        """
         if encoding.weights is None or not len(encoding.weights):
             return None
+        if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):
+            raise _no_number(f"document {document.id!r}")
         weights = Pruning(self.prune_share, self.prune_below).apply(encoding.weights, self.w_max)
         if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
             return weights
         held = [place for place, term in enumerate(weights.terms) if storable(term)]
         return TermWeights(tuple(weights.terms[place] for place in held), weights.weights[held])
+
+
+def _no_number(whose: str) -> ModelError:
+    return ModelError(
+        f"The model gave a term weight that is no number (NaN or infinity) for {whose}.",
+        "The model folder is damaged or was exported from a diverged training.",
+    )
 
 
 def storable(term: str) -> bool:

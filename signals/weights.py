@@ -73,8 +73,7 @@ class Weights(WeightedTerms):
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The features of one document; an empty object is left out."""
-        del document
-        weights = self.kept(encoding)
+        weights = self.kept(document, encoding)
         if weights is None:
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(weights.weights).tolist()

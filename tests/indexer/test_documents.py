@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import orjson
 import pytest
 
-from termweave.errors import InputError, RefusedDocuments
+from termweave.encoders.text import TextEncoder
+from termweave.errors import InputError, ModelError, RefusedDocuments
 from termweave.indexer import Options, build, ledgers, pace, refusals, verify_against_source
 from termweave.indexer.generations import live
+from termweave.records import TermWeights
 from termweave.search import Index
 from termweave.signals import DocumentLayout
 
@@ -146,3 +149,61 @@ def test_a_few_refusals_among_many_do_not_end_a_run(opensearch_engine, name, cor
     options = Options(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}}, workers=1)
     with pytest.raises(RefusedDocuments, match="refused 5 of 100"):
         build(opensearch_engine, corpus(documents), name, options)
+
+
+def altered(monkeypatch, change):
+    """Let the models say something else of the document d7."""
+    encode = TextEncoder.encode
+
+    def meddled(self, texts, **options):
+        found = encode(self, texts, **options)
+        return [change(each) if "number7" in each.text else each for each in found]
+
+    monkeypatch.setattr(TextEncoder, "encode", meddled)
+
+
+def scaled(by):
+    return lambda encoding: replace(
+        encoding, weights=replace(encoding.weights, weights=encoding.weights.weights * np.float32(by))
+    )
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_engine, name, corpus, monkeypatch, everywhere):
+    altered(monkeypatch, scaled(1e-30))
+    documents = numbered(10)[7:8] if everywhere else numbered(10)
+    built = build(opensearch_engine, corpus(documents), name, Options(dense="none"))
+    assert built.documents == len(documents)
+    assert check(opensearch_engine, name).ok
+    assert Index.open(opensearch_engine, name).search("number7", mode="weights")[0].id == "d7"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (scaled(np.nan), "a term weight that is no number"),
+        (lambda encoding: replace(encoding, vector=encoding.vector[:100]), "'d7' should have a vector of 384 numbers"),
+        (lambda encoding: replace(encoding, vector=encoding.vector * np.float32(np.nan)), "NaN for document 'd7'"),
+    ],
+    ids=["weight NaN", "dimension", "vector NaN"],
+)
+def test_what_a_broken_model_gives_is_said_and_nothing_is_published(opensearch_engine, name, corpus, monkeypatch, change, said):
+    altered(monkeypatch, change)
+    with pytest.raises(ModelError, match=said):
+        build(opensearch_engine, corpus(numbered(10)), name, Options())
+    assert live(opensearch_engine, name) is None
+
+
+def test_a_document_of_a_hundred_thousand_terms_is_taken_or_refused_with_advice(opensearch_engine, name, corpus, monkeypatch):
+    """Seen on 3.6.0: words as many as one likes, weighted features some 60,000."""
+    terms = tuple(f"{number:x}" for number in range(100_000))
+    source = corpus([*numbered(7), {"_id": "d7", "text": f"number7 {' '.join(terms)}"}])
+    built = build(opensearch_engine, source, name, LEXICAL)
+    assert (built.documents, check(opensearch_engine, name).ok) == (8, True)
+    assert Index.open(opensearch_engine, name).search("1869f", mode="lexical")[0].id == "d7"
+    weights = TermWeights(terms, np.ones(len(terms), np.float32))
+    altered(monkeypatch, lambda encoding: replace(encoding, weights=weights))
+    with pytest.raises(RefusedDocuments, match=r"1 of 8 documents: 'd7' \(line 8\): too many tokens"):
+        build(opensearch_engine, corpus([*numbered(7), {"_id": "d7", "text": "number7"}]), name, Options(dense="none"))
+    (file,) = ledgers.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
+    assert "--passage-size" in orjson.loads(file.read_bytes())["advice"]
