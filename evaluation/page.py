@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 #: Queries shown at either end of a system's differences.
 _ENDS = 8
 _STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:1rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}
-th:first-child,td:first-child,td.text{text-align:left}td.up{color:#2e7d32}td.down{color:#c62828}td.best{font-weight:600}
-tr.base td{background:#f6f6f6}svg{max-width:100%;height:auto}.dim{color:#777}.met{color:#2e7d32}.missed{color:#c62828}
+body{font:15px/1.5 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222;overflow-wrap:anywhere}
+table{border-collapse:collapse;margin:1rem 0}th,td{padding:.25rem .55rem;border-bottom:1px solid #ddd;text-align:right}
+td{overflow-wrap:normal;white-space:nowrap}td.text{white-space:normal;overflow-wrap:anywhere;min-width:12rem;text-align:start}
+td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:7rem}
+th:first-child,td:first-child,th.text{text-align:left}td.up{color:#2e7d32}td.down{color:#c62828}td.best{font-weight:600}
+th{overflow-wrap:normal}.wide{overflow-x:auto}.wide svg{width:100%;min-width:36rem;height:auto;max-width:max-content}
+tr.base td{background:#f6f6f6}.dim{color:#666}.met{color:#2e7d32}.missed{color:#c62828}
 summary{cursor:pointer;margin:.3rem 0}
 """
 
@@ -57,7 +60,7 @@ def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], 
         "<h2>Queries that moved most</h2>",
         *(_moved(experiment, row) for row in experiment.rows if row.system != experiment.baseline),
     ]
-    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{escape(title)}</title>"
+    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
     return (
         f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>\n"
         + "\n".join(parts)
@@ -66,15 +69,24 @@ def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], 
 
 
 def _section(title: str, drawing: str) -> str:
-    return f"<h2>{escape(title)}</h2>\n{drawing}" if drawing else ""
+    return f"<h2>{escape(title)}</h2>\n{_wide(drawing)}" if drawing else ""
+
+
+def _wide(part: str) -> str:
+    """What may be wider than a phone: it is pushed sideways, not the page."""
+    return f"<div class=wide>{part}</div>"
+
+
+def _table_of(rows: Sequence[str]) -> str:
+    return _wide("<table>\n" + "\n".join(rows) + "\n</table>")
 
 
 def _table(experiment: Experiment) -> str:
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
     timed = experiment.latency
     names = ["system", *(each for name in MEASURES for each in (name, "p")), "better", "same", "worse", "judged@10"]
-    names += ["median ms", "95 % ms"] if timed else []
-    lines = ["<table>", _row("th", ((name, "") for name in names))]
+    names += ["median ms", "95\u00a0% ms"] if timed else []
+    lines = [_row("th", ((name, "") for name in names))]
     for row in experiment.rows:
         cells = [(row.system, "")]
         for name in MEASURES:
@@ -89,14 +101,17 @@ def _table(experiment: Experiment) -> str:
             found = timed.get(row.system)
             cells += [(f"{found.median:.1f}", ""), (f"{found.p95:.1f}", "")] if found else [("", ""), ("", "")]
         lines.append(_row("td", cells, "base" if base else ""))
-    return "\n".join([*lines, "</table>"])
+    return _table_of(lines)
 
 
 def _row(tag: str, cells: Iterable[tuple[str, str]], kind: str = "") -> str:
-    filled = "".join(
-        f'<{tag} class="{css}">{escape(text)}</{tag}>' if css else f"<{tag}>{escape(text)}</{tag}>" for text, css in cells
-    )
+    filled = "".join(f"<{tag}{_attributes(css)}>{escape(text)}</{tag}>" for text, css in cells)
     return f"<tr class={kind}>{filled}</tr>" if kind else f"<tr>{filled}</tr>"
+
+
+def _attributes(css: str) -> str:
+    direction = " dir=auto" if css == "text" else ""  # a user's words, in any script
+    return f' class="{css}"{direction}' if css else ""
 
 
 def _moved(experiment: Experiment, row: Row) -> str:
@@ -108,11 +123,11 @@ def _moved(experiment: Experiment, row: Row) -> str:
     lost = [place for place in order[::-1][:_ENDS] if mine[place] < base[place]]
     if not gained and not lost:
         return ""
-    lines = [_row("th", (("query", ""), ("text", ""), (experiment.baseline, ""), (row.system, ""), ("difference", "")))]
+    lines = [_row("th", (("query", ""), ("text", "text"), (experiment.baseline, ""), (row.system, ""), ("difference", "")))]
     for place in [*gained, *lost]:
         query = experiment.queries[place]
         change = mine[place] - base[place]
         cells = [(query, ""), (experiment.texts.get(query, ""), "text"), (f"{base[place]:.3f}", ""), (f"{mine[place]:.3f}", "")]
         lines.append(_row("td", [*cells, (f"{change:+.3f}", "up" if change > 0 else "down")]))
-    table = "\n".join(lines)
-    return f"<details><summary>{escape(row.system)}: {row.wins} better, {row.losses} worse</summary><table>\n{table}\n</table></details>"
+    table = _table_of(lines)
+    return f"<details><summary>{escape(row.system)}: {row.wins} better, {row.losses} worse</summary>{table}</details>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Depths of the recall curves.
 _DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100)
+#: Characters that stand above a panel.
+_TITLE = 36
 
 
 def require() -> None:
@@ -61,7 +64,7 @@ def differences(experiment: Experiment) -> str:
         panel.fill_between(at, difference, 0, where=difference > 0, step="mid", color="#2e7d32", linewidth=0)
         panel.fill_between(at, difference, 0, where=difference < 0, step="mid", color="#c62828", linewidth=0)
         panel.axhline(0, color="#444", linewidth=0.6)
-        panel.set_title(f"{row.system}: {row.wins} better, {row.losses} worse", fontsize=9)
+        panel.set_title("\n".join([*wrap(row.system, _TITLE), f"{row.wins} better, {row.losses} worse"]), fontsize=9)
         panel.set_xlabel("queries, sorted", fontsize=8)
         panel.tick_params(labelsize=7)
     axes[0][0].set_ylabel(f"{LEADING} minus {experiment.baseline}", fontsize=8)

@@ -68,15 +68,16 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }}
+body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }}
 h1 {{ font-size: 1.2rem; }}
 h2 {{ font-size: 1rem; margin: 2rem 0 .2rem; }}
 p.note {{ margin: 0; opacity: .7; }}
-p.text {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
+p.text {{ white-space: pre-wrap; }}
 mark {{ border-radius: .2em; padding: 0 .1em; print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
 table {{ border-collapse: collapse; font-size: .9rem; }}
-td {{ padding: .1rem .8rem .1rem 0; vertical-align: top; }}
+td {{ padding: .1rem .8rem .1rem 0; vertical-align: top; white-space: nowrap; }}
 td:first-child {{ text-align: right; font-variant-numeric: tabular-nums; }}
+td:last-child {{ white-space: normal; }}
 </style>
 </head>
 <body>

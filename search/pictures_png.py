@@ -1,8 +1,8 @@
 """The same picture as an image: the pictures of `pictures` in a PNG. Needs the extra ``report`` (matplotlib, with Pillow).
 
 matplotlib knows the fonts of the host, brings some of its own (Latin, Greek, Cyrillic, Hebrew, Arabic) and says which
-characters a font has; Pillow draws. Every character is drawn with the first font that has it; what no font has (often
-Chinese, or emoji) is an empty box, and is returned so that a user can be told.
+characters a font has; Pillow draws. Every character is drawn with the first font that has it, emoji in their colours; what no
+font has (often Chinese, or emoji) is an empty box, and is returned so that a user can be told.
 
 Words from right to left are ordered word by word (a line's direction is that of the first letter of the text), which is
 what Unicode's algorithm does with plain sentences; nested quotations and brackets may differ. Arabic letters are joined where
@@ -11,6 +11,7 @@ Pillow was built with Raqm, as its wheels are.
 
 from __future__ import annotations
 
+import bisect
 import io
 import re
 import unicodedata
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from termweave.search.pictures import Picture
 
 _SIZE, _SMALL, _WIDTH, _MARGIN = 26, 20, 1400, 40
+#: The one size of coloured emoji, which are bitmaps.
+_BITMAPS = 109
+#: What joins and varies emoji belongs to the character before it.
+_JOINERS = {"\u200d", "\ufe0e", "\ufe0f"}
 #: A longer text is cut: an image of many screens is not looked at.
 _LONGEST = 12_000
 _TOKEN = re.compile(
@@ -104,7 +109,7 @@ class _Sheet:
         leftwards = _direction("".join(text for text, _ in tokens)) is True
         line: list[_Token] = []
         width = 0.0
-        for text, share in tokens:
+        for text, share in self._pieces(tokens, size):
             wide = 0.0 if text == "\n" else self._wide(text, size)
             if text == "\n" or (line and width + wide > _WIDTH - 2 * _MARGIN):
                 self._lines.append((size, leftwards, line))
@@ -114,6 +119,18 @@ class _Sheet:
             line.append((text, share))
             width += wide
         self._lines.append((size, leftwards, line))
+
+    def _pieces(self, tokens: list[_Token], size: int) -> Iterator[_Token]:
+        """The tokens, those that are wider than a line in pieces that are not."""
+        for text, share in tokens:
+            rest = text
+            while len(rest) > 1 and self._wide(rest, size) > _WIDTH - 2 * _MARGIN:
+                fitting = bisect.bisect(
+                    range(1, len(rest)), _WIDTH - 2 * _MARGIN, key=lambda n, rest=rest: self._wide(rest[:n], size)
+                )
+                yield rest[: max(1, fitting)], share
+                rest = rest[max(1, fitting) :]
+            yield rest, share
 
     def bytes(self) -> bytes:
         """Draw everything."""
@@ -131,27 +148,40 @@ class _Sheet:
                 if share > 0:
                     box = (left - 2, top, left + wide + 2, top + size * 1.5)
                     draw.rounded_rectangle(box, radius=5, fill=colour(share))
-                self._draw(draw, left, top + size * 1.2, text, size, "white" if wants_white(share) else "black")
+                self._draw(image, draw, left, top + size * 1.2, text, size, "white" if wants_white(share) else "black")
                 left += wide
             top += round(size * 1.7)
         file = io.BytesIO()
         image.save(file, "PNG")
         return file.getvalue()
 
-    def _draw(self, draw: Any, left: float, baseline: float, text: str, size: int, ink: str) -> None:
+    def _draw(self, image: Any, draw: Any, left: float, baseline: float, text: str, size: int, ink: str) -> None:
         """One token, segment by segment, each with the font that has its characters."""
         for segment, font in self._segments(text, size):
-            draw.text((left, baseline), segment, font=font, fill=ink, anchor="ls")
-            left += font.getlength(segment)
+            wide = self._length(segment, font, size)
+            if font.size == size:
+                draw.text((left, baseline), segment, font=font, fill=ink, anchor="ls")
+            else:  # bitmaps: drawn as they are, then made as small as the letters
+                tile = self._image_of("RGBA", (round(font.getlength(segment)) + 1, 2 * font.size), (0, 0, 0, 0))
+                self._draw_on(tile).text((0, font.size), segment, font=font, embedded_color=True, anchor="ls")
+                small = tile.resize((max(1, round(wide)), 2 * size))
+                image.paste(small, (round(left), round(baseline) - size), small)
+            left += wide
 
     def _wide(self, text: str, size: int) -> float:
-        return float(sum(font.getlength(segment) for segment, font in self._segments(text, size)))
+        return sum(self._length(segment, font, size) for segment, font in self._segments(text, size))
+
+    def _length(self, segment: str, font: Any, size: int) -> float:
+        return float(font.getlength(segment)) * size / font.size
 
     def _segments(self, text: str, size: int) -> list[tuple[str, Any]]:
         """Pieces of one font each, from left to right as they are drawn."""
         pieces: list[tuple[str, Any]] = []
-        for place, run in groupby(text, _font_with):
-            piece = "".join(run)
+        places: list[int | None] = []
+        for character in text:
+            places.append(places[-1] if places and character in _JOINERS else _font_with(character))
+        for place, run in groupby(zip(places, text, strict=True), lambda pair: pair[0]):
+            piece = "".join(character for _, character in run)
             if place is None:
                 self.missing.update(character for character in piece if not unicodedata.category(character).startswith("C"))
             pieces.append((piece, _opened(place or 0, size)))
@@ -211,7 +241,7 @@ def _font_with(character: str) -> int | None:
 
 def _character_maps() -> Iterator[tuple[int, Any]]:
     for place in range(len(_paths())):
-        if (face := _face(place)) is not None and _opened_or_none(place, _SIZE) is not None:
+        if (face := _face(place)) is not None and _opened(place, _SIZE) is not None:
             yield place, lambda character, face=face: face.get_char_index(ord(character)) > 0
 
 
@@ -226,14 +256,13 @@ def _face(place: int) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _opened_or_none(place: int, size: int) -> Any:
+def _opened(place: int, size: int) -> Any:
+    """A font in some size, or in the one size that it has; None where it cannot be opened in either."""
     from PIL import ImageFont  # noqa: PLC0415
 
-    try:
-        return ImageFont.truetype(_paths()[place], size)
-    except OSError:  # fonts of bitmaps have sizes of their own
-        return None
-
-
-def _opened(place: int, size: int) -> Any:
-    return _opened_or_none(place, size)
+    for possible in (size, _BITMAPS):
+        try:
+            return ImageFont.truetype(_paths()[place], possible)
+        except OSError:  # fonts of bitmaps have sizes of their own
+            continue
+    return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from html.parser import HTMLParser
 
+import numpy as np
+import PIL.Image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,6 +139,30 @@ def test_the_image_is_one_and_says_what_no_font_has():
     assert not set(missing) & set("The final café שלום مرحبا")  # matplotlib brings a font that has them
     taller, _ = png("query", [picture, Picture("t", "word " * 400, [])])
     assert struct.unpack(">II", taller[16:24])[1] > height
+
+
+def pixels(image):
+    """Red, green and blue of an image file: uint8 ``(height, width, 3)``."""
+    return np.asarray(PIL.Image.open(io.BytesIO(image)).convert("RGB"))
+
+
+def test_a_word_wider_than_the_image_is_broken():
+    long = "Donaudampfschifffahrtsgesellschaft" * 12
+    broken, _ = png("query", [Picture(long, long, [(0, len(long), 1.0)], [(0.5, "weights", long)])])
+    assert (pixels(broken)[:, -36:] == 255).all()  # the margin
+    whole, _ = png("query", [Picture("title", "word", [(0, 4, 1.0)], [(0.5, "weights", "word")])])
+    assert len(pixels(broken)) > len(pixels(whole)) + 6 * 26
+
+
+def test_emoji_have_their_colours_where_a_font_has_them():
+    image, missing = png("query", [Picture("title", "👍 👩\u200d💻", [])])
+    if missing:
+        pytest.skip("no font of this machine has emoji")
+    red, green, blue = np.moveaxis(pixels(image).astype(int), 2, 0)
+    yellow = (red > 200) & (green > 150) & (blue < 120)
+    _, wide = np.nonzero(yellow)
+    assert len(wide)
+    assert wide.max() < 40 + 4 * 26  # the parts of the second are one picture, no wider than a letter or two
 
 
 def test_words_against_the_line_are_turned_round():

@@ -1,0 +1,124 @@
+"""The pages that termweave writes, in a real browser: nothing sticks out, nothing is lost, nothing is fetched."""
+
+from __future__ import annotations
+
+import numpy as np
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.evaluation import page
+from termweave.evaluation.experiment import Experiment, Row
+from termweave.evaluation.latency import Latency
+from termweave.evaluation.measures import MEASURES
+from termweave.records import Run
+from termweave.search import pictures
+from termweave.search.pictures import Picture
+
+#: Ligatures, accents, Chinese, emoji, right to left, markup, and words wider than a telephone.
+QUERIES = [
+    "The ﬁnal cafe\u0301: 你好世界 good👍🏽 1️⃣ İstanbul 𝒜",
+    "שלום עולם, זה משפט ארוך בעברית",
+    "自然语言处理是人工智能的一个重要方向。" * 6,
+    "Donaudampfschifffahrtsgesellschaft" * 8,
+    "<script>document.title = 'taken over'</script> & <b>bold</b>",
+]
+SYSTEMS = ["BM25", "weights", "dense", "hybrid", "hybrid+rNN", "lexical:0.25,weights:0.5,dense:0.25+rNN"]
+#: Wider than the window, or wider than what holds them without being a part that is pushed sideways.
+OVERFLOWS = """[...document.querySelectorAll('body *')].filter(each =>
+    each.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !each.closest('.wide'))
+    .map(each => each.outerHTML.slice(0, 200))"""
+
+
+@pytest.fixture(scope="module")
+def shaded(tmp_path_factory):
+    """A page as `search --html` and `explain --html` write it."""
+    rows = [
+        (0.5, "weights", "506.1, normalised 0.79, rank 3"),
+        (-0.1, "a_plugins_signal", "term" * 60),
+        (0.2, "rnn", "s .6; 文档-12"),
+    ]
+    drawn = [Picture(f"{place}. {text}", text, [(0, 4, 1.0), (5, 9, 0.3)], rows, text) for place, text in enumerate(QUERIES)]
+    file = tmp_path_factory.mktemp("shaded") / "page.html"
+    file.write_text(pictures.html("查询 " + "query" * 40, [*drawn, Picture("empty", "", [])]), "utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A page as `evaluate --html` writes it, of many systems."""
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("report")
+    ids = [f"q{place}" for place in range(len(QUERIES))]
+    (folder / "corpus.jsonl").write_bytes(b'{"_id": "d0", "text": "text"}\n')
+    (folder / "queries.jsonl").write_bytes(
+        b"\n".join(orjson.dumps({"_id": query, "text": text}) for query, text in zip(ids, QUERIES, strict=True))
+    )
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("".join(f"{query}\td0\t1\n" for query in ids))
+    random = np.random.default_rng(0)
+    values = {name: {measure: random.random(len(ids)) for measure in MEASURES} for name in SYSTEMS}
+    p = dict.fromkeys(MEASURES, 0.01)
+    found = Experiment(
+        "a-set-with-a-long-name-" * 6,
+        tuple(ids),
+        "BM25",
+        tuple(Row(name, name, "none", {m: each.mean() for m, each in values[name].items()}, p, 3, 1, 1, 0.5) for name in SYSTEMS),
+        {name: Run(name, {query: {"d0": 1.0} for query in ids}) for name in SYSTEMS},
+        dict(zip(ids, QUERIES, strict=True)),
+        values,
+        ("A note: " + "longword" * 20,),
+        {name: Latency(5.0, 9.0, 5) for name in SYSTEMS},
+    )
+    (folder / "page.html").write_text(page.html(found, corpora.open_dataset(folder), about={"index": "x" * 90}), "utf-8")
+    return folder / "page.html"
+
+
+@pytest.mark.parametrize("kind", ["shaded", "report"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_sticks_out_is_lost_or_is_fetched(browser, request, tmp_path, kind, width):
+    browser.open(request.getfixturevalue(kind), width)
+    browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert browser.do("document.documentElement.scrollWidth") == width
+    assert browser.do(OVERFLOWS) == []
+    shown = browser.do("document.body.innerText")
+    for text in QUERIES:
+        assert text in shown
+    assert "taken over" not in browser.do("document.title")
+    assert browser.complaints() == []
+    browser.picture(tmp_path / "page.png")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_from_right_to_left_begins_at_the_right(browser, shaded, report):
+    for file, where in ((shaded, "p.text"), (report, "td.text")):
+        browser.open(file)
+        found = browser.do(
+            f"[...document.querySelectorAll('{where}')].map(each => [each.textContent, getComputedStyle(each).direction])"
+        )
+        assert {text.startswith("שלום") for text, _ in found} == {True, False}
+        assert all((direction == "rtl") == text.startswith("שלום") for text, direction in found)
+
+
+def test_shaded_words_can_be_read_by_day_and_by_night(browser, shaded):
+    """Contrast of letters and ground, as WCAG counts it: 4.5 is what it wants of text."""
+    script = """[...document.querySelectorAll('mark, p.text, td, h1')].map(each => {
+        const ground = element => {
+            const colour = getComputedStyle(element).backgroundColor;
+            return colour !== 'rgba(0, 0, 0, 0)' ? colour : element.parentElement ? ground(element.parentElement) : null;
+        };
+        return [getComputedStyle(each).color, ground(each)];
+    })"""
+
+    def light(colour, unset):
+        parts = [float(part) / 255 for part in (colour or unset).strip("rgba()").split(",")[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return np.dot([0.2126, 0.7152, 0.0722], linear)
+
+    for dark, canvas in ((False, "rgb(255,255,255)"), (True, "rgb(18,18,18)")):
+        browser.open(shaded, dark=dark)
+        pairs = browser.do(script)
+        assert len(pairs) > 20
+        for ink, ground in pairs:
+            low, high = sorted((light(ink, ""), light(ground, canvas)))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (dark, ink, ground)
