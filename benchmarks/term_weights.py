@@ -1,20 +1,21 @@
-"""Ablations of the term-weight methods: what each part is worth, on pools, several seeds, one Markdown table.
+"""Ablations of the term-weight methods: what each part is worth, on pools, several seeds, Markdown tables.
 
     OMP_NUM_THREADS=1 python benchmarks/term_weights.py --data ../shared/data --results build/term-weights.jsonl
 
 Trained on a part of squad's train split, searched exactly (sparse dot products, impacts in 8 bits) in other collections and in the
-pool of squad's development questions. A run that is stopped goes on where it was: every result is a line of --results. What was not
-run is not in the table.
+pool of squad's development questions; measured is the model of the last step. A run that is stopped goes on where it was: every
+result is a line of --results. What was not run is not in the tables.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,29 +27,59 @@ from termweave.training.loop import fit
 from termweave.training.measure import Pool, drawn, searched
 from termweave.training.pairs import Collection
 from termweave.training.sparse import bm25_weights
-from termweave.training.states import States, states
+from termweave.training.states import states
 
-SMALL = ("documents=1500", "questions=3000", "dev=100", "steps=150", "every=150", "batch=24")
+#: The settings of a table; where layers are trained on one core, steps are few.
+RECIPES = {
+    "parts": ("documents=1500", "questions=3000", "dev=100", "steps=150", "every=150", "batch=24"),
+    "layers": ("documents=600", "questions=1200", "dev=100", "steps=60", "every=60", "batch=12"),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of a table."""
+
+    changed: tuple[str, ...] = ()
+    method: str = "fectek"
+    recipe: str = "parts"
+
+    def settings(self, *more: str) -> dict[str, object]:
+        """All of the method's, those in `more` on top."""
+        return methods.get(self.method).settings(methods.given((*RECIPES[self.recipe], *self.changed, *more), None))
+
+
+PRINTED = ("anchor=none", "hidden=0", "shared=true")
 VARIANTS = {
-    "anchored on BM25": ("fectek", ()),
-    "anchored on BM25, FCM": ("fectek", ("fcm=true",)),
-    "anchored on BM25, TKGM": ("fectek", ("tkgm=true",)),
-    "anchored on BM25, query weights one": ("fectek", ("query=one",)),
-    "anchored on BM25, vectors distilled": ("fectek", ("teacher=dense", "temperature=0.05")),
-    "anchored on idf": ("fectek", ("anchor=idf",)),
-    "no anchor": ("fectek", ("anchor=none",)),
-    "no anchor, FCM": ("fectek", ("anchor=none", "fcm=true")),
-    "no anchor, TKGM": ("fectek", ("anchor=none", "tkgm=true")),
-    "no anchor, query weights idf": ("fectek", ("anchor=none", "query=idf")),
-    "no anchor, query weights one": ("fectek", ("anchor=none", "query=one")),
-    "FecTek as printed, on words: linear, shared, FCM, TKGM": (
-        "fectek",
-        ("anchor=none", "hidden=0", "shared=true", "fcm=true", "tkgm=true"),
-    ),
-    "the same, neither FCM nor TKGM": ("fectek", ("anchor=none", "hidden=0", "shared=true")),
-    "BERT-Scorer, tf-idf": ("bert-scorer", ()),
-    "BERT-Scorer, recall": ("bert-scorer", ("target=recall",)),
-    "BERT-Scorer, recall, times idf": ("bert-scorer", ("target=recall", "anchor=idf")),
+    "anchored on BM25": Variant(),
+    "anchored on BM25, FCM": Variant(("fcm=true",)),
+    "anchored on BM25, TKGM": Variant(("tkgm=true",)),
+    "anchored on BM25, query weights one": Variant(("query=one",)),
+    "anchored on BM25, vectors distilled": Variant(("teacher=dense", "temperature=0.05")),
+    "anchored on BM25, BM25 + vectors distilled": Variant(("teacher=minmax", "temperature=0.1")),
+    "anchored on BM25, 4 hard negatives": Variant(("drawn=4",)),
+    "anchored on BM25, mean of the parameters": Variant(("ema=0.98",)),
+    "anchored on BM25, dropout": Variant(("dropout=0.2",)),
+    "anchored on idf": Variant(("anchor=idf",)),
+    "no anchor": Variant(("anchor=none",)),
+    "no anchor, FCM": Variant(("anchor=none", "fcm=true")),
+    "no anchor, TKGM": Variant(("anchor=none", "tkgm=true")),
+    "no anchor, query weights idf": Variant(("anchor=none", "query=idf")),
+    "no anchor, query weights one": Variant(("anchor=none", "query=one")),
+    "FecTek as printed, on words: linear, shared, FCM, TKGM": Variant((*PRINTED, "fcm=true", "tkgm=true")),
+    "the same, neither FCM nor TKGM": Variant(PRINTED),
+    "BERT-Scorer, tf-idf": Variant((), "bert-scorer"),
+    "BERT-Scorer, recall": Variant(("target=recall",), "bert-scorer"),
+    "BERT-Scorer, recall, times idf": Variant(("target=recall", "anchor=idf"), "bert-scorer"),
+    "word-pieces, anchored on BM25": Variant(("terms=piece",)),
+    "word-pieces, anchored on idf": Variant(("terms=piece", "anchor=idf")),
+    "word-pieces, no anchor": Variant(("terms=piece", "anchor=none")),
+    "word-pieces, FecTek as printed": Variant(("terms=piece", *PRINTED, "fcm=true", "tkgm=true")),
+    "frozen": Variant(recipe="layers"),
+    "top 2 layers trained": Variant(("top_layers=2",), recipe="layers"),
+    "all layers trained": Variant(("top_layers=-1",), recipe="layers"),
+    "FecTek as printed, frozen": Variant((*PRINTED, "fcm=true", "tkgm=true"), recipe="layers"),
+    "FecTek as printed, all layers trained": Variant((*PRINTED, "fcm=true", "tkgm=true", "top_layers=-1"), recipe="layers"),
 }
 POOLS = (
     Pool("cranfield"),
@@ -84,14 +115,39 @@ class Test:
         self.states = [states(model, identity, side.pieces, say=say) for side in (self.documents, self.questions)]
         self.plain = scoring.ndcg(bm25_weights(texts, analysis, statistics, bm25, "document"), asked, self.gains)
 
-    def figures(self, model, form) -> np.ndarray:
+    def figures(self, model, form, seen) -> np.ndarray:
         """nDCG@10 of each query."""
         found = []
         for side, kept, kind in zip((self.documents, self.questions), self.states, ("document", "query"), strict=True):
             formed = replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
-            cut = kept if model.shape.lower else scoring.last_layer(kept, model.backbone.config.hidden_size)
-            found.append(scoring.weigh(model, formed, cut, kind))
+            found.append(scoring.weigh(model, formed, seen(kept), kind))
         return scoring.ndcg(scoring.stored(found[0], 8), found[1], self.gains)
+
+
+class World:
+    """What the variants of one recipe and one kind of term share: squad's part, and the pools."""
+
+    def __init__(self, given, settings) -> None:
+        self.ahead = prospect.prospect(str(given.data / "squad"), settings, Path(), say)
+        method, part = methods.get("fectek"), learning.Part("squad", self.ahead, settings)
+        model = making.make_model(method, settings, self.ahead.backbone)
+        identity = digest(self.ahead.backbone / "model.safetensors")
+        common = (self.ahead.analysis, self.ahead.tokenizer, self.ahead.bm25, model, identity)
+        self.tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
+        self.material, self.development = learning.prepared(method, part, model, say)
+
+    def formed(self, form, seen, settings, width) -> tuple[materials.Material, scoring.Development]:
+        """What all variants share, as one of them sees it."""
+        sides = [
+            replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
+            for side in (self.material.documents, self.material.questions, self.development.questions)
+        ]
+        given, asked = self.material.document_states, self.material.question_states
+        teacher = teachers.of(settings["teacher"], self.ahead, given, asked, width) if settings.get("teacher") else None
+        kept = {"document_states": seen(given), "question_states": seen(asked)}
+        material = replace(self.material, documents=sides[0], questions=sides[1], teacher=teacher, **kept)
+        kept["question_states"] = seen(self.development.question_states)
+        return material, replace(self.development, documents=sides[0], questions=sides[2], **kept)
 
 
 def say(line) -> None:
@@ -102,14 +158,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--sets", nargs="*", default=[pool.name for pool in POOLS])
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
-    parser.add_argument("--table", action="store_true", help="print the table of what there is, and run nothing")
+    parser.add_argument("--table", action="store_true", help="print the tables of what there is, and run nothing")
     given = parser.parse_args()
     if not given.table:
         measure(given)
-    print(table([json.loads(line) for line in given.results.read_text().splitlines()]))
+    rows = [json.loads(line) for line in given.results.read_text().splitlines()]
+    print(
+        "\n\n".join(table(rows, recipe) for recipe in RECIPES if any(VARIANTS[row["variant"]].recipe == recipe for row in rows))
+    )
 
 
 def measure(given) -> None:
@@ -119,95 +178,67 @@ def measure(given) -> None:
         if given.results.exists()
         else set()
     )
-    spec = str(given.data / "squad")
-    base = methods.get("fectek").settings(methods.given(SMALL, None))
-    ahead = prospect.prospect(spec, base, Path(), say)
-    model = making.make_model(methods.get("fectek"), base, ahead.backbone)
-    common = (ahead.analysis, ahead.tokenizer, ahead.bm25, model, digest(ahead.backbone / "model.safetensors"))
-    tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
-    shared = learning.prepared(methods.get("fectek"), learning.Part("squad", ahead, base), model, say)
-    for seed in range(given.seeds):
-        for name in given.variants:
-            if (name, seed) not in done:
-                begun = time.monotonic()
-                row = one(name, seed, ahead, shared, tests)
-                with given.results.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                say(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s, {row['values']}")
+    worlds: dict[tuple[str, str], World] = {}
+    for seed, name in itertools.product(given.seeds, given.variants):
+        if (name, seed) in done:
+            continue
+        variant = VARIANTS[name]
+        key = variant.recipe, variant.settings()["terms"]
+        if key not in worlds:
+            worlds[key] = World(given, Variant(recipe=key[0]).settings(f"terms={key[1]}"))
+        begun = time.monotonic()
+        row = one(name, seed, worlds[key])
+        with given.results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        say(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s, {row['values']}")
 
 
-def formed(shared, form, model, settings, ahead) -> tuple[materials.Material, scoring.Development]:
-    """What all variants share, as one of them sees it."""
-    material, development = shared
+def one(name, seed, world) -> dict[str, object]:
+    """Train a variant and search every pool."""
+    variant = VARIANTS[name]
+    method, settings = methods.get(variant.method), variant.settings(f"seed={seed}")
+    model, form = making.make_model(method, settings, world.ahead.backbone), method.form(settings)
     width = model.backbone.config.hidden_size
 
-    def side(prepared) -> object:
-        return replace(prepared, anchors=[replace(anchor, form=form) for anchor in prepared.anchors])
+    def seen(kept) -> object:
+        """States as the heads see them; none where a pass is made each time."""
+        return None if settings["top_layers"] else kept if model.shape.lower else scoring.last_layer(kept, width)
 
-    def cut(kept) -> States:
-        return kept if model.shape.lower else scoring.last_layer(kept, width)
-
-    teacher = None
-    if settings.get("teacher"):
-        states_ = (material.document_states, material.question_states)
-        teacher = teachers.of(settings["teacher"], ahead, *states_, width)
-    documents = side(material.documents)
-    given, asked = cut(material.document_states), cut(material.question_states)
-    return (
-        replace(
-            material,
-            documents=documents,
-            questions=side(material.questions),
-            document_states=given,
-            question_states=asked,
-            negatives=material.negatives if settings.get("negatives") else [],
-            teacher=teacher,
-        ),
-        replace(
-            development,
-            documents=documents,
-            questions=side(development.questions),
-            document_states=given,
-            question_states=cut(development.question_states),
-        ),
-    )
-
-
-def one(name, seed, ahead, shared, tests) -> dict[str, object]:
-    """Train a variant and search every pool."""
-    method_name, changed = VARIANTS[name]
-    method = methods.get(method_name)
-    settings = {**method.settings(methods.given((*SMALL, *changed), None)), "seed": seed}
-    model = making.make_model(method, settings, ahead.backbone)
-    form = method.form(settings)
-    material, development = formed(shared, form, model, settings, ahead)
-    lesson = method.lesson_class()(model, [material], settings)
+    material, development = world.formed(form, seen, settings, width)
+    lesson, looks = method.lesson_class()(model, [material], settings), itertools.count()
     with tempfile.TemporaryDirectory() as home:
         begun = time.monotonic()
-        history = fit(lesson, lambda: float(development.figures(model).mean()), settings, Path(home))
+        fit(lesson, lambda: float(next(looks)), settings, Path(home), say=say)
         seconds = time.monotonic() - begun
-    values, plain, p = {"squad dev": history.values[-1]}, {"squad dev": float(development.bm25().mean())}, {}
-    for test in tests:
-        found = test.figures(model, form)
-        values[test.name], plain[test.name] = round(float(found.mean()), 4), round(float(test.plain.mean()), 4)
-        p[test.name] = float(randomisation_test(found, test.plain))
+    values, plain, p = {}, {}, {}
+    figures = {"squad dev": (development.figures(model), development.bm25())}
+    figures |= {test.name: (test.figures(model, form, seen), test.plain) for test in world.tests}
+    for set_, (found, bm25) in figures.items():
+        values[set_], plain[set_] = round(float(found.mean()), 4), round(float(bm25.mean()), 4)
+        p[set_] = float(randomisation_test(found, bm25))
     return {"variant": name, "seed": seed, "values": values, "bm25": plain, "p": p, "seconds": round(seconds, 1)}
 
 
-def table(rows) -> str:
-    """Mean and range over seeds; one line a variant."""
+def table(rows, recipe) -> str:
+    """Mean and half the range over seeds; one line a variant, one of BM25 for each kind of term."""
+    rows = [row for row in rows if VARIANTS[row["variant"]].recipe == recipe]
     sets = list(rows[0]["values"])
     lines = [f"| variant | {' | '.join(sets)} | seeds |", "|---" * (len(sets) + 2) + "|"]
-    plain = " | ".join(f"{rows[0]['bm25'][each]:.4f}" for each in sets)
-    lines.append(f"| BM25, stemmed words | {plain} | |")
-    for name in VARIANTS:
+    told = set()
+    for name, variant in VARIANTS.items():
         found = [row for row in rows if row["variant"] == name]
-        if found:
-            cells = []
-            for each in sets:
-                values = np.array([row["values"][each] for row in found])
-                cells.append(f"{values.mean():.4f} ± {np.ptp(values) / 2:.4f}")
-            lines.append(f"| {name} | {' | '.join(cells)} | {len(found)} |")
+        if not found:
+            continue
+        if (terms := variant.settings()["terms"]) not in told:
+            told.add(terms)
+            what = "stemmed words" if terms == "word" else "word-pieces"
+            plain = [f"{found[0]['bm25'][each]:.4f}" for each in sets]
+            lines.append(f"| BM25, {what} | {' | '.join(plain)} | |")
+        cells = []
+        for each in sets:
+            values = np.array([row["values"][each] for row in found])
+            cells.append(f"{values.mean():.4f} ± {np.ptp(values) / 2:.4f}")
+        lines.append(f"| {name} | {' | '.join(cells)} | {len(found)} |")
     return "\n".join(lines)
 
 

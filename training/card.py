@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _TEXT = """\
 # {name}
 
-Term weights and a dense vector of English text in one pass, for termweave. A document's term is worth {formula}, where the model
-reads z off the context; with z = 0, and beyond what it sees, the factor is 1.
+Term weights and a dense vector of English text in one pass, for termweave.
 
+* weight of a term: {formula}; the model reads z off the context, and beyond its sight z is 0
 * model hash `{hash}`, vector dimension {dimension}, up to {max_length} word-pieces
 * analysis `{analysis}`: BERT words, Lucene's 33 stop words, Porter stems
 * graph: {quantisation}
@@ -112,7 +112,7 @@ def described(method: Method, dataset: str, settings: Mapping[str, Any], ahead: 
         "origin": ahead.found.origin,
         "documents": len(ahead.found.corpus),
         "questions": len(ahead.train),
-        "trained": len({place for known in ahead.train.relevant for place in known}),
+        "trained": ahead.trained_on,
         "backbone": ahead.backbone.name if settings["backbone"] else "all-MiniLM-L6-v2",
         "layers": {0: "frozen", -1: "trained"}.get(settings["top_layers"], f"top {settings['top_layers']} layers trained"),
         "options": dict(settings),

@@ -97,6 +97,11 @@ class Prospect:
     statistics: CorpusStatistics
 
     @property
+    def trained_on(self) -> int:
+        """Documents that answer a training question."""
+        return len({place for known in self.train.relevant for place in known})
+
+    @property
     def texts(self) -> list[str]:
         """What is encoded."""
         return [self.found.texts[place] for place in self.places]
@@ -157,7 +162,7 @@ def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[
         origin=ahead.found.origin,
         documents=len(ahead.found.corpus),
         questions=len(ahead.train),
-        trained_on=len({place for known in ahead.train.relevant for place in known}),
+        trained_on=ahead.trained_on,
         dev=len(ahead.dev),
         searched=len(ahead.places),
         backbone=str(ahead.backbone) if settings["backbone"] != "scratch" else "scratch",

@@ -157,7 +157,9 @@ def _described(
     data = [
         {
             "set": source.set,
-            "part": f"{len(part.ahead.train):,} questions of train, share {source.share:g}",
+            "part": (
+                f"{part.ahead.trained_on:,} documents, {len(part.ahead.train):,} questions ({part.ahead.found.origin}), share {source.share:g}"
+            ),
             "licence": source.licence,
         }
         for source, part in zip(sources, parts, strict=True)

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder
-from termweave.training import lessons, loop
-from termweave.training.shipped import ship
+from termweave.training import lessons, loop, shipped
+from termweave.training.measure import Pool
+from termweave.training.shipped import Source, ship
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -241,8 +243,8 @@ def test_a_run_begins_with_the_heads_of_another(capsys, folder, base, tmp_path):
     # A backbone that was saved again is the same backbone; a folder as it is shipped carries the heads, in fp16.
     ship(tmp_path / "first", tmp_path / "shipped")
     sets = (*begun, f"start={tmp_path / 'shipped'}")
-    shipped = train(capsys, folder, tmp_path / "first", tmp_path / "saved", settings=sets)
-    assert shipped["history"]["values"][0] == pytest.approx(first["dev"], abs=0.01)
+    half = train(capsys, folder, tmp_path / "first", tmp_path / "saved", settings=sets)
+    assert half["history"]["values"][0] == pytest.approx(first["dev"], abs=0.01)
 
     def refused(number, *changed, **given):
         return train(capsys, folder, given.pop("base", base), tmp_path / number, settings=(*begun, *changed), **given)
@@ -268,6 +270,28 @@ def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
     assert "has 3 layers" in train(
         capsys, folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2
     )
+
+
+def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeypatch):
+    """On two small collections; one of them alone where the other is left out."""
+    shutil.copytree(folder, folder.parent / "other", dirs_exist_ok=True)
+    small = {"documents": 100, "questions": 60}
+    monkeypatch.setattr(
+        shipped, "SOURCES", (Source("toy", 3, "MIT", small), Source("other", 1, "CC0", {**small, "negatives": 3}))
+    )
+    monkeypatch.setattr(shipped, "DEVELOPMENT", (Pool("toy", "train"), Pool("other", "train")))
+    sets = [part for each in (*SMALL, "steps=20", "teacher=minmax", f"backbone={base}") for part in ("--set", each)]
+    given = ["--data", str(folder.parent), "--out", str(tmp_path / "out"), "--keep", str(tmp_path / "keep"), *sets]
+    assert shipped.main(given) == 0, capsys.readouterr().err
+    read = ModelFolder.read(tmp_path / "out")
+    assert [row["set"] for row in read.manifest.metrics["development"]] == ["toy train", "other train"]
+    assert all(row["weights"] > row["bm25"] + 0.1 for row in read.manifest.metrics["development"])
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "teacher=minmax" in card
+    assert "| other | 100 documents, 60 questions (qrels), share 1 | CC0 |" in card
+    assert load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0].weights is not None
+    assert shipped.main([*given, "--without", "other"]) == 0
+    assert "CC0" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 def test_mistakes(capsys, folder, base, tmp_path):
