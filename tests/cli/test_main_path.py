@@ -241,7 +241,7 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     met = termweave("evaluate", live, str(folder), "--require", "nDCG@10>=0.1", "--save-run", str(tmp_path), "--json")
     assert valid(met.stdout, "evaluate")["gates"][0]["met"]
     assert "Met: hybrid: nDCG@10 of" in met.stderr
-    missed = termweave("evaluate", live, str(folder), "--require", "dense:MRR@10>=1.1", status=3)
+    missed = termweave("evaluate", live, str(folder), "--require", "dense:MRR@10>=1.1", "--quiet", status=3)
     assert "NOT met: dense: MRR@10 of" in missed.stderr
     assert "does not reach 1.1 (2 queries)" in missed.stderr
     against = f"nDCG@10 within .01 of {tmp_path / 'hybrid.trec'}"
