@@ -140,7 +140,10 @@ def command(
     ]
     _shown(found, told, markdown, out)
     for verdict in verdicts:
-        out.say(f"{'Met' if verdict.met else 'NOT met'}: {verdict.reason}.")
+        if verdict.met:
+            out.say(f"Met: {verdict.reason}.")
+        else:
+            click.echo(f"NOT met: {verdict.reason}.", err=True)  # why the exit status is 3: even --quiet lets it through
     return 0 if all(verdict.met for verdict in verdicts) else GateNotMet.exit_status
 
 

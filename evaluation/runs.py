@@ -99,8 +99,9 @@ def read(path: Path) -> Run:
                         f"{path}, line {number}: not a line of a run.", "Six columns: query Q0 document rank score name."
                     ) from None
     except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise UsageError(
-            f"The run {path} cannot be read: {error}.", "Write one with: termweave evaluate NAME DATASET --save-run DIR"
+            f"The run {path} cannot be read: {why}.", "Write one with: termweave evaluate NAME DATASET --save-run DIR"
         ) from None
     return Run(name, scores)
 

@@ -22,7 +22,7 @@ def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = 
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]
     members = _mutual(nearest)
     if rules.tau > 0:
-        members = _expanded(members, _mutual(nearest[:, : rules.close(columns)]), inclusive=rules.inclusive)
+        members = expanded(members, _mutual(nearest[:, : rules.close(columns)]), inclusive=rules.inclusive)
     rows = np.where(members, rules.weights(similarity), np.float32(0))
     sums = rows.sum(axis=1)
     nothing = sums == 0
@@ -55,7 +55,7 @@ def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
     return listed & listed.T
 
 
-def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
+def expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
     """Eq. 5: R*(i) = R(i) and the close set of every member that shares more than two thirds of it with R(i).
 
     R(i) stays the reference, never the growing set. Counts below 2^24 are exact in float32.
@@ -65,8 +65,8 @@ def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive
     size = small.sum(axis=1)
     enough = 3 * shared >= 2 * size if inclusive else 3 * shared > 2 * size
     joins = (members & enough).astype(np.float32)
-    expanded: NDArray[np.bool_] = members | (joins @ small > 0)
-    return expanded
+    grown: NDArray[np.bool_] = members | (joins @ small > 0)
+    return grown
 
 
 def _jaccard(

@@ -7,7 +7,7 @@ Why it may be done so:
 * S is symmetric, so "each is on the other's list" is ``S[i, j] >= max(t_i, t_j)``, t_i being the last value on i's list.
 * The c largest of a long row lie in the c groups of columns with the largest maxima: only those are sorted.
 * Rows sum to 1, so ``sum max = 2 - sum min``, and only columns where the probe's row is not 0 add to ``sum min``.
-* For Eq. 5 sets are rows of bits: an intersection is an AND and a count of bits.
+* For Eq. 5 sets of many elements are rows of bits: an intersection is an AND and a count of bits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from termweave.rerank import exact
 from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Columns in a group, and the least number of groups for each column of a list that make looking at groups first pay.
 _GROUP, _GROUPS = 8, 4
+#: Elements from which on bits are quicker than matrix products.
+_MANY = 96
 #: Columns up to which sorting a row costs no more than a partition of it.
 _SHORT = 256
 
@@ -113,17 +116,24 @@ def _common(
 def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
     """Eq. 5 on rows of bits; only pairs of an element and its member are looked at."""
     count = len(members)
+    if count < _MANY:
+        return exact.expanded(members, close, inclusive=inclusive)
     reference, small = _bits(members), _bits(close)
-    elements, others = np.nonzero(members)
-    shared = np.bitwise_count(reference[elements] & small[others]).sum(axis=1, dtype=np.int64)
-    size = np.count_nonzero(close, axis=1)[others]
+    elements, others = np.divmod(np.flatnonzero(members), count)
+    shared = _counted(reference.take(elements, axis=0) & small.take(others, axis=0))
+    size = _counted(small).take(others)
     joins = 3 * shared >= 2 * size if inclusive else 3 * shared > 2 * size
     elements, others = elements[joins], others[joins]
     grown = reference.copy()
     if len(elements):
         first = np.flatnonzero(np.diff(elements, prepend=-1))
-        grown[elements[first]] |= np.bitwise_or.reduceat(small[others], first, axis=0)
+        grown[elements[first]] |= np.bitwise_or.reduceat(small.take(others, axis=0), first, axis=0)
     return np.unpackbits(grown.view(np.uint8), axis=1, count=count, bitorder="little").view(np.bool_)
+
+
+def _counted(rows: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """How many bits of each row are set."""
+    return np.einsum("ij->i", np.bitwise_count(rows), dtype=np.int64)
 
 
 def _bits(rows: NDArray[np.bool_]) -> NDArray[np.uint64]:

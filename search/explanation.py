@@ -63,7 +63,7 @@ def of(
             part: dict[str, Any] = {
                 "name": signal.name,
                 "score": score,
-                "normalised": ranked.normalised(score),
+                "normalised": ranked.normalised(score, said.rank if said else None),
                 "lowest": min(ranked.scores.values(), default=0.0),
                 "rank": said.rank if said else None,
                 "share": said.share if said else 0.0,
@@ -110,7 +110,9 @@ def beyond(hit: Hit) -> Hit:
 
 def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
     """A few lines for a terminal, heaviest part first."""
-    lines = [f"  {share:+.4f}  {name:<9} {said}" for share, name, said in as_rows(explanation, terms=terms)]
+    rows = as_rows(explanation, terms=terms)
+    wide = max((len(name) for _, name, _ in rows), default=0)
+    lines = [f"  {share:+.4f}  {name:<{wide}}  {said}" for share, name, said in rows]
     return "\n".join([*lines, f"  {explanation['score']:.4f}  in all"])
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.records import Document, Encoding, TermWeights
 from termweave.signals.dense import VECTOR_FIELD, from_half
-from termweave.signals.weights import Weights, unescape
+from termweave.signals.terms import unescape
+from termweave.signals.weights import SEPARATOR, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +102,8 @@ def _weights(signal: Weights, sources: Sequence[Mapping[str, Any]]) -> TermWeigh
     summed: dict[str, float] = {}
     for source in sources:
         for name, level in (source.get("weights") or {}).items():
-            summed[unescape(name)] = summed.get(unescape(name), 0.0) + level
+            term = unescape(name, SEPARATOR)
+            summed[term] = summed.get(term, 0.0) + level
     scale = signal.w_max / signal.levels / len(sources)
     return _heaviest({term: value * scale for term, value in summed.items()})
 

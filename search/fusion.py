@@ -79,19 +79,16 @@ class Ranked:
             low = min(low, signal.floor)
         return cls(ordered, low, high, len(values), signal.spread(low, high), passages or {})
 
-    def normalised(self, score: float) -> float:
-        """Min-max into [0, 1]; where all scores are equal each of them is 1."""
+    def normalised(self, score: float, rank: int | None) -> float:
+        """Min-max into [0, 1]; 0 for what is not in the window, 1 in it where all its scores are equal."""
+        if rank is None or rank > self.within:
+            return 0.0
         extent = self.high - self.low
-        if extent <= 0:
-            return float(score >= self.low)
-        return max(0.0, (score - self.low) / extent)
+        return (score - self.low) / extent if extent > 0 else 1.0
 
     def all_normalised(self) -> list[float]:
         """Every score normalised, in the order of `scores`."""
-        low, extent = self.low, self.high - self.low
-        if extent <= 0:
-            return [float(score >= low) for score in self.scores.values()]
-        return [(score - low) / extent if score > low else 0.0 for score in self.scores.values()]
+        return [self.normalised(score, rank) for rank, score in enumerate(self.scores.values(), 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,12 +144,7 @@ class Index:
             two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
             server_fusion: Let the server fuse; its answer cannot be explained.
         """
-        depth = max(candidates, start + k)
-        if depth > MAX_DEPTH:
-            raise UsageError(
-                f"Hit {depth:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
-            )
-
+        depth = _depth(candidates, start + k)
         if server_fusion and explain:
             raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
 
@@ -255,7 +250,7 @@ class Index:
         now = self._now  # another thread may open another generation meanwhile
         chosen = self._signals(signals)
         encoded = self.encode(queries)
-        reach = min(MAX_DEPTH, depth * _SPREAD) if now.lineage.passages else None
+        reach = _further(depth) if now.lineage.passages else None
         while True:
             prepared = self._legs(
                 encoded, chosen, depth=depth, where=where, with_vectors=with_vectors, execution=execution, reach=reach
@@ -269,7 +264,7 @@ class Index:
                 self._follow(now)
             if reach is None or reach >= MAX_DEPTH or not any(each.short for each in found):
                 return [replace(each, index=now.index) for each in found]
-            reach = min(MAX_DEPTH, reach * _SPREAD)  # the nearest passages are of few documents: look further
+            reach = _further(reach)  # the nearest passages are of few documents: look further
 
     def _follow(self, asked: Opened) -> None:
         """Open the generation that the alias points at, if it is another than the one asked."""
@@ -301,7 +296,7 @@ class Index:
     ) -> list[dict[str, Any]]:
         """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`."""
         chosen, options = self.choose(mode, rerank)
-        depth = max(candidates, start + k)
+        depth = _depth(candidates, start + k)
         (prepared,) = self._legs(
             self.encode([query]),
             self._signals(list(chosen.weights)),
@@ -309,7 +304,7 @@ class Index:
             where=where,
             with_vectors=options is not None,
             execution=Execution(two_phase, chosen if server_fusion else None),
-            reach=min(MAX_DEPTH, depth * _SPREAD) if self._now.lineage.passages else None,
+            reach=_further(depth) if self._now.lineage.passages else None,
         )
         lines: list[Any] = []
         for body in prepared.bodies.values():
@@ -356,3 +351,22 @@ class Index:
         if found.statistics:
             statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
         return Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
+
+
+def _depth(candidates: int, last: int) -> int:
+    """Candidates that each signal has to give for a page that ends with some hit.
+
+    Raises:
+        UsageError: More than an engine gives.
+    """
+    depth = max(candidates, last)
+    if depth > MAX_DEPTH:
+        raise UsageError(
+            f"Hit {depth:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
+        )
+    return depth
+
+
+def _further(passages: int) -> int:
+    """How far k-NN looks for passages of enough documents."""
+    return min(MAX_DEPTH, passages * _SPREAD)

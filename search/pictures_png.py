@@ -125,12 +125,15 @@ class _Sheet:
         for text, share in tokens:
             rest = text
             while len(rest) > 1 and self._wide(rest, size) > _WIDTH - 2 * _MARGIN:
-                fitting = bisect.bisect(
-                    range(1, len(rest)), _WIDTH - 2 * _MARGIN, key=lambda n, rest=rest: self._wide(rest[:n], size)
-                )
-                yield rest[: max(1, fitting)], share
-                rest = rest[max(1, fitting) :]
+                fitting = self._fitting(rest, size)
+                yield rest[:fitting], share
+                rest = rest[fitting:]
             yield rest, share
+
+    def _fitting(self, text: str, size: int) -> int:
+        """How many characters of a text a line holds, at least one."""
+        room = float(_WIDTH - 2 * _MARGIN)
+        return max(1, bisect.bisect(range(1, len(text)), room, key=lambda length: self._wide(text[:length], size)))
 
     def bytes(self) -> bytes:
         """Draw everything."""
@@ -172,7 +175,7 @@ class _Sheet:
         return sum(self._length(segment, font, size) for segment, font in self._segments(text, size))
 
     def _length(self, segment: str, font: Any, size: int) -> float:
-        return float(font.getlength(segment)) * size / font.size
+        return float(font.getlength(segment) * size / font.size)
 
     def _segments(self, text: str, size: int) -> list[tuple[str, Any]]:
         """Pieces of one font each, from left to right as they are drawn."""

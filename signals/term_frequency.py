@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
 from termweave.signals.engine_explanation import term_shares
-from termweave.signals.terms import WeightedTerms, to_send
+from termweave.signals.terms import WeightedTerms, escape, to_send, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,23 +29,10 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities, Document, Encoding
 
 _FIELD = "term_frequency"
+#: Between a term and its frequency.
+DELIMITER = "|"
 #: Name of filter, analyzer and similarity in the index's settings.
 _OURS = "termweave_term_frequency"
-
-
-def escape(term: str) -> str:
-    """A token without the delimiter, reversibly.
-
-    Example:
-        >>> escape("a|b"), escape("100%")
-        ('a%7Cb', '100%25')
-    """
-    return term.replace("%", "%25").replace("|", "%7C")
-
-
-def unescape(token: str) -> str:
-    """The inverse of `escape`."""
-    return token.replace("%7C", "|").replace("%25", "%")
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class TermFrequency(WeightedTerms):
         """The filter that reads ``term|tf``, and the similarity."""
         return {
             f"index.analysis.filter.{_OURS}.type": "delimited_term_freq",
-            f"index.analysis.filter.{_OURS}.delimiter": "|",
+            f"index.analysis.filter.{_OURS}.delimiter": DELIMITER,
             f"index.analysis.analyzer.{_OURS}.type": "custom",
             f"index.analysis.analyzer.{_OURS}.tokenizer": "keyword",
             f"index.analysis.analyzer.{_OURS}.filter": [_OURS],
@@ -95,7 +82,9 @@ class TermFrequency(WeightedTerms):
         if weights is None:
             return {}
         frequencies = self.frequencies(weights.weights).tolist()
-        return {_FIELD: [f"{escape(term)}|{tf}" for term, tf in zip(weights.terms, frequencies, strict=True)]}
+        return {
+            _FIELD: [f"{escape(term, DELIMITER)}{DELIMITER}{tf}" for term, tf in zip(weights.terms, frequencies, strict=True)]
+        }
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
         """The tokens, sorted; a token holds no line break that is not its term's own, and its tf is behind the last bar."""
@@ -111,7 +100,7 @@ class TermFrequency(WeightedTerms):
         kept, dropped = to_send(query.weights, clause_budget(capabilities, where))
         if not kept:
             return None
-        clauses = [{"term": {_FIELD: {"value": escape(term), "boost": factor}}} for term, factor in kept.items()]
+        clauses = [{"term": {_FIELD: {"value": escape(term, DELIMITER), "boost": factor}}} for term, factor in kept.items()]
         match = {"bool": {"should": clauses, "minimum_should_match": 1}}
         return Clause(filtered(match, where), terms=kept, dropped=dropped)
 
@@ -120,4 +109,4 @@ class TermFrequency(WeightedTerms):
     ) -> list[TermShare]:
         """The engine's own explanation, term by term: only it knows the shard's statistics."""
         del query, clause, stored
-        return [replace(each, term=unescape(each.term)) for each in term_shares(engine_explanation, _FIELD)]
+        return [replace(each, term=unescape(each.term, DELIMITER)) for each in term_shares(engine_explanation, _FIELD)]

@@ -72,6 +72,21 @@ def _no_number(whose: str) -> ModelError:
     )
 
 
+def escape(term: str, sign: str) -> str:
+    """A term without a sign that means something where the term is written, reversibly.
+
+    Example:
+        >>> escape("3.5", "."), escape("100%", ".")
+        ('3%2E5', '100%25')
+    """
+    return term.replace("%", "%25").replace(sign, f"%{ord(sign):02X}")
+
+
+def unescape(name: str, sign: str) -> str:
+    """The inverse of `escape`."""
+    return name.replace(f"%{ord(sign):02X}", sign).replace("%25", "%")
+
+
 def storable(term: str) -> bool:
     """Whether a term can be a feature name or a token."""
     return 0 < len(term) <= MAX_TERM_LENGTH

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
-from termweave.signals.terms import WeightedTerms, to_send
+from termweave.signals.terms import WeightedTerms, escape, to_send
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,24 +26,9 @@ if TYPE_CHECKING:
 
 #: `neural_sparse` refuses token weights outside (0, 64].
 _NEURAL_SPARSE_CAP = 64.0
-
-
-def escape(term: str) -> str:
-    """A feature name that both query forms find, reversibly.
-
-    `rank_feature` splits its field at the last dot and then matches nothing, without an error (3.6.0). Replacing dots
-    by "_" would merge 3.5 and 3_5.
-
-    Example:
-        >>> escape("3.5"), escape("100%")
-        ('3%2E5', '100%25')
-    """
-    return term.replace("%", "%25").replace(".", "%2E")
-
-
-def unescape(name: str) -> str:
-    """The inverse of `escape`."""
-    return name.replace("%2E", ".").replace("%25", "%")
+#: `rank_feature` splits its field at the last dot and then matches nothing, without an error (3.6.0). Replacing dots by "_"
+#: would merge 3.5 and 3_5.
+SEPARATOR = "."
 
 
 @dataclass(frozen=True)
@@ -78,8 +63,11 @@ class Weights(WeightedTerms):
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(weights.weights).tolist()
         joined = "\n".join(weights.terms)  # few texts need the escape: two looks at all terms are cheaper than two at each
-        name = escape if "." in joined or "%" in joined else str  # str: of an encoder that keeps its terms in numpy
-        features = dict(zip(map(name, weights.terms), impacts, strict=True))
+        awkward = SEPARATOR in joined or "%" in joined
+        names = (
+            (escape(term, SEPARATOR) for term in weights.terms) if awkward else map(str, weights.terms)
+        )  # str: numpy has its own
+        features = dict(zip(names, impacts, strict=True))
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
@@ -99,11 +87,12 @@ class Weights(WeightedTerms):
             return None
         if capabilities.neural_sparse:
             scale = min(1.0, _NEURAL_SPARSE_CAP / max(kept.values()))
-            tokens = {escape(term): factor * scale for term, factor in kept.items()}
+            tokens = {escape(term, SEPARATOR): factor * scale for term, factor in kept.items()}
             sparse = {"neural_sparse": {"weights": {"query_tokens": tokens}}}
             return Clause(filtered(sparse, where), scale, kept, dropped)
         features = [
-            {"rank_feature": {"field": f"weights.{escape(term)}", "boost": factor, "linear": {}}} for term, factor in kept.items()
+            {"rank_feature": {"field": f"weights.{escape(term, SEPARATOR)}", "boost": factor, "linear": {}}}
+            for term, factor in kept.items()
         ]
         return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, kept, dropped)
 
@@ -114,8 +103,8 @@ class Weights(WeightedTerms):
         del query, engine_explanation
         features: Mapping[str, float] = stored.get("weights") or {}
         shares = [
-            TermShare(term, factor * features[escape(term)])
+            TermShare(term, factor * features[escape(term, SEPARATOR)])
             for term, factor in (clause.terms or {}).items()
-            if escape(term) in features
+            if escape(term, SEPARATOR) in features
         ]
         return sorted(shares, key=lambda share: (-share.share, share.term))

@@ -73,17 +73,16 @@ def test_no_module_that_acts_when_imported_is_met(documents):
     assert not any("0x" in each.title for each in documents.values())
 
 
-def test_making_it_is_silent_quick_and_the_same_everywhere():
+def test_making_it_is_silent_and_the_same_everywhere():
     code = """
-import signal, sys, threading, time, warnings
+import signal, sys, threading, warnings
 handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-filters, started = list(warnings.filters), time.perf_counter()
+filters = list(warnings.filters)
 import logging, pdb
 logging.basicConfig()
 pdb.set_trace = print  # what a process does to its library is no documentation
 from termweave.corpora import open_source
 print(open_source("demo").fingerprint)
-assert time.perf_counter() - started < 5
 assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 assert warnings.filters == filters
 assert threading.active_count() == 1

@@ -252,9 +252,11 @@ def test_the_fast_way_gives_what_the_exact_way_gives(seed, count, k, k_exp, tau,
     np.testing.assert_allclose(quick.jaccard, slow_way.jaccard, atol=2e-6)
 
 
-@pytest.mark.parametrize(("count", "k", "tau"), [(60, 10, 0.0), (60, 10, 0.3), (300, 10, 0.0), (600, 3, 0.0), (600, 3, 0.5)])
+@pytest.mark.parametrize(
+    ("count", "k", "tau"), [(60, 10, 0.0), (60, 10, 0.3), (200, 20, 0.0), (300, 10, 0.0), (600, 3, 0.0), (600, 3, 0.5)]
+)
 def test_the_fast_way_is_taken_where_there_are_no_ties_and_left_where_there_are(count, k, tau):
-    """Matrices, lists of indices, and groups of columns first: each of the ways."""
+    """Rows sorted, partitioned, or groups of columns first; sets as matrices or as bits: each of the ways."""
     random = np.random.default_rng(0)
     elements = (4 + random.normal(size=(count + 1, 32))).astype(np.float32)
     elements /= np.linalg.norm(elements, axis=1, keepdims=True)

@@ -13,22 +13,23 @@ from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.dense import Dense, from_half, to_half
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest
 from termweave.signals.lexical import Lexical
-from termweave.signals.weights import Weights, escape, unescape
+from termweave.signals.terms import escape, unescape
+from termweave.signals.weights import Weights
 
 TERM = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 CORE = Capabilities("3.6.0", knn=True)
 SPARSE = Capabilities("3.6.0", knn=True, neural_sparse=True)
 
 
-@given(TERM)
-def test_escape_is_reversible_and_free_of_dots(term):
-    assert unescape(escape(term)) == term
-    assert "." not in escape(term)
+@given(TERM, st.sampled_from(".|"))
+def test_escape_is_reversible_and_free_of_the_sign(term, sign):
+    assert unescape(escape(term, sign), sign) == term
+    assert sign not in escape(term, sign)
 
 
-@given(st.lists(TERM, unique=True))
-def test_escape_keeps_terms_apart(terms):
-    assert len({escape(term) for term in terms}) == len(terms)
+@given(st.lists(TERM, unique=True), st.sampled_from(".|"))
+def test_escape_keeps_terms_apart(terms, sign):
+    assert len({escape(term, sign) for term in terms}) == len(terms)
 
 
 @given(st.lists(st.floats(2.0**-20, 2.0**13, width=32), min_size=1))
