@@ -105,7 +105,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="SHARE",
     default="0%",
     show_default=True,
-    help="Publish though the server refused so many of the documents.",
+    help="Publish though the server refused so many of the documents; 100%: go on to the end though it refuses all.",
 )
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out what cannot be read and the second of two documents with one id, and say so."

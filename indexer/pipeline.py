@@ -132,7 +132,7 @@ class Pipeline:
 
     def _read(self, counts: Counts) -> Iterator[list[Document]]:
         """Blocks of documents that are to be sent still."""
-        for block in blocks(self.source.documents()):
+        for block in blocks(self.source.documents(), counts.total - counts.read):
             waiting = self.ledger.pending([(document.id, document.line) for document in block])
             todo = [document for document in block if (document.id, document.line) in waiting]
             if todo:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: A block is encoded at once: enough texts to fill length buckets, few enough to stay small in memory.
 _BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 512, 4_000_000
+#: A small corpus is cut into so many blocks, of no fewer documents than that: stages overlap only where there are several.
+_PARTS, _FEWEST = 16, 32
 #: Texts whose impacts fix the scale of the weights.
 _SAMPLE = 512
 #: Of each of them so much; 512 texts of a megabyte would be held in memory.
@@ -94,13 +96,19 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
     return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.clashes)
 
 
-def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Documents in blocks that are bounded by number and by size; the passages of one document are never parted."""
+def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:
+    """Documents in blocks that are bounded by number and by size; the passages of one document are never parted.
+
+    Args:
+        documents: The documents.
+        count: How many there will be, where stages are to overlap.
+    """
+    most = _BLOCK_DOCUMENTS if count is None else min(_BLOCK_DOCUMENTS, max(_FEWEST, count // _PARTS))
     block: list[Document] = []
     size = 0
     for number, each in enumerate(documents, 1):
         document = each if each.line is not None else replace(each, line=number)  # what tells two of one id apart
-        full = len(block) >= _BLOCK_DOCUMENTS or size >= _BLOCK_CHARACTERS
+        full = len(block) >= most or size >= _BLOCK_CHARACTERS
         if full and (document.passage is None or document.passage.number == 1):
             yield block
             block, size = [], 0

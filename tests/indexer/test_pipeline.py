@@ -11,6 +11,8 @@ from termweave.errors import EngineError
 from termweave.indexer import pace
 from termweave.indexer.pace import LARGEST, MB, SMALLEST, Pace
 from termweave.indexer.pipeline import Counts, ahead
+from termweave.indexer.survey import blocks
+from termweave.records import Document
 
 
 @pytest.fixture
@@ -127,3 +129,13 @@ def test_a_stop_ends_a_stage_that_waits():
 def test_counts_say_what_was_refused_only_where_something_was():
     assert str(Counts(10, 4, 3, 2, 1)) == "read 4 encoded 3 sent 2 acknowledged 1"
     assert str(Counts(10, 4, 3, 2, 1, 1)).endswith("refused 1")
+
+
+def test_a_small_corpus_comes_in_several_blocks_so_that_its_stages_overlap():
+    def sizes(count, *told):
+        return [len(block) for block in blocks((Document(str(number), "text") for number in range(count)), *told)]
+
+    assert sizes(150, 150) == [32, 32, 32, 32, 22]
+    assert sizes(1600, 1600) == [100] * 16
+    assert set(sizes(5120 * 4, 5120 * 4)) == {512}
+    assert sizes(150) == [150]
