@@ -10,6 +10,9 @@ from termweave.signals.base import Fitting, Output, Signal
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from termweave.records import Encoding
 
 #: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
@@ -24,6 +27,7 @@ class WeightedTerms(Signal):
 
     Attributes:
         w_max: The impact at the top of the scale; fixed before the first document.
+        levels: The largest integer stored, that of `w_max`; heavier impacts are clipped to it.
         prune_share: `Pruning.share`.
         prune_below: `Pruning.below`.
     """
@@ -31,6 +35,7 @@ class WeightedTerms(Signal):
     needs: ClassVar[Output | None] = "weights"
 
     w_max: float = 1.0
+    levels: int = 255
     prune_share: float = 0.0
     prune_below: float = 0.0
 
@@ -43,6 +48,12 @@ class WeightedTerms(Signal):
         impacts = np.concatenate(sample) if sample else np.zeros(0)
         w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 1.0
         return cls(w_max=w_max, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
+
+    def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Impacts ``(n,)`` to integers of 1..`levels`: no word is lost to rounding."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        return np.clip(np.rint(impacts.astype(np.float64) * (self.levels / self.w_max)), 1, self.levels).astype(np.int64)
 
     def kept(self, encoding: Encoding) -> TermWeights | None:
         """What is stored of a document's weights; None where there are none."""
