@@ -133,7 +133,8 @@ def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive
 
 def _counted(rows: NDArray[np.uint64]) -> NDArray[np.int64]:
     """How many bits of each row are set."""
-    return np.einsum("ij->i", np.bitwise_count(rows), dtype=np.int64)
+    counts: NDArray[np.int64] = np.einsum("ij->i", np.bitwise_count(rows), dtype=np.int64)
+    return counts
 
 
 def _bits(rows: NDArray[np.bool_]) -> NDArray[np.uint64]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+#: Stands where no picture is.
+NOTHING = "Nothing found."
 #: The darkest shade, as red, green, blue; the lightest is nearly white.
 _DARKEST = (0, 110, 60)
 _LIGHTEST = 235
@@ -95,7 +97,8 @@ def html(title: str, pictures: Sequence[Picture]) -> str:
         title: Of the page: the query, say.
         pictures: In the order they are shown.
     """
-    return _PAGE.format(title=escape(title), body="\n".join(_section(each) for each in pictures))
+    body = "\n".join(_section(each) for each in pictures) or f'<p class="note">{NOTHING}</p>'
+    return _PAGE.format(title=escape(title), body=body)
 
 
 def _section(picture: Picture) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.search.pictures import colour, wants_white
+from termweave.search.pictures import NOTHING, colour, wants_white
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +58,8 @@ def png(title: str, pictures: Sequence[Picture]) -> tuple[bytes, str]:
     """
     sheet = _Sheet()
     sheet.write([(title, 0.0)], _SIZE + 6)
+    if not pictures:
+        sheet.write([(NOTHING, 0.0)], _SIZE)
     for picture in pictures:
         sheet.skip(_SIZE)
         sheet.write([(picture.title, 0.0)], _SIZE)

@@ -23,9 +23,6 @@ from termweave.signals.terms import WeightedTerms, escape, to_send, unescape
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from termweave.records import Capabilities, Document, Encoding
 
 _FIELD = "term_frequency"
@@ -70,18 +67,12 @@ class TermFrequency(WeightedTerms):
             f"index.similarity.{_OURS}.b": self.b,
         }
 
-    def frequencies(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Impacts ``(n,)`` to term frequencies of 1..`levels`: no word is lost to rounding."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
-        return np.clip(np.rint(impacts.astype(np.float64) * (self.levels / self.w_max)), 1, self.levels).astype(np.int64)
-
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """``term|tf``, one a term."""
         weights = self.kept(document, encoding)
         if weights is None:
             return {}
-        frequencies = self.frequencies(weights.weights).tolist()
+        frequencies = self.quantise(weights.weights).tolist()
         return {
             _FIELD: [f"{escape(term, DELIMITER)}{DELIMITER}{tf}" for term, tf in zip(weights.terms, frequencies, strict=True)]
         }

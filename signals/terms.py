@@ -12,7 +12,14 @@ from termweave.signals.base import Fitting, Output, Signal
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from termweave.records import Document, Encoding
+=======
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.records import Encoding
+>>>>>>> rnn
 
 #: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
 MAX_TERM_LENGTH = 200
@@ -26,6 +33,7 @@ class WeightedTerms(Signal):
 
     Attributes:
         w_max: The impact at the top of the scale; fixed before the first document.
+        levels: The largest integer stored, that of `w_max`; heavier impacts are clipped to it.
         prune_share: `Pruning.share`.
         prune_below: `Pruning.below`.
     """
@@ -33,6 +41,7 @@ class WeightedTerms(Signal):
     needs: ClassVar[Output | None] = "weights"
 
     w_max: float = 1.0
+    levels: int = 255
     prune_share: float = 0.0
     prune_below: float = 0.0
 
@@ -48,12 +57,23 @@ class WeightedTerms(Signal):
         w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0
         return cls(w_max=w_max or 1.0, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
 
+<<<<<<< HEAD
     def kept(self, document: Document, encoding: Encoding) -> TermWeights | None:
         """What is stored of a document's weights; None where there are none.
 
         Raises:
             ModelError: A weight is no number.
         """
+=======
+    def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Impacts ``(n,)`` to integers of 1..`levels`: no word is lost to rounding."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        return np.clip(np.rint(impacts.astype(np.float64) * (self.levels / self.w_max)), 1, self.levels).astype(np.int64)
+
+    def kept(self, encoding: Encoding) -> TermWeights | None:
+        """What is stored of a document's weights; None where there are none."""
+>>>>>>> rnn
         if encoding.weights is None or not len(encoding.weights):
             return None
         if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):

@@ -19,9 +19,6 @@ from termweave.signals.terms import WeightedTerms, escape, to_send
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from termweave.records import Capabilities, Document, Encoding
 
 #: `neural_sparse` refuses token weights outside (0, 64].
@@ -33,22 +30,17 @@ SEPARATOR = "."
 
 @dataclass(frozen=True)
 class Weights(WeightedTerms):
-    """Learned term weights; impacts above `w_max` are clipped.
-
-    Attributes:
-        levels: The largest integer stored, that of `w_max`.
-    """
+    """Learned term weights; impacts above `w_max` are clipped."""
 
     name: ClassVar[str] = "weights"
     explains_from: ClassVar[tuple[str, ...]] = ("weights",)
     counted: ClassVar[tuple[str, str] | None] = ("weights_terms", "impacts")
 
-    levels: int = 255
-
     def properties(self) -> dict[str, Any]:
         """The features, and two companions that can be aggregated (the field itself cannot)."""
         return {"weights": {"type": "rank_features"}, "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
 
+<<<<<<< HEAD
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
         """Impacts ``(n,)`` to integers of 1..`levels`."""
         import numpy as np  # noqa: PLC0415
@@ -56,6 +48,8 @@ class Weights(WeightedTerms):
         scaled = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
         return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
 
+=======
+>>>>>>> rnn
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The features of one document; an empty object is left out."""
         weights = self.kept(document, encoding)

@@ -61,8 +61,10 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.tell("Emulation.setEmulatedMedia", features=[scheme])
         self.tell("Page.navigate", url=path.as_uri())
-        if not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self._until(lambda said: said.get("method") == "Page.loadEventFired")
+        until = time.monotonic() + _PATIENCE
+        while self.do("location.href + ' ' + document.readyState") != f"{path.as_uri()} complete":
+            assert time.monotonic() < until, "the page does not load"
+            time.sleep(0.02)
         self.do("document.fonts.ready.then(() => 1)")
 
     def do(self, script):

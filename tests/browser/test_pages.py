@@ -90,6 +90,12 @@ def test_nothing_sticks_out_is_lost_or_is_fetched(browser, request, tmp_path, ki
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_page_without_hits_says_so(browser, tmp_path):
+    (tmp_path / "page.html").write_text(pictures.html("a query", []), "utf-8")
+    browser.open(tmp_path / "page.html", 400)
+    assert browser.do("document.body.innerText").split("\n\n") == ["a query", "Nothing found."]
+
+
 def test_text_from_right_to_left_begins_at_the_right(browser, shaded, report):
     for file, where in ((shaded, "p.text"), (report, "td.text")):
         browser.open(file)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from termweave.encoders import load
 from termweave.encoders.analyses import ANALYSES, analysis
 from termweave.encoders.anchor import BM25
+from termweave.encoders.form import Form
 from termweave.encoders.folder import ModelFolder, resolve, write_manifest
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.weighting import anchored, multiplier
@@ -124,9 +125,9 @@ def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
     statistics = counter.result()
     encodings = encoder.encode(texts, kind="document", statistics=statistics)
     for text, encoding in zip(texts, encodings, strict=True):
-        anchor = anchored(maker.words([text])[0], statistics, BM25(), "document")
+        anchor = anchored(maker.words([text])[0], statistics, BM25(), "document", Form.of(folder.manifest.anchor))
         assert encoding.weights.terms == anchor.terms == tuple(dict.fromkeys(maker.terms([text])[0]))
-        plain = dict(zip(anchor.terms, anchor.anchor.tolist(), strict=True))
+        plain = dict(zip(anchor.terms, anchor.worth().tolist(), strict=True))
         seen = set(maker.terms([text[:6]])[0])
         for term, weight in encoding.weights.as_dict().items():
             if term == "zebra" and text != "zebra":

@@ -53,9 +53,9 @@ def test_runs_come_back_from_their_files(tmp_path):
     assert " b%20c 2 " in (tmp_path / "x.trec").read_text()
     assert runs.read(tmp_path / "x.trec") == run
     (tmp_path / "x.trec").write_text("q1 Q0 a 1 0.5 x\n\nq1 a\n")
-    with pytest.raises(InputError, match=r"line 3"):
+    with pytest.raises(InputError, match="line 3"):
         runs.read(tmp_path / "x.trec")
-    with pytest.raises(UsageError, match=r"nothing.trec cannot be read: No such file or directory"):
+    with pytest.raises(UsageError, match=r"nothing\.trec cannot be read: No such file or directory"):
         runs.read(tmp_path / "nothing.trec")
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from termweave.errors import UsageError
 from termweave.rerank import Rules, evidence, exact, fast, labels, neighbourhood, reciprocal, reciprocal_batch
+from termweave.rerank.reciprocal import compare
 
 
 def grown_sets(lists, k, tau):
@@ -176,6 +177,17 @@ def test_a_zero_query_has_no_neighbours():
     random = np.random.default_rng(0)
     found = neighbourhood(np.zeros(8, np.float32), random.normal(size=(20, 8)).astype(np.float32))
     assert not found.jaccard.any()
+
+
+@pytest.mark.parametrize("size", [8, 100, 768])
+@pytest.mark.parametrize("count", [5, 60, 200])
+def test_copies_tie_to_the_last_bit_wherever_they_stand(count, size):
+    random = np.random.default_rng(0)
+    which = random.integers(0, 1 + count // 3, count + 1)
+    elements = random.normal(size=(1 + count // 3, size)).astype(np.float32)[which]
+    similarity, _ = compare(elements[0], elements[1:], Rules())
+    first = np.array([which.tolist().index(each) for each in which])
+    np.testing.assert_array_equal(similarity, similarity[np.ix_(first, first)])
 
 
 def test_neighbours_are_what_adds_to_j():

@@ -139,6 +139,8 @@ def test_the_image_is_one_and_says_what_no_font_has():
     assert not set(missing) & set("The final café שלום مرحبا")  # matplotlib brings a font that has them
     taller, _ = png("query", [picture, Picture("t", "word " * 400, [])])
     assert struct.unpack(">II", taller[16:24])[1] > height
+    empty, _ = png("query", [])
+    assert (pixels(empty)[100:] < 128).any()  # it says that nothing was found
 
 
 def pixels(image):
