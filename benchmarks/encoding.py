@@ -43,7 +43,7 @@ MAX_LENGTH = 256
 FEWER = 3
 SPEED_SETS = ("nfcorpus", "squad", "stackfaq")
 PADDING_SETS = ("nfcorpus", "squad", "stackfaq", "medquad", "wikiqa")
-QUALITY_SETS = ("nfcorpus", "cranfield", "stackfaq")
+QUALITY_POOLS = (Pool("stackfaq"), Pool("cranfield"), Pool("wikiqa", queries=300, hard=10), Pool("nfcorpus"))
 BATCHES = (4, 8, 16, 32, 64)
 
 
@@ -191,12 +191,14 @@ def padding(data: Path) -> None:
 
 
 def quality(data: Path, sets: list[str], name: str, pair: list[str]) -> None:
-    """nDCG@10 by exact search over the whole collections: what int8 changes, and what fewer layers do."""
+    """nDCG@10 by exact search: what int8 changes, and what fewer layers do (these over the whole collections)."""
     print(
         "| set | BM25 | weights, fp32 | int8 | vectors, fp32 | int8 | all layers, int8 | fewer layers |\n|---|---|---|---|---|---|---|---|"
     )
-    for each in sets:
-        collection, pool = Collection(data / each), Pool(each)
+    for pool in QUALITY_POOLS:
+        if pool.name not in sets:
+            continue
+        collection = Collection(data / pool.name)
         one, other = (measure(load(name, name, precision=precision), collection, pool) for precision in ("fp32", "int8"))
         cells = [
             f"{one.bm25:.4f}",
@@ -208,7 +210,7 @@ def quality(data: Path, sets: list[str], name: str, pair: list[str]) -> None:
         if pair:
             full, fewer = (weights_alone(load(path, "", precision="int8"), collection, pool) for path in pair)
             cells += [f"{full:.4f}", f"{fewer:.4f} ({fewer - full:+.4f})"]
-        print(f"| {each} | " + " | ".join(cells) + " |", flush=True)
+        print(f"| {pool.name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def weights_alone(encoder, collection, pool) -> float:
@@ -247,7 +249,12 @@ def main() -> None:
     if "padding" in parts:
         padding(given.data)
     if "quality" in parts:
-        quality(given.data, given.sets or QUALITY_SETS, given.model, [each for each in (given.full, given.fewer) if each])
+        quality(
+            given.data,
+            given.sets or [pool.name for pool in QUALITY_POOLS],
+            given.model,
+            [each for each in (given.full, given.fewer) if each],
+        )
 
 
 if __name__ == "__main__":
