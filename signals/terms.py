@@ -12,14 +12,10 @@ from termweave.signals.base import Fitting, Output, Signal
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
-    from termweave.records import Document, Encoding
-=======
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.records import Encoding
->>>>>>> rnn
+    from termweave.records import Document, Encoding
 
 #: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
 MAX_TERM_LENGTH = 200
@@ -57,23 +53,19 @@ class WeightedTerms(Signal):
         w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0
         return cls(w_max=w_max or 1.0, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
 
-<<<<<<< HEAD
+    def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Impacts ``(n,)`` to integers of 1..`levels`: no word is lost to rounding."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        scaled = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
+        return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
+
     def kept(self, document: Document, encoding: Encoding) -> TermWeights | None:
         """What is stored of a document's weights; None where there are none.
 
         Raises:
             ModelError: A weight is no number.
         """
-=======
-    def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Impacts ``(n,)`` to integers of 1..`levels`: no word is lost to rounding."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
-        return np.clip(np.rint(impacts.astype(np.float64) * (self.levels / self.w_max)), 1, self.levels).astype(np.int64)
-
-    def kept(self, encoding: Encoding) -> TermWeights | None:
-        """What is stored of a document's weights; None where there are none."""
->>>>>>> rnn
         if encoding.weights is None or not len(encoding.weights):
             return None
         if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):

@@ -40,16 +40,6 @@ class Weights(WeightedTerms):
         """The features, and two companions that can be aggregated (the field itself cannot)."""
         return {"weights": {"type": "rank_features"}, "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
 
-<<<<<<< HEAD
-    def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Impacts ``(n,)`` to integers of 1..`levels`."""
-        import numpy as np  # noqa: PLC0415
-
-        scaled = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
-        return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
-
-=======
->>>>>>> rnn
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The features of one document; an empty object is left out."""
         weights = self.kept(document, encoding)
@@ -57,10 +47,10 @@ class Weights(WeightedTerms):
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(weights.weights).tolist()
         joined = "\n".join(weights.terms)  # few texts need the escape: two looks at all terms are cheaper than two at each
-        awkward = SEPARATOR in joined or "%" in joined
-        names = (
-            (escape(term, SEPARATOR) for term in weights.terms) if awkward else map(str, weights.terms)
-        )  # str: numpy has its own
+        if SEPARATOR in joined or "%" in joined:
+            names = [escape(term, SEPARATOR) for term in weights.terms]
+        else:
+            names = list(map(str, weights.terms))  # an encoder may keep its terms in numpy
         features = dict(zip(names, impacts, strict=True))
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from termweave.encoders import load
 from termweave.encoders.analyses import ANALYSES, analysis
 from termweave.encoders.anchor import BM25
-from termweave.encoders.form import Form
 from termweave.encoders.folder import ModelFolder, resolve, write_manifest
+from termweave.encoders.form import Form
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.weighting import anchored, multiplier
 from termweave.errors import ModelError

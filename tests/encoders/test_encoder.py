@@ -8,6 +8,8 @@ import pytest
 import termweave
 from termweave.encoders import DenseEncoder, TermWeighter, load
 from termweave.encoders.anchor import BM25
+from termweave.encoders.folder import ModelFolder
+from termweave.encoders.form import Form
 from termweave.encoders.weighting import anchored
 from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
@@ -59,8 +61,14 @@ def test_an_encoding_depends_on_nothing_but_the_text(encoder, statistics, kind):
 
 def test_words_beyond_the_models_sight_keep_their_anchor(encoder, statistics, analysis):
     weights = encoder.encode([LONG], kind="document", statistics=statistics)[0].weights.as_dict()
-    anchor = anchored(analysis.words([LONG])[0], statistics, BM25(), "document")
-    expected = dict(zip(anchor.terms, anchor.anchor, strict=True))
+    anchor = anchored(
+        analysis.words([LONG])[0],
+        statistics,
+        BM25(),
+        "document",
+        Form.of(ModelFolder.read(encoder.models["weights"].folder).manifest.anchor),
+    )
+    expected = dict(zip(anchor.terms, anchor.worth(), strict=True))
     assert weights["zebra"] == pytest.approx(expected["zebra"], rel=1e-6)
     assert weights["filler0"] != pytest.approx(expected["filler0"], rel=1e-6)
 
