@@ -47,10 +47,8 @@ class Weights(WeightedTerms):
             return {"weights_terms": 0, "weights_sum": 0}
         impacts = self.quantise(weights.weights).tolist()
         joined = "\n".join(weights.terms)  # few texts need the escape: two looks at all terms are cheaper than two at each
-        if SEPARATOR in joined or "%" in joined:
-            names = [escape(term, SEPARATOR) for term in weights.terms]
-        else:
-            names = list(map(str, weights.terms))  # an encoder may keep its terms in numpy
+        awkward = SEPARATOR in joined or "%" in joined
+        names = [escape(term, SEPARATOR) if awkward else str(term) for term in weights.terms]  # str: of numpy's strings
         features = dict(zip(names, impacts, strict=True))
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
