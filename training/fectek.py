@@ -43,8 +43,9 @@ def _check(settings: Mapping[str, Any]) -> None:
 def _form(settings: Mapping[str, Any]) -> Form:
     from termweave.encoders.form import Form  # noqa: PLC0415 - numpy
 
-    activation = "log" if settings["anchor"] == "none" else "softplus"
-    return Form(settings["anchor"], activation, "max", settings["query"], settings["tf_power"])
+    return Form(
+        settings["anchor"], "log" if settings["anchor"] == "none" else "softplus", "max", settings["query"], settings["tf_power"]
+    )
 
 
 METHOD = Method(

@@ -92,11 +92,14 @@ def _check(settings: Mapping[str, Any]) -> None:
     Raises:
         UsageError: The vector is wanted of layers that are cut off.
     """
-    wanted = "dense" in (*str(settings["outputs"]).split(","), settings.get("teacher"))
-    if settings["layers"] and wanted and settings["top_layers"] == 0:
+    if not settings["layers"] or settings["top_layers"] != 0:
+        return
+    from termweave.training.teachers import MADE  # noqa: PLC0415 - numpy
+
+    if "dense" in str(settings["outputs"]).split(",") or settings.get("teacher") in MADE:
         raise UsageError(
             f"layers={settings['layers']} cuts off the layers that the frozen backbone's vector is made of.",
-            "Set outputs=weights (and no teacher=dense), or leave layers at 0.",
+            "Set outputs=weights and a teacher that is a file or none, or leave layers at 0.",
         )
 
 
