@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from termweave import corpora, engine, settings
-from termweave.evaluation import Experiment, evaluate, report
+from termweave.evaluation import Experiment, evaluate, randomisation_test, report
+from termweave.evaluation.systems import default_systems, grid
 from termweave.indexer import Options, build, up_to_date
 from termweave.search import Index
 
@@ -26,6 +27,8 @@ stackfaq here; MiniLM itself has seen SQuAD, MS MARCO and StackExchange pairs.
 Made by `python benchmarks/retrieval.py {sets}`.
 """
 
+PAIRS = "What the learned weights add to the vectors, by the default fusion and by plain min-max; p uncorrected:"
+
 
 def summary(experiments: list[Experiment]) -> str:
     """nDCG@10 of every set and system in one table."""
@@ -37,9 +40,39 @@ def summary(experiments: list[Experiment]) -> str:
     return "\n".join(lines)
 
 
+#: What learned weights add where there are vectors: the same fusion over BM25 and over the weights.
+FUSED = {"adaptive": ("lexical,dense", "weights,dense"), "min-max": ("lexical,dense@min-max", "weights,dense@min-max")}
+
+
+def fused(experiments: list[Experiment]) -> str:
+    """Weights + dense against BM25 + dense: nDCG@10 of both, the difference, p."""
+    lines = ["| nDCG@10 | " + " | ".join(f"BM25 + dense, {name} | weights + dense | difference (p)" for name in FUSED) + " |"]
+    lines.append("|---|" + "---:|" * 3 * len(FUSED))
+    differences: dict[str, list[float]] = {name: [] for name in FUSED}
+    for each in experiments:
+        cells = []
+        for name, modes in FUSED.items():
+            plain, learned = (each.values[system_of(each, mode)]["nDCG@10"] for mode in modes)
+            difference = float((learned - plain).mean())
+            differences[name].append(difference)
+            cells += [
+                f"{plain.mean():.4f}",
+                f"{learned.mean():.4f}",
+                f"{difference:+.4f} ({randomisation_test(learned, plain):.2g})",
+            ]
+        lines.append(f"| {each.dataset.partition(':')[0]} | {' | '.join(cells)} |")
+    means = " | ".join(f"| | {sum(found) / len(found):+.4f}" for found in differences.values())
+    return "\n".join([*lines, f"| mean {means} |"])
+
+
+def system_of(experiment: Experiment, mode: str) -> str:
+    """The name of a mode in a table."""
+    return next(row.system for row in experiment.rows if row.mode == mode)
+
+
 def main(folders: list[str]) -> None:
     server = engine.connect(settings.load())
-    experiments = []
+    experiments, pairs = [], []
     model = ""
     for folder in folders:
         dataset = corpora.open_dataset(folder)
@@ -49,10 +82,12 @@ def main(folders: list[str]) -> None:
             build(server, dataset, name, Options())
         index = Index.open(server, name)
         model = index.lineage.models["weights"].name
-        experiments.append(evaluate(index, dataset))
+        experiments.append(evaluate(index, dataset, default_systems(index)))
+        modes = [mode for pair in FUSED.values() for mode in pair]
+        pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
     sets = " ".join(f"../shared/data/{Path(folder).name}" for folder in folders)
     print(HEAD.format(version=server.capabilities.version, model=model, note="1 (trec-dl: 2)", sets=sets))
-    print("\n\n".join([summary(experiments), *(report.markdown(each) for each in experiments)]))
+    print("\n\n".join([summary(experiments), PAIRS, fused(pairs), *(report.markdown(each) for each in experiments)]))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ class Variant:
         return methods.get(self.method).settings(methods.given((*RECIPES[self.recipe], *self.changed, *more), None))
 
 
+DISTILLED = ("teacher=minmax", "temperature=0.1", "teacher_weight=0.33")
 PRINTED = ("anchor=none", "hidden=0", "shared=true")
 VARIANTS = {
     "anchored on BM25": Variant(),
@@ -60,6 +61,9 @@ VARIANTS = {
     "anchored on BM25, 4 hard negatives": Variant(("drawn=4",)),
     "anchored on BM25, mean of the parameters": Variant(("ema=0.98",)),
     "anchored on BM25, dropout": Variant(("dropout=0.2",)),
+    "anchored between (tf_power 0.5)": Variant(("tf_power=0.5",)),
+    "anchored between, BM25 + vectors distilled": Variant(("tf_power=0.5", *DISTILLED)),
+    "the shipped settings: the same, 6 hard negatives, width 256": Variant(("tf_power=0.5", *DISTILLED, "drawn=6", "hidden=256")),
     "anchored on idf": Variant(("anchor=idf",)),
     "no anchor": Variant(("anchor=none",)),
     "no anchor, FCM": Variant(("anchor=none", "fcm=true")),
