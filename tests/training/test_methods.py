@@ -41,7 +41,7 @@ def test_defaults_pass_their_own_checks(name):
         ("fectek", {"query": "idf"}, "counts idf twice"),
         ("fectek", {"joint": "0.5"}, "backbone is frozen"),
         ("fectek", {"layers": "3"}, "Set outputs=weights"),
-        ("fectek", {"layers": "3", "outputs": "weights", "teacher": "dense"}, "no teacher=dense"),
+        ("fectek", {"layers": "3", "outputs": "weights", "teacher": "dense"}, "a teacher that is a file"),
         ("bert-scorer", {"bmes": "true"}, "top_layers=-1"),
         ("bert-scorer", {"tkgm": "true"}, "has no parameter"),
     ],
