@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from termweave.encoders.form import Form
+from termweave.errors import ModelError
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:
@@ -75,7 +76,15 @@ class Anchored:
             logits: z of every piece the model saw, ``(pieces,)``.
             word_of_piece: int64 ``(pieces,)``, -1 for [CLS] and [SEP].
             kind: Which of the two formulas.
+
+        Raises:
+            ModelError: A logit is no number: it would pass for a word that the model did not see.
         """
+        if not np.isfinite(logits).all():
+            raise ModelError(
+                "The model gave a term weight that is no number (NaN or infinity).",
+                "The model folder is damaged or was exported from a diverged training.",
+            )
         weigh = self._document if kind == "document" else self._query
         impacts = weigh(logits.astype(np.float64), word_of_piece)
         weights = impacts.astype(np.float32)

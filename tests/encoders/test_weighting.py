@@ -11,6 +11,7 @@ from termweave.encoders.analysis import Words
 from termweave.encoders.anchor import BM25
 from termweave.encoders.form import Form
 from termweave.encoders.weighting import anchored, dot, multiplier
+from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 
 STATISTICS = CorpusStatistics("words", 1000, 7.5, {"a": 900, "b": 40, "c": 1})
@@ -92,6 +93,13 @@ def test_trained_against_a_slow_version(terms, random, seen):
         assert found.as_dict() == pytest.approx(expected, rel=1e-5)
         assert found.weights.dtype == np.float32
         assert (found.weights > 0).all()
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_weight_that_is_no_number_is_no_unseen_word(wrong):
+    anchor = anchored(words(["a", "b"]), STATISTICS, BM25(), "document")
+    with pytest.raises(ModelError, match="no number"):
+        anchor.weights(np.array([0, 1, wrong, 0], np.float32), pieces(["a", "b"]), "document")
 
 
 def test_the_multiplier_of_nothing_is_one():
