@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, ClassVar
 from termweave.corpora import files
 from termweave.corpora.fields import BadLine, identity, text_of
 from termweave.corpora.jsonl import JsonLines, parse
+from termweave.corpora.sources import Derived
 from termweave.errors import UsageError
 from termweave.records import Qrels, Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress, Reading, Skips
+    from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -33,8 +34,11 @@ _COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
 
-class BeirFolder:
-    """A folder in BEIR's layout: a `Dataset`, and the reader that recognises it."""
+class BeirFolder(Derived):
+    """A folder in BEIR's layout: a `Dataset`, and the reader that recognises it.
+
+    Its fingerprint is that of the corpus file alone: new judgements do not make another index.
+    """
 
     LABEL: ClassVar[str] = "a BEIR folder"
     MAPPED: ClassVar[bool] = True
@@ -46,6 +50,7 @@ class BeirFolder:
             raise UsageError(f"{folder} holds no {CORPUS}, plain or packed.", "Name a folder in BEIR's layout, or a file.")
         self._folder = folder
         self._corpus = JsonLines(corpus, reading)
+        super().__init__(self._corpus)
         self._split = split
         self._name = (reading and reading.name) or folder.resolve().name
 
@@ -79,26 +84,6 @@ class BeirFolder:
     def name(self) -> str:
         """The folder's own name."""
         return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """Over the corpus alone, as of the file itself: new judgements do not make another index."""
-        return self._corpus.fingerprint
-
-    @property
-    def total(self) -> int | None:
-        """Documents that the last whole pass gave; None before one."""
-        return self._corpus.total
-
-    @property
-    def size(self) -> int:
-        """Bytes of the corpus as it lies."""
-        return self._corpus.size
-
-    @property
-    def skipped(self) -> Skips:
-        """What the last pass over the corpus left out."""
-        return self._corpus.skipped
 
     @property
     def remarks(self) -> list[str]:

@@ -138,7 +138,7 @@ class Source(Protocol):
 
 
 class Derived:
-    """A source whose documents come from another one's; it is called like that one and is as large. `documents` is its own."""
+    """A source whose documents come from another one's; it is as large, and called like that one unless it says otherwise."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
