@@ -157,7 +157,7 @@ def _places() -> Iterator[Path]:
 
 
 def _in_order(homes: Iterator[Path]) -> list[Path]:
-    """JAVA_HOME is a wish and comes first; then long-term support as the folder names say it; then the rest.
+    """JAVA_HOME is a wish and comes first; then long-term support as the folders' names say it; then the rest.
 
     Names are a guess that only decides the order in which candidates are run: running each costs 0.1 s.
     """
@@ -167,13 +167,21 @@ def _in_order(homes: Iterator[Path]) -> list[Path]:
     def rank(home: Path) -> tuple[int, int]:
         if wished and home == Path(wished):
             return (0, 0)
-        numbers = [int(number) for number in re.findall(r"(?<![\d.])(\d{2})(?!\d)", str(home.resolve()))]
-        for place, version in enumerate(_PREFERRED):
-            if version in numbers:
-                return (1, place)
-        return (2, -max((number for number in numbers if number >= MINIMUM), default=0))
+        major = _named(home.resolve())
+        return (1, _PREFERRED.index(major)) if major in _PREFERRED else (2, -major)
 
     return sorted(found, key=rank)
+
+
+def _named(home: Path) -> int:
+    """The major version in a Java's path: the first in the innermost name that has one ("jdk-21.0.5+11"), else 0.
+
+    The names further out are hashes and users' folders, in which two digits mean nothing.
+    """
+    for name in reversed(home.parts):
+        if match := re.search(r"(?<![\d.])\d{2}(?!\d)", name):
+            return int(match.group())
+    return 0
 
 
 def _fetch(hint: str, because: str) -> Java:

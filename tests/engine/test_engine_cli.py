@@ -36,7 +36,8 @@ def test_logs_of_nothing_are_wrong_usage():
     assert isinstance(run(node.command, "logs").exception, UsageError)
 
 
-def test_doctor_names_everything_and_says_what_the_places_hold():
+def test_doctor_names_everything_and_says_what_the_places_hold(monkeypatch):
+    monkeypatch.delenv("OPENSEARCH_URL", raising=False)
     text = run(doctor.command).stdout
     for word in ("Python", "Java", "Memory", "Disk", "Server archives", "OpenSearch", "ONNX Runtime", "Shipped models", "Places"):
         assert word in text

@@ -18,7 +18,8 @@ from termweave.errors import EngineError, EngineUnreachable, UsageError
 from termweave.settings import load
 
 
-def test_without_an_address_and_a_node_it_says_how_to_start_one():
+def test_without_an_address_and_a_node_it_says_how_to_start_one(monkeypatch):
+    monkeypatch.delenv("OPENSEARCH_URL", raising=False)
     with pytest.raises(EngineUnreachable) as caught:
         connect(load())
     assert caught.value.exit_status == 5
