@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,6 +57,9 @@ STOP_WORDS = frozenset(
 _LIGATURES = {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"}
 _SEPARATORS = frozenset("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u200b")
 _ASCII_SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
+_GAP = re.compile("[ \n]")
+#: Characters; longer texts are cut in parts.
+_PART = 1 << 18
 _CACHED_WORD = 64
 _CACHE_SIZE = 1 << 18
 
@@ -126,6 +129,16 @@ def cleaned(text: str) -> tuple[str, NDArray[np.int64] | None]:
         if len(to) != 1:
             lengths[codes == code] = len(to)
     return clean, np.repeat(np.arange(len(codes), dtype=np.int64), lengths)
+
+
+def _parts(clean: str) -> Iterator[tuple[int, str]]:
+    """A long text in parts that begin at white space, where no word goes on: offset and part."""
+    start = 0
+    while start < len(clean):
+        gap = _GAP.search(clean, start + _PART)
+        end = gap.start() if gap else len(clean)
+        yield start, clean[start:end]
+        start = end
 
 
 def _with_marks(text: str, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -206,6 +219,19 @@ class Analysis:
 
     def _cut(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
         """The words of clean texts: start, end, term ("" where it is dropped), in reading order, none overlapping."""
+        if max(map(len, cleans), default=0) <= _PART:
+            return self._cut_at_once(cleans)
+        return [
+            [
+                (first + start, first + end, term)
+                for first, part in _parts(clean)
+                for start, end, term in self._cut_at_once([part])[0]
+            ]
+            for clean in cleans
+        ]
+
+    def _cut_at_once(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
+        """As `_cut`, with the tokeniser's notes on every word in memory: some 500 bytes each."""
         term = self._term
         return [
             [(start, end, term(clean[start:end]) or "") for start, end in self._spans(clean, split.offsets)]

@@ -26,7 +26,7 @@ class PieceTerms(Analysis):
         self._tokenizer = tokenizer
         self._unknown = tokenizer.model.unk_token
 
-    def _cut(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
+    def _cut_at_once(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
         encodings = self._tokenizer.encode_batch(cleans, add_special_tokens=False)
         return [self._pieces(clean, each.tokens, each.offsets) for clean, each in zip(cleans, encodings, strict=True)]
 

@@ -6,6 +6,7 @@ import random
 import shutil
 from dataclasses import replace
 from hashlib import blake2b
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -102,6 +103,19 @@ def test_every_piece_belongs_to_the_word_it_is_of(maker, text, max_length):
     if maker is not BY_PIECE:
         whole = [words.clean_ends[place] > start for place, start in zip(inner, pieces.starts[1:-1].tolist(), strict=True)]
         assert all(whole)
+
+
+@EACH
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.integers(1, 8))
+def test_a_text_in_parts_has_the_words_of_the_whole(maker, text, part):
+    whole = maker.words([text])[0]
+    with mock.patch("termweave.encoders.analysis._PART", part):
+        cut = maker.words([text, "beside it"])[0]
+        assert maker.terms([text]) == [[term for term in whole.terms if term]]
+    assert cut.terms == whole.terms
+    for name in ("starts", "ends", "clean_ends"):
+        np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name))
 
 
 def test_offsets_say_the_same_as_the_tokenisers_own_words():
