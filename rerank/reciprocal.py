@@ -59,12 +59,15 @@ class Neighbourhood:
     jaccard: NDArray[np.float32]
     shared: NDArray[np.float32]
 
-    def neighbours(self, candidate: int) -> list[int]:
-        """The other candidates that are in the averaged sets of both the query and a candidate, what adds most to J first."""
-        shares = self.shared[candidate, 1 : len(self.jaccard) + 1]
-        sharing = np.flatnonzero(shares)
-        ordered: list[int] = sharing[np.argsort(-shares[sharing], kind="stable")].tolist()
-        return [each for each in ordered if each != candidate]
+    def neighbours(self, candidates: Sequence[int]) -> list[list[int]]:
+        """For each: the other candidates that are in the averaged sets of both the query and it, what adds most to J first."""
+        shares = self.shared[list(candidates), 1 : len(self.jaccard) + 1]
+        ordered = np.argsort(-shares, axis=1, kind="stable").tolist()
+        sharing = np.count_nonzero(shares, axis=1).tolist()
+        return [
+            [other for other in others[:count] if other != each]
+            for each, others, count in zip(candidates, ordered, sharing, strict=True)
+        ]
 
 
 def reciprocal(
@@ -155,11 +158,8 @@ def neighbourhood(
     similarity, sets = compare(query, context, rules, probes)
     shared = np.zeros((1, 1, 1), np.float32) if sets.shared is None else sets.shared
     candidates = slice(1, count + 1)
-    return Neighbourhood(
-        similarity[probes, candidates].mean(axis=0),
-        sets.jaccard[:, candidates].mean(axis=0),
-        shared[:, candidates].mean(axis=0),
-    )
+    parts = similarity[probes, candidates], sets.jaccard[:, candidates], shared[:, candidates]
+    return Neighbourhood(*(part[0] if len(probes) == 1 else part.mean(axis=0) for part in parts))
 
 
 def mix(similarity: NDArray[np.float32], jaccard: NDArray[np.float32], weight: float) -> NDArray[np.float32]:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.records import SignalScore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from termweave.search.server_side import FusedList
     from termweave.signals import Signal
@@ -81,14 +82,15 @@ class Ranked:
 
     def normalised(self, score: float, rank: int | None) -> float:
         """Min-max into [0, 1]; 0 for what is not in the window, 1 in it where all its scores are equal."""
-        if rank is None or rank > self.within:
-            return 0.0
-        extent = self.high - self.low
-        return (score - self.low) / extent if extent > 0 else 1.0
+        return 0.0 if rank is None or rank > self.within else self._scaled([score])[0]
 
     def all_normalised(self) -> list[float]:
         """Every score normalised, in the order of `scores`."""
-        return [self.normalised(score, rank) for rank, score in enumerate(self.scores.values(), 1)]
+        return self._scaled(islice(self.scores.values(), self.within)) + [0.0] * (len(self.scores) - self.within)
+
+    def _scaled(self, scores: Iterable[float]) -> list[float]:
+        low, extent = self.low, self.high - self.low
+        return [(score - low) / extent for score in scores] if extent > 0 else [1.0 for _ in scores]
 
 
 @dataclass(frozen=True, slots=True)

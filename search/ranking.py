@@ -130,12 +130,12 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
     shown, below = best[:limit], tail[: None if limit is None else max(0, limit - len(head))]
     said = fused.said({ids[row] for row in shown}, 0.0 if by_dense else lam)
     places = []
-    for row in shown:
+    for row, neighbours in zip(shown, found.neighbours(shown), strict=True):
         rerank = {
             "jaccard": jaccard[row],
             "weight": lam,
             "share": (1 - lam) * jaccard[row] + (lam * similarity[row] if by_dense else 0.0),
-            "neighbours": [ids[other] for other in found.neighbours(row)],
+            "neighbours": [ids[other] for other in neighbours],
             "similarity": similarity[row],
         }
         places.append(Place(ids[row], total[row], said[ids[row]], rerank))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
+from termweave.search.candidates import unsorted
 from termweave.search.fusion import DEFAULT
 from termweave.search.modes import Mode
 from termweave.signals import Clause
@@ -80,7 +81,7 @@ def fused(prepared: Legs, mode: Mode, depth: int) -> Legs:
     }
     queries = [prepared.clauses[name].query for name in asked]
     # `hybrid` orders by score; a second criterion is refused.
-    kept = {key: value for key, value in prepared.bodies[asked[0]].items() if key not in {"sort", "track_scores"}}
+    kept = unsorted(prepared.bodies[asked[0]])
     query = {"hybrid": {"queries": queries, "pagination_depth": depth}}
     pipeline = {"phase_results_processors": [{"normalization-processor": processor}]}
     dropped = tuple(term for name in asked for term in prepared.clauses[name].dropped)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.records import TermWeights
+from termweave.search.candidates import unsorted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +63,7 @@ def split(
             "query_weight": clause.scale / heavy.scale,
             "rescore_query_weight": clause.scale / light.scale,
         }
-        body = {key: value for key, value in bodies[signal.name].items() if key not in {"sort", "track_scores"}}
+        body = unsorted(bodies[signal.name])
         window = min(MAX_WINDOW, EXPANSION * depth)
         bodies[signal.name] = {**body, "query": heavy.query, "rescore": {"window_size": window, "query": rescore}}
     return replace(prepared, bodies=bodies)
