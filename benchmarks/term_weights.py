@@ -46,7 +46,8 @@ class Variant:
 
     def settings(self, *more: str) -> dict[str, object]:
         """All of the method's, those in `more` on top."""
-        return methods.get(self.method).settings(methods.given((*RECIPES[self.recipe], *self.changed, *more), None))
+        method = methods.get(self.method)
+        return method.fitted(method.settings(methods.given((*RECIPES[self.recipe], *self.changed, *more), None)), made=False)
 
 
 DISTILLED = ("teacher=minmax", "temperature=0.1", "teacher_weight=0.33")
@@ -147,7 +148,7 @@ class World:
             for side in (self.material.documents, self.material.questions, self.development.questions)
         ]
         given, asked = self.material.document_states, self.material.question_states
-        teacher = teachers.of(settings["teacher"], self.ahead, given, asked, width) if settings.get("teacher") else None
+        teacher = teachers.of(settings.get("teacher", teachers.NONE), self.ahead, given, asked, width)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
         material = replace(self.material, documents=sides[0], questions=sides[1], teacher=teacher, **kept)
         kept["question_states"] = seen(self.development.question_states)

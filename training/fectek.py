@@ -48,6 +48,24 @@ def _form(settings: Mapping[str, Any]) -> Form:
     )
 
 
+#: By what each teacher's scores are divided: they lie between 0 and 1, 0 and 2, in deviations, or are a cross-encoder's logits.
+_TEMPERATURES = {"dense": 0.05, "minmax": 0.1, "zscore": 0.5}
+
+
+def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
+    """Questions made of the corpus are not like those that people ask: there the teacher says most (docs/term-weights.md)."""
+    teacher = settings["teacher"]
+    if teacher == "auto":
+        whole = settings["top_layers"] == 0 and settings["layers"] == 0 and settings["backbone"] != "scratch"
+        teacher = "minmax" if made and whole else "none"
+    return {
+        **settings,
+        "teacher": teacher,
+        "teacher_weight": settings["teacher_weight"] or (9.0 if made else 1.0),
+        "temperature": settings["temperature"] or _TEMPERATURES.get(teacher, 1.0),
+    }
+
+
 METHOD = Method(
     name="fectek",
     title="Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper.",
@@ -88,16 +106,22 @@ METHOD = Method(
         Parameter("bits", 8, "Bits in which weights are stored when the development figures are made; 0: float.", least=0),
         Parameter(
             "teacher",
-            "",
+            "auto",
             "Scores of pairs to distil: a TREC run or lines of query, document, score; 'dense': the backbone's own vectors; 'minmax' or "
-            "'zscore': BM25 and vectors, each scaled so, added.",
+            "'zscore': BM25 and vectors, each scaled so, added; none; auto: minmax where questions are made of the corpus and the backbone "
+            "is frozen, else none.",
         ),
-        Parameter("teacher_weight", 1.0, "Weight of the distillation loss.", least=0),
+        Parameter(
+            "teacher_weight",
+            0.0,
+            "Weight of the distillation loss; 0: 9 where questions are made of the corpus, else 1.",
+            least=0,
+        ),
         Parameter(
             "temperature",
-            1.0,
-            "The teacher's scores are divided by it; cosines (teacher=dense) want 0.05, teacher=minmax 0.1.",
-            least=1e-6,
+            0.0,
+            "The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file.",
+            least=0,
         ),
         Parameter(
             "joint", 0.0, "Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).", least=0
@@ -106,4 +130,5 @@ METHOD = Method(
     form=_form,
     lesson="termweave.training.lessons:Contrast",
     check=_check,
+    fitted=_fitted,
 )

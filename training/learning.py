@@ -130,7 +130,7 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
             ahead.train.questions, texts, ahead.train.relevant, ahead.analysis, ahead.statistics, ahead.bm25, depth
         )
     width = int(model.backbone.config.hidden_size)
-    teacher = teachers.of(str(settings["teacher"]), ahead, given, asking, width) if settings.get("teacher") else None
+    teacher = teachers.of(str(settings.get("teacher", teachers.NONE)), ahead, given, asking, width)
     if not model.shape.lower:
         given, asking, judging = (None if each is None else scoring.last_layer(each, width) for each in (given, asking, judging))
     material = materials.Material(

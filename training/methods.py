@@ -117,6 +117,7 @@ class Method:
         form: How the logits become weights, given the settings.
         lesson: Where what a step learns stands, as ``module:class`` of a `Lesson`; it needs torch.
         check: Raises `UsageError` for values that do not go together.
+        fitted: The settings with what hangs on whether questions are made of the corpus (`made`).
     """
 
     name: str
@@ -128,6 +129,7 @@ class Method:
     form: Callable[[Mapping[str, Any]], Form]
     lesson: str
     check: Callable[[Mapping[str, Any]], None] = lambda _: None
+    fitted: Callable[..., Mapping[str, Any]] = lambda settings, *, made: settings  # noqa: ARG005 - the name is the contract
 
     @property
     def every(self) -> tuple[Parameter, ...]:

@@ -97,6 +97,11 @@ class Prospect:
     statistics: CorpusStatistics
 
     @property
+    def made(self) -> bool:
+        """Whether questions were made of the corpus."""
+        return self.found.origin == "corpus"
+
+    @property
     def trained_on(self) -> int:
         """Documents that answer a training question."""
         return len({place for known in self.train.relevant for place in known})
@@ -168,7 +173,7 @@ def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[
         backbone=str(ahead.backbone) if settings["backbone"] != "scratch" else "scratch",
         frozen=frozen,
         states_bytes=round(2 * width * pieces) if frozen else 0,
-        settings=dict(settings),
+        settings=dict(method.fitted(settings, made=ahead.made)),
     )
 
 

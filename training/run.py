@@ -89,6 +89,7 @@ def train(
         say(f"{out} is finished.")
         return _result(out)
     ahead = prospect(spec, settings, out, say)
+    settings = method.fitted(settings, made=ahead.made)
     learned = learn(method, settings, [Part(spec, ahead, settings)], out / CHECKPOINTS, say=say, progress=progress)
     return _finish(method, spec, settings, out, ahead, learned, say)
 

@@ -65,7 +65,6 @@ SETTINGS: Mapping[str, object] = {
     "hidden": 256,
     "drawn": 6,
     "teacher": "minmax",
-    "temperature": 0.1,
     "teacher_weight": 0.33,
     "every": 100,
     "patience": 5,
@@ -106,7 +105,7 @@ def build(
         ModelError: Export parity failed, or the model is significantly below BM25 on a development split.
     """
     method = methods.get(METHOD)
-    settings = method.settings({**SETTINGS, **changed})
+    settings = method.fitted(method.settings({**SETTINGS, **changed}), made=False)
     if unknown := set(without) - {source.set for source in SOURCES}:
         raise UsageError(
             f"The recipe has no {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in SOURCES)}."
@@ -120,7 +119,7 @@ def build(
     parts = [
         Part(source.set, prospect(str(data / source.set), own, keep, say), own, source.share)
         for source in sources
-        for own in [method.settings({**SETTINGS, **source.settings, **changed})]
+        for own in [method.fitted(method.settings({**SETTINGS, **source.settings, **changed}), made=False)]
     ]
     with tempfile.TemporaryDirectory() as home:
         learned = learn(method, settings, parts, Path(home), say=say)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.training.prospect import Prospect
     from termweave.training.states import States
 
+NONE = "none"
 #: Teachers that need the hidden states of the backbone as it came.
 MADE = ("dense", "minmax", "zscore")
 
@@ -104,11 +105,11 @@ class Sum:
         return result
 
 
-def of(spec: str, ahead: Prospect, documents: States | None, questions: States | None, width: int) -> Teacher:
+def of(spec: str, ahead: Prospect, documents: States | None, questions: States | None, width: int) -> Teacher | None:
     """The teacher that a setting names.
 
     Args:
-        spec: One of `MADE`, or a file.
+        spec: One of `MADE`, `NONE`, or a file.
         ahead: What is trained on.
         documents: Hidden states, for `MADE`.
         questions: Likewise.
@@ -118,6 +119,8 @@ def of(spec: str, ahead: Prospect, documents: States | None, questions: States |
         UsageError: There is no such file.
         InputError: It scores no pair of a training question.
     """
+    if spec == NONE:
+        return None
     if spec not in MADE:
         return _from_file(Path(spec), ahead)
     assert documents is not None
@@ -138,7 +141,7 @@ def _units(states: States, width: int) -> NDArray[np.float32]:
 
 def _from_file(path: Path, ahead: Prospect) -> Written:
     if not path.is_file():
-        raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join(MADE)}.")
+        raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join((*MADE, NONE))}.")
     position = {ahead.found.ids[place]: index for index, place in enumerate(ahead.places)}
     text_of = dict(zip(ahead.found.sources, ahead.found.train.questions, strict=True))
     scores: dict[str, dict[int, float]] = {}

@@ -52,6 +52,28 @@ def test_mistakes_are_named(method, given, said):
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "made", "teacher"),
+    [
+        ({}, True, ("minmax", 9.0, 0.1)),
+        ({}, False, ("none", 1.0, 1.0)),
+        ({"top_layers": "2"}, True, ("none", 9.0, 1.0)),
+        ({"layers": "3", "outputs": "weights"}, True, ("none", 9.0, 1.0)),
+        ({"backbone": "scratch"}, True, ("none", 9.0, 1.0)),
+        ({"teacher": "dense", "teacher_weight": "2"}, False, ("dense", 2.0, 0.05)),
+        ({"teacher": "none", "temperature": "3"}, True, ("none", 9.0, 3.0)),
+        ({"teacher": "run.trec"}, False, ("run.trec", 1.0, 1.0)),
+    ],
+)
+def test_the_teacher_where_nobody_named_one(given, made, teacher):
+    method = methods.get("fectek")
+    fitted = method.fitted(method.settings(given), made=made)
+    assert (fitted["teacher"], fitted["teacher_weight"], fitted["temperature"]) == teacher
+    assert method.fitted(fitted, made=not made) == fitted  # what was settled stays
+    plain = methods.get("bert-scorer")
+    assert plain.fitted(plain.settings({}), made=made) == plain.settings({})
+
+
 def test_set_wins_over_the_file(tmp_path):
     config = tmp_path / "run.toml"
     config.write_text('steps = 7\nfcm = true\nanchor = "idf"\n')
