@@ -67,19 +67,25 @@ def answer_all(
     from termweave.corpora import queries
     from termweave.search import Index, batch, lineage
 
+    if run_file == "-" and out.json:
+        raise click.UsageError("--run - prints the run itself: leave --json out, or name a file.")
     asked = queries.read(queries_file)
     index = Index.open(server, lineage.resolve(server, name), **models)
     chosen, reranking = index.choose(mode, rerank)
     title = run_name or (f"{chosen.name}+rNN" if reranking else chosen.name)
     began = time.monotonic()
+    shortened: list[str] = []
+    options: dict[str, Any] = {"k": k, "candidates": candidates, "reranking": reranking, "where": where, "workers": workers}
     with _target(run_file, title, len(asked), out) as add, out.progress("Queries") as bar:
-        for number, (query, places) in enumerate(
-            batch.ranked(index, asked, chosen, k=k, candidates=candidates, reranking=reranking, where=where, workers=workers),
-            1,
-        ):
+        ranked = batch.ranked(index, asked, chosen, **options, dropped=shortened.append)
+        for number, (query, places) in enumerate(ranked, 1):
             add(query.id, {place.id: place.score for place in places})
             bar(number, len(asked))
     took = time.monotonic() - began
+    counts = {signal: shortened.count(signal) for signal in sorted(set(shortened))}
+    for signal, count in counts.items():
+        which = "1 query has" if count == 1 else f"{count:,} queries have"
+        out.warn(f"{which} more terms than the server allows clauses; {signal} left out those that contribute least.")
     if run_file == "-":
         return
     data = {
@@ -89,8 +95,10 @@ def answer_all(
         "generation": index.generation,
         "queries": len(asked),
         "seconds": round(took, 3),
+        "shortened": counts,
     }
-    out.emit(data, f"{len(asked):,} queries in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
+    what = "1 query" if len(asked) == 1 else f"{len(asked):,} queries"
+    out.emit(data, f"{what} in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
 
 
 @contextmanager

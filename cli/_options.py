@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from rich.console import Console
+    from rich.console import Console, ConsoleRenderable, RenderHook
 
     from termweave.corpora import Opened
 
@@ -68,12 +68,14 @@ class Output:
             self.console().print(shown)
 
     def console(self) -> Console:
-        """A rich console on stdout."""
+        """A rich console on stdout, on which documents cannot play."""
         from rich.console import Console
 
-        if sys.stdout.isatty():
-            return Console(file=sys.stdout, highlight=False, emoji=False)
-        return Console(file=sys.stdout, highlight=False, emoji=False, width=200, soft_wrap=True)  # nobody can widen a pipe
+        console = Console(file=sys.stdout, highlight=False, emoji=False)
+        if not sys.stdout.isatty():
+            console = Console(file=sys.stdout, highlight=False, emoji=False, width=200, soft_wrap=True)  # nobody can widen a pipe
+        console.push_render_hook(_harmless())
+        return console
 
     def say(self, message: str) -> None:
         """One line of what is going on."""
@@ -123,6 +125,25 @@ class Output:
                 bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "", detail=detail)
 
             yield update
+
+
+#: Control characters of a text (but tab and line feed) would recolour, rewrite or command the terminal it is shown in.
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
+
+
+def _harmless() -> RenderHook:
+    """Texts without control characters, of the same length: styles lie where they lay."""
+    from rich.console import RenderHook
+    from rich.text import Text
+
+    class Harmless(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            for each in renderables:
+                if isinstance(each, Text):
+                    each.plain = each.plain.translate(_CONTROLS)
+            return renderables
+
+    return Harmless()
 
 
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:

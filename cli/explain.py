@@ -8,7 +8,7 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import as_json, model_options, rank_options
+from termweave.cli.search import as_json, candidate_options, model_options, rank_options, where
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.argument("query")
 @click.argument("document", metavar="ID")
 @rank_options
+@candidate_options
 @model_options
 @_pictures.picture_options
 @output_options
@@ -33,6 +34,9 @@ def command(
     document: str,
     mode: str | None,
     rerank: str | None,
+    candidates: int,
+    filters: tuple[str, ...],
+    filter_json: str | None,
     weights: str | None,
     dense: str | None,
     files: dict[str, Path],
@@ -40,6 +44,8 @@ def command(
     out: Output,
 ) -> None:
     """Say which words and which signals gave the document ID its score for QUERY in NAME.
+
+    --candidates and --filter as given to search: the score hangs on them.
 
     In a terminal the words of the passage are shaded by what they contribute; --html and --png write the same picture.
 
@@ -53,7 +59,8 @@ def command(
     from termweave.search import Index, explanation
 
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
-    hit = index.explain(query, document, mode=mode, rerank=rerank)
+    kept = where(filters, filter_json)
+    hit = index.explain(query, document, mode=mode, rerank=rerank, candidates=candidates, where=kept)
     data = {"schema": "termweave.explain/1", "query": query, "hit": as_json(hit)}
     if files:
         _pictures.write(files, query, [_pictures.of_hit(hit)], out)

@@ -16,7 +16,7 @@ from termweave.cli._batch import DEPTH, answer_all, batch_options
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from rich.text import Text
@@ -65,25 +65,34 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--candidates, --filter and --filter-json: which documents take part."""
+    for option in (
+        click.option("--filter-json", metavar="JSON", help="A filter of the query DSL."),
+        click.option(
+            "--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="Only documents whose metadata say so; repeatable."
+        ),
+        click.option(
+            "--candidates",
+            type=click.IntRange(1, 10_000),
+            default=100,
+            show_default=True,
+            help="How many each signal gives; fused scores depend on it. Pages behind them are searched for further.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 @click.command("search", context_settings=CONTEXT, short_help="The best documents for a query.")
 @click.argument("name")
 @click.argument("query", required=False)
 @rank_options
 @click.option("--like", multiple=True, metavar="ID", help="More documents like this one, with or without a QUERY; repeatable.")
 @click.option("-k", type=click.IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
-@click.option(
-    "--candidates",
-    type=click.IntRange(1, 10_000),
-    default=100,
-    show_default=True,
-    help="How many each signal gives, at least as many as are shown; fused scores depend on it.",
-)
+@candidate_options
 @click.option("--from", "start", type=click.IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
 @click.option("--fields", default="title,text,metadata", show_default=True, help="Stored fields to bring along.")
-@click.option(
-    "--filter", "filters", multiple=True, metavar="FIELD=VALUE", help="Only documents whose metadata say so; repeatable."
-)
-@click.option("--filter-json", metavar="JSON", help="A filter of the query DSL.")
 @click.option("--explain", is_flag=True, help="Say how each score comes about, and shade the words that gave it.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
 @click.option(
@@ -91,8 +100,12 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     default=None,
     help="Mark where lexical and weights matched, and show that passage.  [default: yes, but not in JSON]",
 )
-@click.option("--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore; may lose documents.")
-@click.option("--server-fusion", is_flag=True, help="Let the server fuse the signals, by min-max (plugin neural-search).")
+@click.option(
+    "--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore; may lose documents. Not for passages."
+)
+@click.option(
+    "--server-fusion", is_flag=True, help="Let the server fuse the signals, by min-max (plugin neural-search). Not for passages."
+)
 @batch_options
 @model_options
 @_pictures.picture_options
@@ -143,7 +156,7 @@ def command(
     from termweave import engine
     from termweave.search import Index
 
-    where = _filters(filters, filter_json)
+    kept = where(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
     if queries_file is not None:
         if query is not None or like or explain or show_query or start or highlight or two_phase or server_fusion:
@@ -163,7 +176,7 @@ def command(
             rerank=rerank,
             k=k or DEPTH,
             candidates=candidates,
-            where=where,
+            where=kept,
             workers=workers,
             out=out,
         )
@@ -185,31 +198,39 @@ def command(
         "rerank": rerank,
         "start": start,
         "fields": asked,
-        "where": where,
+        "where": kept,
         "two_phase": two_phase,
         "server_fusion": server_fusion,
     }
     if show_query:
         requests = index.requests(text, **options)
+        _warn(requests[0].get("dropped", {}), out)
         out.emit({"schema": "termweave.requests/1", "requests": requests}, lambda: _as_console(requests))
         return
     began = time.perf_counter()
     marks = not out.json if highlight is None else highlight
     answer = index.answer(text, like=like, explain=explain or bool(files), highlight=marks, **options)
     took = (time.perf_counter() - began) * 1000
-    for signal, terms in answer.dropped.items():
-        out.warn(
-            f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,}: {', '.join(terms[:5])} ..."
-        )
+    _warn(answer.dropped, out)
     data = {
         "schema": "termweave.search/1",
         "query": text,
         "took_ms": round(took, 3),
         "hits": [as_json(hit) for hit in answer.hits],
     }
+    if answer.dropped:
+        data["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
     if files:
         _pictures.write(files, text, [_pictures.of_hit(hit) for hit in answer.hits], out)
     out.emit(data, lambda: show(answer.hits, out) if answer.hits else "Nothing found.")
+
+
+def _warn(dropped: Mapping[str, Sequence[str]], out: Output) -> None:
+    for signal, terms in dropped.items():
+        out.warn(
+            f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,} that contribute least: "
+            f"{', '.join(terms[:5])}{' ...' if len(terms) > 5 else ''}"
+        )
 
 
 def as_json(hit: Hit) -> dict[str, Any]:
@@ -272,15 +293,17 @@ def _marked(text: str, highlight: Highlight | None, style: str) -> Text:
     return shown
 
 
-def _filters(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
+def where(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
+    """What --filter and --filter-json say, as clauses."""
     import orjson
 
-    where: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for pair in pairs:
         field, equals, value = pair.partition("=")
+        field = field.removeprefix("metadata.")
         if not field or not equals:
             raise click.UsageError(f"--filter {pair!r} is not FIELD=VALUE, for example --filter kind=function.")
-        where.append({"term": {field if field == "id" else f"metadata.{field}": value}})
+        found.append({"term": {field if field == "id" else f"metadata.{field}": value}})
     if as_text:
         try:
             clause = orjson.loads(as_text)
@@ -290,8 +313,8 @@ def _filters(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
             raise click.UsageError(
                 '--filter-json takes one query clause, for example \'{"range": {"metadata.year": {"gte": "2020"}}}\'.'
             )
-        where.append(clause)
-    return where
+        found.append(clause)
+    return found
 
 
 def _as_console(requests: Sequence[dict[str, Any]]) -> str:

@@ -80,5 +80,5 @@ def _tabbed(line: bytes | None) -> Query:
         raise BadLine(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8", _TABBED) from None
     identity, tab, query = text.partition("\t")
     if not tab or not identity.strip():
-        raise BadLine("no tab between an id and a text", _TABBED)
+        raise BadLine("no tab between an id and a text, or no text behind it", _TABBED)
     return Query(identity.strip(), query.strip())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from termweave.search.ranking import order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from typing import Any
 
@@ -32,6 +32,7 @@ def ranked(
     reranking: Reranking | None = None,
     where: Sequence[Mapping[str, Any]] = (),
     workers: int = 4,
+    dropped: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[Query, list[Place]]]:
     """Rank the documents for each of many queries.
 
@@ -46,6 +47,7 @@ def ranked(
         reranking: Parameters of the reranker; None: none.
         where: Filters of the query DSL; all must hold.
         workers: Requests in flight at once; no more than twice as many blocks are held in memory.
+        dropped: Told the name of a signal that left out terms of a query, because the server allows no more clauses.
 
     Yields:
         Each query with its places, best first, in the order of `queries`.
@@ -61,6 +63,10 @@ def ranked(
             where=where,
             with_vectors=reranking is not None,
         )
+        for each in found:
+            for signal, clause in each.clauses.items():
+                if clause.dropped:
+                    dropped(signal)
         return [(query, order(each, mode, reranking, k)) for query, each in zip(part, found, strict=True)]
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="termweave-search")

@@ -71,6 +71,8 @@ def of(
             }
             if (number := ranked.passages.get(place.id)) is not None:
                 part["passage"] = number
+            if clause.dropped:
+                part["dropped"] = list(clause.dropped)
             explained[place.id]["parts"].append(part)
     for place in places:
         if place.rerank is not None:
@@ -136,4 +138,5 @@ def _said(part: Mapping[str, Any], terms: int) -> str:
     place += f", passage {part['passage']}" if "passage" in part else ""
     words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
     more = f"  and {len(words) - terms} more" if len(words) > terms else ""
+    more += f"; {len(part['dropped']):,} terms left out, more than the server allows" if "dropped" in part else ""
     return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, UsageError
 from termweave.search import (
+    clause_limit,
     explanation,
     feedback,
     highlighting,
@@ -26,7 +27,7 @@ from termweave.search.ranking import Place, Reranking, chosen_reranking, order
 from termweave.signals import DocumentLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
@@ -134,7 +135,7 @@ class Index:
             mode: "lexical", "weights", "dense", "hybrid", a weighted list, ``weights:0.6,dense:0.4``, or a tuned profile; several
                 signals may name their fusion, ``hybrid@rrf``. None: the profile that was adopted, else "hybrid".
             rerank: "none", "rnn" or "rnn@dense" (the paper's similarity); None: what the profile says, else none.
-            candidates: How many each signal gives, at least `start + k`; min-max normalised scores depend on it.
+            candidates: How many each signal gives; fused scores depend on it, and pages behind them are searched for further.
             start: How many to skip.
             fields: Stored fields to bring along.
             where: Filters of the query DSL; all must hold.
@@ -144,32 +145,53 @@ class Index:
             two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
             server_fusion: Let the server fuse; its answer cannot be explained.
         """
-        depth = _depth(candidates, start + k)
+        if not isinstance(query, str):
+            raise UsageError(
+                f"A query is text, not {type(query).__name__}.", "Queries that are encoded already go to `candidates`."
+            )
+        if isinstance(fields, str):
+            raise UsageError(f"fields is a list of names, not the text {fields!r}.", f"Write fields=[{fields!r}].")
+        if k < 1 or start < 0 or candidates < 1:
+            raise UsageError(f"k and candidates begin at 1, start at 0; they are {k}, {candidates} and {start}.")
+        last = _reachable(start + k)
         if server_fusion and explain:
             raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
 
         def once() -> Answer:
-            chosen, options = self.choose(mode, rerank, reranking)
+            asked, options = self.choose(mode, rerank, reranking)
             liked = self._liked(query, like) if like else None
-            (found,) = self.candidates(
-                [liked.query if liked else query],
-                list(chosen.weights),
-                depth=depth,
-                window=candidates,
-                where=[*where, liked.left_out] if liked else where,
-                with_vectors=options is not None,
-                execution=Execution(two_phase, chosen if server_fusion else None),
-            )
-            if liked:
-                found = replace(found, liked=liked.vectors)
-            names = list(chosen.weights)
-            chosen = server_side.answer_mode() if server_fusion else chosen
-            places = order(found, chosen, options, start + k)[start:]
-            shown = hits.of(self.engine, self._now, places, found, first=start + 1, fields=fields, explain=explain)
-            if highlight:
-                asked = self._signals(names)
-                shown = highlighting.of(self.engine, found.index, self._now.encoder, asked, found.query, shown)
-            return Answer(shown, {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped})
+            names = list(asked.weights)
+            chosen = server_side.answer_mode() if server_fusion else asked
+            shown: list[Hit] = []
+            seen: set[str] = set()
+            dropped: dict[str, tuple[str, ...]] = {}
+            # Vectors are found by an approximate search, which finds others when it is asked for more: so a page behind the candidates is
+            # what a deeper search adds to the pages before it, and no document is on two pages or on none.
+            for depth in _depths(candidates):
+                (found,) = self.candidates(
+                    [liked.query if liked else query],
+                    names,
+                    depth=depth,
+                    window=candidates,
+                    where=[*where, liked.left_out] if liked else where,
+                    with_vectors=options is not None,
+                    execution=Execution(two_phase, asked if server_fusion else None),
+                )
+                if liked:
+                    found = replace(found, liked=liked.vectors)
+                dropped |= {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped}
+                places = [place for place in order(found, chosen, options, last + len(seen)) if place.id not in seen]
+                first, end = max(0, start - len(seen)), last - len(seen)
+                page = hits.of(
+                    self.engine, self._now, places[first:end], found, first=len(seen) + first + 1, fields=fields, explain=explain
+                )
+                if highlight:
+                    page = highlighting.of(self.engine, found.index, self._now.encoder, self._signals(names), found.query, page)
+                shown += page
+                seen.update(place.id for place in places)
+                if len(seen) >= last or all(len(ranked.scores) < depth for ranked in found.lists.values()):
+                    break
+            return Answer(shown, dropped)
 
         return self._on_the_live_one(once)
 
@@ -180,12 +202,15 @@ class Index:
         *,
         mode: str | None = None,
         rerank: str | None = None,
+        candidates: int = DEPTH,
+        where: Sequence[Mapping[str, Any]] = (),
         reranking: Reranking | None = None,
     ) -> Hit:
         """How one document comes to its score for a query.
 
         A document that is not among the candidates has rank 0 and the score it would have below the last of them: a signal
         alone gives its own, several fuse to 0. Its explanation holds what each signal gives it and what it would take.
+        `candidates` and `where`, as in `answer`, decide which these are.
 
         Raises:
             UsageError: The index does not hold the document.
@@ -193,12 +218,13 @@ class Index:
 
         def once() -> Hit:
             chosen, options = self.choose(mode, rerank, reranking)
-            (candidates,) = self.candidates([query], list(chosen.weights), with_vectors=options is not None)
-            for rank, place in enumerate(order(candidates, chosen, options), 1):
+            names = list(chosen.weights)
+            (found,) = self.candidates([query], names, depth=candidates, where=where, with_vectors=options is not None)
+            for rank, place in enumerate(order(found, chosen, options), 1):
                 if place.id == document:
-                    return hits.of(self.engine, self._now, [place], candidates, first=rank, fields=FIELDS, explain=True)[0]
+                    return hits.of(self.engine, self._now, [place], found, first=rank, fields=FIELDS, explain=True)[0]
             # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
-            hit = hits.of(self.engine, self._now, [Place(document, 0.0)], candidates, first=0, fields=FIELDS, explain=True)[0]
+            hit = hits.of(self.engine, self._now, [Place(document, 0.0)], found, first=0, fields=FIELDS, explain=True)[0]
             return explanation.beyond(hit) if chosen.single and options is None else hit
 
         return self._on_the_live_one(once)
@@ -211,7 +237,7 @@ class Index:
         """How to search, of what was asked for; arguments as `answer`."""
         profile = profiles.find(self._now.lineage, mode)
         if profile is None:
-            return modes.parse(mode or "hybrid", self.signals), chosen_reranking(rerank, reranking)
+            return modes.parse("hybrid" if mode is None else mode, self.signals), chosen_reranking(rerank, reranking)
         return profile.mode, chosen_reranking(rerank, reranking or profile.rerank)
 
     def adopt(self, profile: Profile) -> None:
@@ -294,9 +320,13 @@ class Index:
         two_phase: bool = False,
         server_fusion: bool = False,
     ) -> list[dict[str, Any]]:
-        """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`."""
+        """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`.
+
+        The first says "dropped" as `Answer` does, where the query has more terms than the server takes.
+        """
         chosen, options = self.choose(mode, rerank)
-        depth = _depth(candidates, start + k)
+        last = _reachable(start + k)
+        depth = next((depth for depth in _depths(candidates) if depth >= last), MAX_DEPTH)
         (prepared,) = self._legs(
             self.encode([query]),
             self._signals(list(chosen.weights)),
@@ -311,8 +341,9 @@ class Index:
             lines += [{}, body]
         fetch = {"ids": ["<the ids of the best after fusion>"]}
         included = ",".join(hits.wanted(fields))
+        dropped = {name: list(clause.dropped) for name, clause in prepared.clauses.items() if clause.dropped}
         return [
-            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines},
+            {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
             {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={included}", "body": fetch},
         ]
 
@@ -337,11 +368,14 @@ class Index:
             )
         capabilities = self.engine.capabilities
         execution.check(capabilities)
-        prepared = [
-            legs(each, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
-            for each in queries
-        ]
-        return [execution.shape(each, signals, capabilities, depth=depth, where=where) for each in prepared]
+        prepared = []
+        for query in queries:
+            fitting, left_out = clause_limit.fitted(self.engine, self._now, query, signals, where)
+            each = legs(fitting, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
+            if fitting is not query:
+                each = clause_limit.said(each, query, left_out, signals)
+            prepared.append(execution.shape(each, signals, capabilities, depth=depth, where=where))
+        return prepared
 
     def _open(self) -> Opened:
         index = lineage.resolve(self.engine, self.name)
@@ -353,18 +387,26 @@ class Index:
         return Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
 
 
-def _depth(candidates: int, last: int) -> int:
-    """Candidates that each signal has to give for a page that ends with some hit.
+def _reachable(last: int) -> int:
+    """The last hit of a page.
 
     Raises:
-        UsageError: More than an engine gives.
+        UsageError: An engine does not go so far.
     """
-    depth = max(candidates, last)
-    if depth > MAX_DEPTH:
+    if last > MAX_DEPTH:
         raise UsageError(
-            f"Hit {depth:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
+            f"Hit {last:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
         )
-    return depth
+    return last
+
+
+def _depths(candidates: int) -> Iterator[int]:
+    """How far signals are asked, in turn, until a page is full: the same steps for every page."""
+    depth = candidates
+    while depth < MAX_DEPTH:
+        yield depth
+        depth *= 10
+    yield MAX_DEPTH
 
 
 def _further(passages: int) -> int:

@@ -49,6 +49,8 @@ def parse(text: str, available: Sequence[str]) -> Mode:
         >>> parse("hybrid@rrf", ["lexical", "weights", "dense"]).fusion
         'rrf'
     """
+    if not text.strip():
+        raise UsageError("The mode is empty.", f"Known: hybrid, {', '.join(available)}, or a list of these with weights.")
     signals, at, by = text.partition("@")
     joined = fusion.method(by if at else fusion.DEFAULT)
     if signals == "hybrid":
@@ -59,6 +61,8 @@ def parse(text: str, available: Sequence[str]) -> Mode:
             name, _, weight = part.strip().partition(":")
             if name not in available:
                 raise UsageError(f"The index has no signal {name!r}.", f"It has: {', '.join(available)}; 'hybrid' joins them.")
+            if name in parts:
+                raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
             parts[name] = _weight(weight, text)
     total = sum(parts.values())
     if total <= 0:

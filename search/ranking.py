@@ -39,6 +39,13 @@ class Reranking:
     weight: float = 0.75
     similarity: Literal["fused", "dense"] = "fused"
 
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for what cannot be; `Rules` looks at the rest."""
+        if self.candidates < 1:
+            raise UsageError(f"rNN needs at least 1 candidate; N is {self.candidates}.", "Use --rerank none to leave it out.")
+        if not 0 <= self.weight <= 1:
+            raise UsageError(f"The rNN weight must lie in [0, 1]; it is {self.weight}.")
+
 
 def chosen_reranking(name: str | None, parameters: Reranking | None) -> Reranking | None:
     """What a reranker's name means, with parameters or the default ones; None for "none".
@@ -107,8 +114,12 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
 
     from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415
 
-    head, tail = fused.ranking[: reranking.candidates], fused.ranking[reranking.candidates :]
-    if not head:
+    # Not beyond the window, however far somebody pages: what lies there has no fused score to be mixed.
+    size = min(
+        reranking.candidates, len({each for ranked in fused.lists.values() for each in islice(ranked.scores, ranked.within)})
+    )
+    head, tail = fused.ranking[:size], fused.ranking[size:]
+    if not fused.ranking:
         return []
     if candidates.query.vector is None:
         raise UsageError(

@@ -40,7 +40,9 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
             "Leave --server-fusion out: the client's own fusion needs no plugin.",
         )
     if mode.fusion not in _METHODS:
-        raise UsageError(f"The server fuses by min-max only, not by {mode.fusion}.", "Leave --server-fusion out.")
+        raise UsageError(
+            f"The server fuses by min-max only, not by {mode.fusion}.", "Leave --server-fusion out, or say --mode hybrid@min-max."
+        )
     if not 1 < len(mode.weights) <= _MOST:
         raise UsageError(
             f"The server fuses 2 to {_MOST} signals; the mode {mode.name!r} has {len(mode.weights)}.",

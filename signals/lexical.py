@@ -55,14 +55,15 @@ class Lexical(Signal):
     ) -> Clause | None:
         """A `match` on `content`; a query of more words than the server allows clauses loses repetitions, then its last words.
 
+        (`search.clause_limit` sees to it that the last words are those that contribute least.)
+
         More clauses than allowed are an error of the engine, not a shorter list.
         """
         del size
-        pieces = list(_PIECE.finditer(query.text))
-        if not pieces:
+        if not (count := pieces(query.text)):
             return None
         limit = clause_budget(capabilities, where)
-        text, dropped = _shortened(query.text, limit) if len(pieces) > limit else (query.text, ())
+        text, dropped = _shortened(query.text, limit) if count > limit else (query.text, ())
         return Clause(filtered({"match": {"content": {"query": text}}}, where), dropped=dropped)
 
     def explain(
@@ -71,6 +72,11 @@ class Lexical(Signal):
         """The engine's own explanation, term by term."""
         del query, clause, stored
         return term_shares(engine_explanation, "content")
+
+
+def pieces(text: str) -> int:
+    """How many tokens an analyzer makes of a text, at most."""
+    return sum(1 for _ in _PIECE.finditer(text))
 
 
 def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
@@ -82,13 +88,13 @@ def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
     dropped: list[str] = []
     room = limit
     for word in dict.fromkeys(text.split()):
-        pieces = list(_PIECE.finditer(word))
-        if len(pieces) <= room:
+        found = list(_PIECE.finditer(word))
+        if len(found) <= room:
             kept.append(word)
-            room -= len(pieces)
+            room -= len(found)
         elif room == limit:
-            kept.append(word[: pieces[room].start()])
-            dropped.append(word[pieces[room].start() :])
+            kept.append(word[: found[room].start()])
+            dropped.append(word[found[room].start() :])
             room = 0
         else:
             dropped.append(word)

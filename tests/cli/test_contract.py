@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+from rich.text import Text
 
 from termweave.cli import VERBS, cli, run
+from termweave.cli._options import Output
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,3 +92,12 @@ def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):
     assert "hunter2" not in out
     assert re.search(r"user\s+me\s+flag", out)
     assert re.search(r"password\s+\*+\s+\$TERMWEAVE_PASSWORD", out)
+
+
+def test_a_document_cannot_play_on_the_terminal(capsys):
+    text = "a \x1b[31mred\x1b[0m \x9b2J rocket\x07\ttab"
+    Output().console().print(Text(text, "bold"))
+    shown = capsys.readouterr().out.rstrip("\n")
+    assert not set(shown) & {"\x1b", "\x9b", "\x07"}
+    assert "red" in shown
+    assert shown.endswith("tab")

@@ -127,6 +127,19 @@ def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, 
     assert capsys.readouterr().out.splitlines()[0].endswith(" mine")
 
 
+def test_a_run_says_how_many_queries_were_too_long(index, tmp_path, capsys):
+    long = tmp_path / "long.tsv"
+    long.write_text("q1\ttimer\nq2\t" + " ".join(f"word{n}" for n in range(1500)) + " json\n")
+    asked = ["search", index.name, "--queries", str(long), "--run", str(tmp_path / "long.trec"), "--mode", "lexical"]
+    assert run([*asked, "--json", "--url", index.engine.url]) == 0
+    told, said = capsys.readouterr()
+    jsonschema.validate(json.loads(told), SCHEMA)
+    assert json.loads(told)["shortened"] == {"lexical": 1}
+    assert "1 query has more terms than the server allows clauses" in said
+    assert set(runs.read(tmp_path / "long.trec").scores) == {"q1", "q2"}
+    assert run([*asked[:5], "-", "--json", "--url", index.engine.url]) == 2
+
+
 def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_path, capsys, monkeypatch):
     original = batch.ranked
 

@@ -123,7 +123,18 @@ def test_modes():
 
 
 @pytest.mark.parametrize(
-    "text", ["nothing", "weights:x", "weights:-1", "weights:nan", "weights:0", "weights:inf", "", "weights:1,,dense:1"]
+    "text",
+    [
+        "nothing",
+        "weights:x",
+        "weights:-1",
+        "weights:nan",
+        "weights:0",
+        "weights:inf",
+        "",
+        "weights:1,,dense:1",
+        "weights:1,dense,weights",
+    ],
 )
 def test_modes_that_cannot_be_meant_are_refused(text):
     with pytest.raises(UsageError):
@@ -193,6 +204,22 @@ def test_vectors_decoded_together_are_those_decoded_one_by_one():
 def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, two_phase, said):
     with pytest.raises(UsageError, match=said):
         Execution(two_phase, Mode("asked", weights)).check(capabilities)
+
+
+def test_only_the_window_is_reranked_however_far_somebody_pages():
+    near = candidates(20)
+    lists = {name: list(ranked.scores.items()) for name, ranked in near.lists.items()}
+    short, far = (replace(near, lists={name: Ranked.of(pairs[:reach], 5) for name, pairs in lists.items()}) for reach in (5, 20))
+    mode = Mode("hybrid", {"weights": 0.5, "dense": 0.5})
+    places, whole = ([(each.id, each.score) for each in order(found, mode, Reranking())] for found in (short, far))
+    assert len(places) < 20
+    assert places == whole[: len(places)]
+
+
+@pytest.mark.parametrize("wrong", [{"candidates": 0}, {"weight": 2.0}, {"weight": float("nan")}])
+def test_reranking_that_cannot_be_is_refused(wrong):
+    with pytest.raises(UsageError, match=r"rNN"):
+        Reranking(**wrong)
 
 
 def test_reranking_without_vectors_says_so():

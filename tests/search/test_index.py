@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import orjson
 import pytest
 
@@ -104,6 +105,48 @@ def test_pages_hold_every_hit_once_with_the_score_of_a_long_list(index):
         assert hit.score == pytest.approx(same.score, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        (None, {}),
+        ("json", {"k": 0}),
+        ("json", {"start": -1}),
+        ("json", {"candidates": 0}),
+        ("json", {"fields": "title"}),
+        ("json", {"mode": ""}),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(index, query, options):
+    with pytest.raises(UsageError):
+        index.search(query, **options)
+
+
+@pytest.mark.parametrize("rerank", ["none", "rnn"])
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_no_document_is_on_two_pages_or_on_none_where_the_search_is_approximate(opensearch_engine, name, tmp_path, mode, rerank):
+    """A graph of few links misses documents, and others when it is asked for more."""
+    random = np.random.default_rng(0)
+    words = [
+        f"{random.choice(['red', 'old', 'late', 'wet'])} {random.choice(['cat', 'sea', 'bus', 'war'])} {n}" for n in range(600)
+    ]
+    path = tmp_path / "many.jsonl"
+    path.write_bytes(b"".join(orjson.dumps({"_id": f"d{n}", "text": text}) + b"\n" for n, text in enumerate(words)))
+    build(opensearch_engine, corpora.open_source(path), name, Options())
+    index = tw.connect(opensearch_engine.url).index(name)
+    options = {"mode": mode, "rerank": rerank, "candidates": 30, "fields": ["title"]}
+    pages = [hit for start in range(0, 150, 10) for hit in index.search("a red cat", k=10, start=start, **options)]
+    assert len({hit.id for hit in pages}) == len(pages) == 150
+    assert [hit.rank for hit in pages] == list(range(1, 151))
+    assert [hit.id for hit in index.search("a red cat", k=150, **options)] == [hit.id for hit in pages]
+
+
+def test_explain_sees_what_search_saw(index):
+    asked = {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}
+    for hit in index.search("json functions", k=5, **asked):
+        told = index.explain("json functions", hit.id, **asked)
+        assert (told.rank, told.score) == (hit.rank, pytest.approx(hit.score))
+
+
 @pytest.mark.parametrize("mode", ["lexical", "weights"])
 def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
     words = "json functions " + " ".join(f"word{number}" for number in range(1500))
@@ -111,9 +154,24 @@ def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
     assert answer.hits == []
     answer = index.answer(words, mode=mode, explain=True)
     assert answer.dropped
+    assert index.requests(words, mode=mode)[0]["dropped"] == {mode: list(answer.dropped[mode])}
+    assert list(answer.dropped[mode]) == answer.hits[0].explanation["parts"][0]["dropped"]
     for hit in answer.hits:
         (part,) = hit.explanation["parts"]
         assert sum(term["share"] for term in part["terms"]) == pytest.approx(hit.score, rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["lexical", "weights", "term_frequency"])
+def test_what_a_long_query_leaves_out_is_what_no_document_holds(opensearch_engine, name, tmp_path, mode):
+    path = tmp_path / "two.jsonl"
+    path.write_bytes(b"".join(orjson.dumps({"_id": each, "text": f"a {each} in the wood"}) + b"\n" for each in ("zebra", "owl")))
+    build(opensearch_engine, corpora.open_source(path), name, Options(dense="none", signals=[mode]))
+    index = tw.connect(opensearch_engine.url).index(name)
+    invented = [f"word{number}" for number in range(1500)]
+    answer = index.answer(" ".join([*invented, "zebra"]), mode=mode, explain=True)
+    assert [hit.id for hit in answer.hits] == ["zebra"]
+    assert set(answer.dropped[mode]) < set(invented)
+    assert len(answer.dropped[mode]) == 1501 - (opensearch_engine.capabilities.max_clause_count - 16)
 
 
 def test_equal_scores_are_cut_off_by_id(opensearch_engine, name, tmp_path):
@@ -185,5 +243,5 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
 
 def test_requests_are_those_of_the_search_asked_for(index):
     search, fetch = index.requests("json", k=5, start=300, fields=["title", "metadata"], candidates=7)
-    assert {body["size"] for body in search["body"] if body} == {305}
+    assert {body["size"] for body in search["body"] if body} == {700}  # 7, 70, 700: the first step that reaches hit 305
     assert fetch["path"].partition("=")[2] == "id,metadata,metadata_long,passage,passage_end,passage_start,title"

@@ -1,0 +1,107 @@
+"""Queries of more terms than the server allows clauses (1,024 by default): what contributes least is left out.
+
+A term can give a document no more than its factor times what documents store of it, and that grows with its idf; a term that
+no document holds gives nothing. Learned weights are ordered by factor times idf, words by what the server's own analyzer and
+counts say of them (`_termvectors`, one request, for such a query only).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave.encoders.anchor import BM25
+from termweave.errors import EngineError
+from termweave.records import TermWeights
+from termweave.signals.base import clause_budget
+from termweave.signals.lexical import pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.engine import Engine
+    from termweave.records import Encoding
+    from termweave.search.candidates import Legs
+    from termweave.search.hits import Opened
+    from termweave.signals import Signal
+
+
+def fitted(
+    engine: Engine, opened: Opened, query: Encoding, signals: Sequence[Signal], where: Sequence[Mapping[str, Any]]
+) -> tuple[Encoding, tuple[str, ...]]:
+    """A query that the server takes.
+
+    Args:
+        engine: Where the index is.
+        opened: The generation searched.
+        query: As it was asked.
+        signals: That are asked.
+        where: Filters; their clauses count too.
+
+    Returns:
+        The query with its words in the order of what they contribute, most first, where there are too many of them (the
+        lexical signal keeps the first), and with the weighted terms that fit; and the weighted terms left out, heaviest first.
+    """
+    budget = clause_budget(engine.capabilities, where)
+    left_out: tuple[str, ...] = ()
+    weights = query.weights
+    if weights is not None and len(weights) > budget and any(signal.needs == "weights" for signal in signals):
+        worth = weights.weights.astype(np.float64)
+        if opened.statistics is not None:
+            held = np.array([term in opened.statistics.document_frequency for term in weights.terms])
+            worth = worth * BM25().idf(weights.terms, opened.statistics) * held
+        order = np.argsort(-worth, kind="stable")
+        kept = np.sort(order[:budget])
+        left_out = tuple(weights.terms[place] for place in order[budget:].tolist())
+        query = replace(query, weights=TermWeights(tuple(weights.terms[place] for place in kept.tolist()), weights.weights[kept]))
+    if any(signal.name == "lexical" for signal in signals) and pieces(query.text) > budget:
+        query = replace(query, text=_ordered(engine, opened.index, query.text))
+    return query, left_out
+
+
+def said(prepared: Legs, query: Encoding, left_out: tuple[str, ...], signals: Sequence[Signal]) -> Legs:
+    """The searches of a fitted query as those of the query that was asked, which say what was left out of it."""
+    weighted = {signal.name for signal in signals if signal.needs == "weights"}
+    clauses = {
+        name: replace(clause, dropped=(*left_out, *clause.dropped)) if name in weighted else clause
+        for name, clause in prepared.clauses.items()
+    }
+    return replace(prepared, query=query, clauses=clauses)
+
+
+def _ordered(engine: Engine, index: str, text: str) -> str:
+    """The words of a text, each once, those that contribute most to BM25 first; as they stand where the server does not say."""
+    body = {
+        "doc": {"content": text},
+        "fields": ["content"],
+        "term_statistics": True,
+        "field_statistics": True,
+        "positions": False,
+        "payloads": False,
+    }
+    answer: dict[str, Any] = {}
+    with suppress(EngineError):  # a role may not ask for it
+        answer = engine.request("POST", f"/{index}/_termvectors", body=body)
+    found = answer.get("term_vectors", {}).get("content")
+    if not found:
+        return text
+    words = text.split()
+    starts, place = [], 0
+    for word in words:
+        place = text.index(word, place)
+        starts.append(place)
+        place += len(word)
+    documents = max(1, found["field_statistics"]["doc_count"])
+    worth: dict[str, float] = defaultdict(float)
+    for said in found["terms"].values():
+        if held := said.get("doc_freq", 0):
+            idf = math.log1p((documents - held + 0.5) / (held + 0.5))
+            for token in said["tokens"]:
+                worth[words[bisect_right(starts, token["start_offset"]) - 1]] += idf
+    return " ".join(sorted(dict.fromkeys(words), key=lambda word: -worth[word]))
