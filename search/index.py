@@ -15,6 +15,7 @@ from termweave.search import (
     hits,
     lineage,
     modes,
+    paging,
     profiles,
     server_side,
     stored_statistics,
@@ -27,7 +28,7 @@ from termweave.search.ranking import Place, Reranking, chosen_reranking, order
 from termweave.signals import DocumentLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
@@ -40,8 +41,6 @@ _T = TypeVar("_T")
 
 #: Candidates a signal gives; recall@100 is measured at this depth.
 DEPTH = 100
-#: `index.max_result_window`, and the k that k-NN allows.
-MAX_DEPTH = 10_000
 #: k-NN looks for so many passages a document wanted, and for so many times more where they are of too few documents.
 _SPREAD = 4
 #: Fields of a hit unless others are asked for.
@@ -153,7 +152,7 @@ class Index:
             raise UsageError(f"fields is a list of names, not the text {fields!r}.", f"Write fields=[{fields!r}].")
         if k < 1 or start < 0 or candidates < 1:
             raise UsageError(f"k and candidates begin at 1, start at 0; they are {k}, {candidates} and {start}.")
-        last = _reachable(start + k)
+        last = paging.reachable(start + k)
         if server_fusion and explain:
             raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
 
@@ -165,9 +164,7 @@ class Index:
             shown: list[Hit] = []
             seen: set[str] = set()
             dropped: dict[str, tuple[str, ...]] = {}
-            # Vectors are found by an approximate search, which finds others when it is asked for more: so a page behind the candidates is
-            # what a deeper search adds to the pages before it, and no document is on two pages or on none.
-            for depth in _depths(candidates):
+            for depth in paging.depths(candidates):
                 (found,) = self.candidates(
                     [liked.query if liked else query],
                     names,
@@ -288,7 +285,7 @@ class Index:
                 raise
             if seen != {now.index}:
                 self._follow(now)
-            if reach is None or reach >= MAX_DEPTH or not any(each.short for each in found):
+            if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in found):
                 return [replace(each, index=now.index) for each in found]
             reach = _further(reach)  # the nearest passages are of few documents: look further
 
@@ -325,8 +322,8 @@ class Index:
         The first says "dropped" as `Answer` does, where the query has more terms than the server takes.
         """
         chosen, options = self.choose(mode, rerank)
-        last = _reachable(start + k)
-        depth = next((depth for depth in _depths(candidates) if depth >= last), MAX_DEPTH)
+        last = paging.reachable(start + k)
+        depth = next((depth for depth in paging.depths(candidates) if depth >= last), paging.MAX_DEPTH)
         (prepared,) = self._legs(
             self.encode([query]),
             self._signals(list(chosen.weights)),
@@ -387,28 +384,6 @@ class Index:
         return Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
 
 
-def _reachable(last: int) -> int:
-    """The last hit of a page.
-
-    Raises:
-        UsageError: An engine does not go so far.
-    """
-    if last > MAX_DEPTH:
-        raise UsageError(
-            f"Hit {last:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
-        )
-    return last
-
-
-def _depths(candidates: int) -> Iterator[int]:
-    """How far signals are asked, in turn, until a page is full: the same steps for every page."""
-    depth = candidates
-    while depth < MAX_DEPTH:
-        yield depth
-        depth *= 10
-    yield MAX_DEPTH
-
-
 def _further(passages: int) -> int:
     """How far k-NN looks for passages of enough documents."""
-    return min(MAX_DEPTH, passages * _SPREAD)
+    return min(paging.MAX_DEPTH, passages * _SPREAD)

@@ -128,6 +128,14 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         pool: What to search and ask.
         precision: For the table.
     """
+    searched, values = figures(encoder, collection, pool)
+    means = {name: float(value.mean()) for name, value in values.items()}
+    p = randomisation_test(values["weights"], values["bm25"])
+    return Row(f"{pool.name} {pool.split}", searched, len(values["bm25"]), p=p, precision=precision, **means)
+
+
+def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[int, dict[str, NDArray[np.float64]]]:
+    """How many documents are searched, and system -> nDCG@10 of each query, float64 ``(Q,)``. Arguments as `measure`."""
     model = encoder.models["weights"]
     manifest = ModelFolder.read(model.folder, check=False).manifest
     bm25 = BM25()  # the yardstick, whatever the model is anchored on
@@ -158,10 +166,9 @@ def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision:
         "lexical_hybrid": [_scaled(one) + _scaled(other) for one, other in zip(sparse["bm25"], cosines, strict=True)],
         "learned_hybrid": [_scaled(one) + _scaled(other) for one, other in zip(sparse["weights"], cosines, strict=True)],
     }
-    values = {name: _ndcg(name, scores, ids, queries, qrels, positive=name in sparse) for name, scores in systems.items()}
-    means = {name: float(value.mean()) for name, value in values.items()}
-    p = randomisation_test(values["weights"], values["bm25"])
-    return Row(f"{pool.name} {pool.split}", len(places), len(queries), p=p, precision=precision, **means)
+    return len(places), {
+        name: _ndcg(name, scores, ids, queries, qrels, positive=name in sparse) for name, scores in systems.items()
+    }
 
 
 def tables(rows: Sequence[Row]) -> str:

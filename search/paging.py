@@ -1,0 +1,39 @@
+"""Pages: how far they go, and how far the signals are asked for them.
+
+Vectors are found by an approximate search, which finds others when it is asked for more. So a page behind the candidates is what a
+deeper search adds to the pages before it: no document is on two pages, none is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: `index.max_result_window`, and the k that k-NN allows.
+MAX_DEPTH = 10_000
+
+
+def reachable(last: int) -> int:
+    """The last hit of a page.
+
+    Raises:
+        UsageError: An engine does not go so far.
+    """
+    if last > MAX_DEPTH:
+        raise UsageError(
+            f"Hit {last:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."
+        )
+    return last
+
+
+def depths(candidates: int) -> Iterator[int]:
+    """How far signals are asked, in turn, until a page is full: the same steps for every page."""
+    depth = candidates
+    while depth < MAX_DEPTH:
+        yield depth
+        depth *= 10
+    yield MAX_DEPTH
