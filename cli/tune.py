@@ -44,8 +44,9 @@ def command(
     """Tune how NAME is searched by the judged queries of DATASET.
 
     Fusion method, weights of the signals, and the parameters of the rNN reranking are fitted on one half of the queries and
-    measured on the other. A profile that beats the default (hybrid, reranked) there is stored with the index, and search uses
-    it from then on; else nothing changes and the exit status is 3. 'search --mode hybrid' is always the untuned search.
+    measured on the other. A profile that beats the default there (hybrid without reranking, as search does it without a
+    profile) is stored with the index, and search uses it from then on; else nothing changes and the exit status is 3. 'search
+    --mode hybrid' is always the untuned search.
 
     \b
     Examples:
@@ -78,7 +79,10 @@ def command(
     if not report.better:
         raise GateNotMet(
             f"The best profile found does not beat the default on the {report.held_out} held-out queries "
-            f"({report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}); nothing was stored.",
+            f"({report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}); nothing was stored."
+            if report.gain
+            else f"Nothing that was tried beats the default on the {report.fitted} fitted queries by more than their noise; "
+            "nothing was stored.",
             "Judge more queries, or stay with the default.",
         )
 
@@ -104,5 +108,7 @@ def _show(report: Report, out: Output, *, adopted: bool) -> None:
         console.print(f"rnn: {named}", markup=False)
     else:
         console.print("no reranking", markup=False)
+    for note in report.notes:
+        console.print(note, markup=False)
     if adopted:
         console.print(f"Stored as the profile {report.profile.name!r}; 'termweave search' uses it from now on.", markup=False)

@@ -1,7 +1,8 @@
 """Tuning: fusion and reranking fitted on one half of the queries, proved on the other.
 
-What is tried is data (`SPACE`). The search is deterministic: from the default, one parameter at a time takes its best value,
-round after round until none changes. With optuna (extra ``tune``) a seeded sampler goes on from there.
+What is tried is data (`SPACE`). The search is deterministic: from the default, which is what `search` does without a profile,
+and from the default with neighbours, one parameter at a time takes its best value, round after round until none changes.
+With optuna (extra ``tune``) a seeded sampler goes on from there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from termweave.search.profiles import Profile
 from termweave.search.ranking import Reranking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -81,11 +82,13 @@ class Report:
         held_out: Queries of the other half; every figure below is theirs.
         trials: Rankings of all fitted queries that were looked at.
         profile: The best found.
-        figures: System -> mean: every signal alone, "default" and "tuned".
+        figures: System -> mean: every signal alone, "default" (what `search` does without a profile), "hybrid+rNN" (the
+            default reranked with the default parameters) and "tuned".
         gain: Mean difference tuned - default.
         low: Lower end of its 95 % interval.
         high: Upper end.
         p: Of the paired randomisation test.
+        notes: What a reader of the figures should know.
     """
 
     dataset: str
@@ -99,6 +102,7 @@ class Report:
     low: float
     high: float
     p: float
+    notes: tuple[str, ...] = ()
 
     @property
     def better(self) -> bool:
@@ -161,14 +165,15 @@ def tune(
     if trials:
         best = search.sample(best, trials, seed)
     mode, reranking = search.choice(best)
-    default = search.choice(search.default)
     tuned = proof.values(mode, reranking)
-    plain = proof.values(*default)
-    singles = {signal: proof.values(Mode(signal, {signal: 1.0}), None) for signal in index.signals}
-    difference = tuned - plain
-    low, high = interval(difference)
-    figures = {each: float(values.mean()) for each, values in singles.items()}
-    figures |= {"default": float(plain.mean()), "tuned": float(tuned.mean())}
+    plain = modes.parse("hybrid", index.signals)
+    default = proof.values(plain, None)
+    singles = {signal: proof.values(modes.parse(signal, index.signals), None) for signal in index.signals}
+    untuned = {**singles, "default": default}
+    if "dense" in index.signals:
+        untuned["hybrid+rNN"] = proof.values(plain, Reranking())
+    low, high = interval(tuned - default)
+    figures = {each: float(values.mean()) for each, values in {**untuned, "tuned": tuned}.items()}
     source = f"{dataset.name}:{dataset.split}"
     fitted = {"dataset": source, "measure": measure, "queries": half, "held_out": figures}
     return Report(
@@ -179,11 +184,33 @@ def tune(
         trials=search.looked,
         profile=Profile(name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted),
         figures=figures,
-        gain=float(difference.mean()),
+        gain=float((tuned - default).mean()),
         low=low,
         high=high,
-        p=randomisation_test(tuned, plain),
+        p=randomisation_test(tuned, default),
+        notes=tuple(_remarks(singles, default, tuned)),
     )
+
+
+def _remarks(
+    singles: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64]
+) -> Iterator[str]:
+    """What the means alone do not say: a gain that may be none, a signal that is better alone."""
+    gained = bool((tuned - default).mean() > 0)
+    low, high = interval(tuned - default)
+    if gained and low <= 0:
+        yield (
+            f"The gain may be chance: its 95 % interval, {low:+.4f} to {high:+.4f}, holds 0; more judged queries would narrow it."
+        )
+    best = max(singles, key=lambda name: float(singles[name].mean()))
+    used, name = (tuned, "the tuned profile") if gained else (default, "the default")
+    difference = singles[best] - used
+    if difference.mean() > 0:
+        low, high = interval(difference)
+        yield (
+            f"{'BM25' if best == 'lexical' else best} alone is better than {name}, {singles[best].mean():.4f} against "
+            f"{used.mean():.4f} (95 % of the difference between {low:+.4f} and {high:+.4f}): search with --mode {best}."
+        )
 
 
 class _Search:
@@ -195,7 +222,7 @@ class _Search:
         self._seen: dict[tuple[Any, ...], NDArray[np.float64]] = {}
         self._wordy, self._dense = modes.hybrid(signals)
         plain = Reranking()
-        self.default: dict[str, Any] = {"fusion": fusion.DEFAULT, "dense": 0.5, "lexical": 0.0, "rerank": True}
+        self.default: dict[str, Any] = {"fusion": fusion.DEFAULT, "dense": 0.5, "lexical": 0.0, "rerank": False}
         self.default |= {each.name: getattr(plain, each.name) for each in SPACE[4:]}
         absent = set() if self._wordy != "lexical" and "lexical" in signals else {"lexical"}
         self._space = [each for each in SPACE if each.name not in absent]
@@ -227,8 +254,16 @@ class _Search:
         return self._seen[key]
 
     def descend(self) -> dict[str, Any]:
-        """Coordinate search from the default."""
-        best = dict(self.default)
+        """Coordinate search from the default, and from the default with neighbours.
+
+        With the default parameters neighbours may lose where with others they gain, so from the default alone they would
+        not be found. What they add has to be worth it: else there is no reranking.
+        """
+        without, neighbours = self._descended(self.default), self._descended({**self.default, "rerank": True})
+        return neighbours if self._gains(neighbours, without) else without
+
+    def _descended(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        best = dict(start)
         for _ in range(_ROUNDS):
             before = dict(best)
             for parameter in self._space:
