@@ -80,9 +80,9 @@ def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found
         assert row.wins + row.ties + row.losses == len(found.queries) == 8
         assert bool(row.p) == (row.system != "BM25")
     assert found.rows[0].values["recall@100"] == pytest.approx((6 + 0.5) / 8)
-    assert any("1 of 9 judged documents are not in the index" in note for note in found.notes)
-    assert "1 queries of the set have no judgement in 'test' and are left out." in found.notes
-    assert any("1 of 8 queries have no relevant document" in note for note in found.notes)
+    assert any("1 of 9 judged documents is not in the index" in note for note in found.notes)
+    assert "1 query of the set has no judgement in 'test' and is left out." in found.notes
+    assert any("1 of 8 queries has no relevant document" in note for note in found.notes)
 
 
 def test_a_saved_run_as_baseline_gives_the_values_it_was_saved_with(index, found, folder, tmp_path):

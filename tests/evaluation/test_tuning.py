@@ -17,11 +17,11 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import per_query, tuning
+from termweave.evaluation import evaluate, per_query, tuning
 from termweave.evaluation.trials import Bench
 from termweave.indexer import Options, build
 from termweave.records import Encoding, Run
-from termweave.search import fusion, profiles
+from termweave.search import fusion, modes, profiles
 from termweave.search.candidates import Candidates
 from termweave.search.fusion import Ranked
 from termweave.search.modes import Mode
@@ -30,6 +30,7 @@ from termweave.signals.dense import Dense
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 
+NEIGHBOURS = ("candidates", "k", "k_exp", "tau", "weight")
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "tune.1.json"
 
 
@@ -249,6 +250,53 @@ def test_optuna_goes_on_from_there(untouched, folder):
 
 
 @pytest.mark.engine
-def test_one_signal_alone_cannot_be_tuned(opensearch_engine, folder):
-    with built(opensearch_engine, folder, signals=("lexical",)) as name, pytest.raises(UsageError, match="one signal only"):
+def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(opensearch_engine, folder):
+    with (
+        built(opensearch_engine, folder, signals=("lexical",)) as name,
+        pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and there are no vectors to rerank by"),
+    ):
         tuning.tune(tw.connect(opensearch_engine.url).index(name), corpora.open_dataset(folder))
+
+
+@pytest.mark.engine
+def test_vectors_alone_are_tuned_for_their_neighbours(opensearch_engine, folder):
+    with built(opensearch_engine, folder, signals=("dense",)) as name:
+        index = tw.connect(opensearch_engine.url).index(name)
+        dataset = corpora.open_dataset(folder)
+        report = tuning.tune(index, dataset)
+        assert list(report.figures) == ["dense", "default", "dense+rNN", "tuned"]
+        assert report.figures["default"] == report.figures["dense"] != report.figures["dense+rNN"]
+        assert report.profile.weights == {"dense": 1.0}
+        assert report.trials > 20
+        rows = evaluate(index, dataset).rows
+        assert [(row.system, row.mode, row.reranker) for row in rows] == [
+            ("dense", "dense", "none"),
+            ("dense+rNN", "dense", "rnn"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("signals", "tuned"),
+    [
+        (["lexical", "weights", "dense"], {"fusion", "dense", "lexical", "rerank", *NEIGHBOURS}),
+        (["lexical", "dense"], {"fusion", "dense", "rerank", *NEIGHBOURS}),
+        (["dense"], {"fusion", "rerank", *NEIGHBOURS}),
+        (["lexical", "weights"], {"fusion", "lexical"}),
+    ],
+)
+def test_only_what_the_index_has_is_tuned_and_the_default_is_hybrid(signals, tuned):
+    search = tuning._Search(Bench([], [], 1, "nDCG@10"), signals, lambda *_: None)
+    assert {each.name for each in search._space} == tuned
+    mode, reranking = search.choice(search.default)
+    assert (mode.weights, reranking) == (modes.parse("hybrid", signals).weights, None)
+
+
+@pytest.mark.engine
+def test_judgements_of_other_documents_are_no_table_of_zeros(untouched, folder, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for file in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / file).write_bytes((folder / file).read_bytes())
+    judged = (folder / "qrels" / "test.tsv").read_text().splitlines()
+    (tmp_path / "qrels" / "test.tsv").write_text("".join("{}\tother-{}\t{}\n".format(*line.split("\t")) for line in judged))
+    with pytest.raises(InputError, match=rf"Not one judged document of {tmp_path.name} is in the index"):
+        tuning.tune(untouched, corpora.open_dataset(tmp_path))
