@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
-from termweave.evaluation import judgements
+from termweave.evaluation import gates, judgements
 from termweave.evaluation.asking import Asked
 from termweave.evaluation.measures import MEASURES, judged_share, per_query
 from termweave.evaluation.significance import holm, randomisation_test
-from termweave.evaluation.systems import default_systems, with_baseline
+from termweave.evaluation.systems import default_systems, searched, with_baseline
 from termweave.records import Run
 from termweave.search.ranking import order
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
+    from termweave.evaluation.gates import Gate
     from termweave.evaluation.latency import Latency
     from termweave.evaluation.systems import System
     from termweave.records import Qrels, Query
@@ -71,6 +72,7 @@ class Experiment:
         values: System -> measure -> float64 ``(len(queries),)``; "judged@10" among the measures.
         notes: What a reader of the table should know: queries and judgements that say nothing.
         latency: System -> how long a search takes, where it was measured.
+        default: The system that is the search without a mode; None: the table does not have it.
     """
 
     dataset: str
@@ -82,6 +84,7 @@ class Experiment:
     values: Mapping[str, Mapping[str, NDArray[np.float64]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     latency: Mapping[str, Latency] = field(default_factory=dict)
+    default: str | None = None
 
 
 def evaluate(
@@ -91,6 +94,7 @@ def evaluate(
     progress: Callable[[int, int], None] = lambda *_: None,
     depth: int = 100,
     baseline: str | None = None,
+    required: Sequence[Gate] = (),
 ) -> Experiment:
     """Evaluate systems on an index.
 
@@ -101,32 +105,39 @@ def evaluate(
         progress: Called with (queries done, all).
         depth: Candidates a signal, and length of the runs.
         baseline: A system, a mode or the path of a saved run that the others are compared with; None: BM25, else the first.
+        required: Gates that will be checked: what they look at has to be there, which is seen before the first query.
 
     Raises:
         InputError: The data set has no judged queries in this split, or none of its documents is in the index.
-        UsageError: The baseline is neither a mode nor a run.
+        UsageError: The baseline is neither a mode nor a run, or a gate looks at what is not there.
     """
-    chosen, against = with_baseline(systems or default_systems(index), baseline, index)
+    asked = systems or default_systems(index)
+    chosen, compared = with_baseline(asked, baseline, index)
+    described = {system.name: (system.mode, system.reranker) for system in chosen}
+    saved: dict[str, Run] = {}
+    against = compared if isinstance(compared, str) else compared.name
+    if isinstance(compared, Run):
+        against = f"{against} (saved)" if against in described else against
+        saved, described = {against: compared}, {against: ("run", "none"), **described}
     queries, qrels = dataset.queries(), dataset.qrels()
     if not queries:
         raise InputError(
             f"{dataset.name} has no judged queries in the split {dataset.split!r}.",
             f"Splits there are: {', '.join(dataset.splits())}.",
         )
+    ids = [query.id for query in queries]
+    default = searched(asked, index)
+    gates.known(required, list(described), default)
+    gates.readable(required, ids)
     notes = [
         *dataset.notes,
         *judgements.unjudged(dataset),
         *judgements.lacking(index, dataset.name, qrels),
         *judgements.idle(qrels, dataset.relevant_from),
+        *(note for run in saved.values() for note in judgements.uncovered(run, ids)),
     ]
-    found, shortened = _runs(index, queries, chosen, progress, depth)
-    notes += shortened
-    described = {system.name: (system.mode, system.reranker) for system in chosen}
-    ids = [query.id for query in queries]
-    if isinstance(against, Run):
-        notes += judgements.uncovered(against, ids)
-        name = against.name if against.name not in found else f"{against.name} (saved)"
-        found, against, described = {name: against, **found}, name, {name: ("run", "none"), **described}
+    ranked, shortened = _runs(index, queries, chosen, progress, depth)
+    found = {**saved, **ranked}
     values = {name: _values(run, qrels, ids, dataset.relevant_from) for name, run in found.items()}
     rows = [_row(name, *described[name], values, against, with_p=name != against) for name in found]
     return Experiment(
@@ -137,7 +148,8 @@ def evaluate(
         runs=found,
         texts={query.id: query.text for query in queries},
         values=values,
-        notes=tuple(notes),
+        notes=(*notes, *shortened),
+        default=default,
     )
 
 

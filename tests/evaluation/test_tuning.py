@@ -165,9 +165,17 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert "tuned" in kept.profiles
     run(["tune", name, str(folder), "--dry-run"])
     assert f"{folder.name}:test, 30 held-out queries" in capsys.readouterr().out
-    assert run(["evaluate", name, str(folder), "--json"]) == 0
-    rows = {row["system"] for row in json.loads(capsys.readouterr().out)["rows"]}
-    assert kept.profile in rows
+    assert run(["evaluate", name, str(folder), "--json", "--require", "nDCG@10>=.01"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert kept.profile in {row["system"] for row in told["rows"]}
+    assert told["gates"][0]["reason"].startswith(f"{kept.profile}: nDCG@10")  # it is what search does now
+    assert run(["evaluate", name, str(folder), "--mode", "hybrid", "--rerank", "rnn", "--rerank", "rnn@dense", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {(row["system"], row["reranker"]) for row in told["rows"]} == {
+        ("hybrid+rNN", "rnn"),
+        ("hybrid+rNN@dense", "rnn@dense"),
+    }
+    assert told["baseline"] == "hybrid+rNN"
     lexical = build(opensearch_engine, source, name, Options(signals=("lexical",)))
     assert any("left behind (tuned" in note for note in lexical.notes)
     assert not tw.connect(opensearch_engine.url).index(name).lineage.profiles
