@@ -17,7 +17,7 @@ from termweave.evaluation.asking import Asked
 from termweave.evaluation.gates import interval
 from termweave.evaluation.significance import randomisation_test
 from termweave.evaluation.trials import Bench
-from termweave.evaluation.wording import label
+from termweave.evaluation.wording import counted, label
 from termweave.search import fusion, modes
 from termweave.search.modes import Mode
 from termweave.search.profiles import Profile
@@ -147,7 +147,7 @@ def tune(
     queries = [query for query in dataset.queries() if any(grade > 0 for grade in judged.get(query.id, {}).values())]
     if len(queries) < 2 * FEWEST:
         raise InputError(
-            f"{dataset.name} has {len(queries)} queries with a relevant document in the split {dataset.split!r}; "
+            f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
             f"{2 * FEWEST} are the least to tune on.",
             f"Judge more of them, or name another split: {', '.join(dataset.splits())}.",
         )
