@@ -17,9 +17,11 @@ import numpy as np
 
 from termweave import corpora, engine, settings
 from termweave.evaluation import randomisation_test, tune
+from termweave.evaluation.asking import Asked
 from termweave.evaluation.gates import interval
 from termweave.evaluation.trials import Bench
 from termweave.search import Index, fusion, modes
+from termweave.search.index import DEPTH
 from termweave.search.modes import Mode
 from termweave.search.ranking import Reranking
 
@@ -46,10 +48,11 @@ TUNING = """
 
 `termweave tune`, deterministic search, fitted on one half of the queries; the figures are of the other half, mean over the splits of seeds {seeds}; at
 most {most} queries a set, drawn once.
-*default* is hybrid+rNN untuned; *single* the better of BM25 and dense on those queries. {rate:,.0f} trials a minute ({trials:,} in all, one process).
+*default* is what `search` does without a profile: hybrid, not reranked; *+rNN* the same with neighbours, untuned; *single* the better of BM25 and
+dense on those queries. {rate:,.0f} trials a minute ({trials:,} in all, one process).
 
-| | single | default | tuned | gain over single | gain over default |
-|---|---:|---:|---:|---:|---:|
+| | single | default | +rNN | tuned | gain over single | gain over default |
+|---|---:|---:|---:|---:|---:|---:|
 """
 
 
@@ -73,10 +76,8 @@ def rows(dataset: corpora.Dataset, index: Index) -> dict[str, np.ndarray]:
     """System -> the measure of every query."""
     judged = dataset.qrels()
     queries = sampled([each for each in dataset.queries() if any(grade > 0 for grade in judged.get(each.id, {}).values())], MOST)
-    candidates = []
-    for start in range(0, len(queries), 16):
-        texts = [each.text for each in queries[start : start + 16]]
-        candidates += index.candidates(texts, index.signals, with_vectors=True)
+    asked = Asked(index, index.signals, depth=DEPTH, with_vectors=True)
+    candidates = list(asked.candidates([each.text for each in queries], lambda *_: None))
     bench = Bench(candidates, [judged[each.id] for each in queries], dataset.relevant_from, "nDCG@10")
     found = {"BM25": bench.values(Mode("l", {"lexical": 1.0}), None)}
     found |= {name: bench.values(Mode(name, {name: 1.0}), None) for name in ("weights", "dense")}
@@ -85,6 +86,7 @@ def rows(dataset: corpora.Dataset, index: Index) -> dict[str, np.ndarray]:
         found[method] = bench.values(mode, None)
         found[f"{method}+rNN"] = bench.values(mode, Reranking())
     default = modes.parse("hybrid", index.signals)
+    found["adaptive+rNN .9"] = bench.values(default, Reranking(weight=0.9))
     found["s dense"] = bench.values(default, Reranking(similarity="dense"))
     return found
 
@@ -118,17 +120,21 @@ def table(found: dict[str, dict[str, np.ndarray]]) -> str:
 
 
 def table_of_neighbours(found: dict[str, dict[str, np.ndarray]]) -> str:
-    """What rNN adds to the same fusion, and which similarity it should take."""
-    lines = ["\n## What rNN adds\n", "| | adaptive | +rNN, s = fused score | +rNN, s = inner product |", "|---|---:|---:|---:|"]
+    """What rNN adds to the same fusion, with which lambda, and which similarity it should take."""
+    systems = {
+        "adaptive": "adaptive",
+        "+rNN, s = fused score": "adaptive+rNN",
+        "rNN, lambda .9": "adaptive+rNN .9",
+        "+rNN, s = inner product": "s dense",
+    }
+    lines = ["\n## What rNN adds\n", f"| | {' | '.join(systems)} |", f"|---|{'---:|' * len(systems)}"]
     for name, values in found.items():
-        lines.append(
-            f"| {name} | {values['adaptive'].mean():.4f} | {values['adaptive+rNN'].mean():.4f} | {values['s dense'].mean():.4f} |"
-        )
-    gains = np.array([float((values["adaptive+rNN"] - values["adaptive"]).mean()) for values in found.values()])
-    low, high = interval(gains)
-    lines.append(
-        f"\nMean gain of rNN over the same fusion {gains.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f} over the sets."
-    )
+        lines.append(f"| {name} | {' | '.join(f'{values[system].mean():.4f}' for system in systems.values())} |")
+    lines.append("\nMean gain over the same fusion, without rNN, over the sets:\n")
+    for told, system in (("lambda .75, the default", "adaptive+rNN"), ("lambda .9", "adaptive+rNN .9")):
+        gains = np.array([float((values[system] - values["adaptive"]).mean()) for values in found.values()])
+        low, high = interval(gains)
+        lines.append(f"* {told}: {gains.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}")
     return "\n".join(lines)
 
 
@@ -149,12 +155,14 @@ def tuning(names: list[str], opened: list[tuple[corpora.Dataset, Index]]) -> Non
             seconds += time.monotonic() - begun[0]
             trials += reports[-1].trials
         single = np.mean([max(each.figures["lexical"], each.figures["dense"]) for each in reports])
-        default, tuned = (np.mean([each.figures[system] for each in reports]) for system in ("default", "tuned"))
+        means = [np.mean([each.figures[system] for each in reports]) for system in ("default", "hybrid+rNN", "tuned")]
+        default, _, tuned = means
         gains.append((tuned - single, tuned - default))
-        lines.append(f"| {name} | {single:.4f} | {default:.4f} | {tuned:.4f} | {tuned - single:+.4f} | {tuned - default:+.4f} |")
+        cells = [*(f"{mean:.4f}" for mean in (single, *means)), *(f"{gain:+.4f}" for gain in gains[-1])]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     over, beyond = np.mean(gains, axis=0)
     print(TUNING.format(seeds=" and ".join(map(str, SEEDS)), most=TUNED_ON, rate=60 * trials / seconds, trials=trials), end="")
-    print("\n".join([*lines, f"| mean | | | | {over:+.4f} | {beyond:+.4f} |"]))
+    print("\n".join([*lines, f"| mean | | | | | {over:+.4f} | {beyond:+.4f} |"]))
 
 
 class Capped:

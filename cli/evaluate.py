@@ -58,11 +58,13 @@ def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--rerank",
     "rerankers",
     multiple=True,
-    type=click.Choice(["none", "rnn"]),
-    help="Every mode with this reranker; repeatable.  [default: none]",
+    type=click.Choice(["none", "rnn", "rnn@dense"]),
+    help="Every mode with this reranker (rnn@dense: the paper's similarity); repeatable.  [default: none]",
 )
 @click.option(
-    "--baseline", metavar="MODE|RUN", help="What the others are compared with: a mode, or a saved TREC run.  [default: BM25]"
+    "--baseline",
+    metavar="MODE|RUN",
+    help="What the others are compared with: a mode, or a saved TREC run.  [default: BM25 where it is a row, else the first row]",
 )
 @click.option(
     "--require", "required", multiple=True, metavar="GATE", help="Exit with 3 unless it holds: 'nDCG@10>=0.4'; repeatable."
@@ -99,6 +101,7 @@ def command(
 ) -> int:
     """Compare modes and rerankers on the judged queries of DATASET: by default BM25, each signal, hybrid and hybrid+rNN.
 
+    An adopted profile ('termweave tune') is a row of its own, and what a gate without a name looks at; else that is hybrid.
     DATASET is a BEIR folder or 'demo'; PATH:SPLIT names the split (default: test). p-values come from a paired
     randomisation test against the baseline, corrected for the number of systems (Holm). Queries are encoded once and the
     engine is asked once a signal, however many rows the table has.
@@ -113,26 +116,26 @@ def command(
     """
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
-    from termweave.evaluation import evaluate, gates, plots, runs, systems
+    from termweave.evaluation import evaluate, gates, plots, systems
     from termweave.search import Index
 
     if html is not None:
         plots.require()
     parsed = [gates.parse(each) for each in required]
-    for gate in parsed:
-        if gate.run is not None:
-            runs.read(gate.run)  # what cannot be read is said before the work, not after it
     opened = corpora.open_dataset(dataset)
+    _writable(save_run, [html, per_query, None if markdown in {None, "-"} else Path(str(markdown))])
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     rows = systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
-        found = evaluate(index, opened, rows, progress=bar, baseline=baseline)
-    if timed:
-        found = _timed(index, found, systems.with_baseline(rows, baseline, index)[0], timed, out)
-    verdicts = [gates.check(each, found, opened) for each in parsed]
+        found = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
+    try:
+        if timed:
+            found = _timed(index, found, systems.with_baseline(rows, baseline, index)[0], timed, out)
+        verdicts = [gates.check(each, found, opened) for each in parsed]
+    finally:  # after the gates, which may be about runs in the same folder; whatever became of them, the runs are not lost
+        _written(found, save_run, per_query, out)
     for note in found.notes:
         out.say(note)
-    _written(found, save_run, per_query, out)
     if html is not None:
         _report(html, found, opened, index, verdicts, out)
     told = [
@@ -155,18 +158,40 @@ def _timed(index: Index, found: Experiment, rows: list[System], timed: int, out:
         return replace(found, latency=latency.measure(index, rows, texts, bar))
 
 
+def _writable(folder: Path | None, files: list[Path | None]) -> None:
+    """See, before the work, that its results can be written.
+
+    Raises:
+        UsageError: They cannot.
+    """
+    from os import W_OK, access
+
+    from termweave.errors import UsageError
+
+    hint = "Name another place; nothing was evaluated."
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be made: {error.strerror}.", hint) from None
+    for place in [folder, *(file if file is None or file.exists() else file.parent for file in files)]:
+        if place is not None and not access(place, W_OK):
+            why = "" if place.exists() else ": it is not there"
+            raise UsageError(f"{place} cannot be written to{why}.", hint)
+
+
 def _written(found: Experiment, save_run: Path | None, per_query: Path | None, out: Output) -> None:
     from termweave.evaluation import report, runs
+    from termweave.evaluation.wording import counted, queries
 
     if save_run is not None:
-        save_run.mkdir(parents=True, exist_ok=True)
         ours = [row.system for row in found.rows if row.mode != "run"]
         for system in ours:
             runs.write(found.runs[system], save_run / f"{system}.trec")
-        out.say(f"{len(ours)} runs in {save_run}")
+        out.say(f"{counted(len(ours), 'run')} in {save_run}")
     if per_query is not None:
         report.write_per_query(found, per_query)
-        out.say(f"The values of {len(found.queries):,} queries are in {per_query}")
+        out.say(f"The values of {queries(len(found.queries))} are in {per_query}")
 
 
 def _report(path: Path, found: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:

@@ -335,11 +335,13 @@ def _gate(
 
     parsed = [gates.parse(each) for each in required]
     judged = corpora.open_dataset(dataset) if parsed or within is not None else None
+    if judged is not None:
+        gates.readable(parsed, [query.id for query in judged.queries()])
 
     def check(generation: str) -> None:
         if judged is None:
             return
-        found = evaluate(Index.open(server, generation, weights=options.weights, dense=options.dense), judged)
+        found = evaluate(Index.open(server, generation, weights=options.weights, dense=options.dense), judged, required=parsed)
         verdicts = [gates.check(each, found, judged) for each in parsed]
         live = generations.live(server, name)
         if within is not None and live is None:

@@ -43,9 +43,10 @@ def command(
 ) -> None:
     """Tune how NAME is searched by the judged queries of DATASET.
 
-    Fusion method, weights of the signals, and the parameters of the rNN reranking are fitted on one half of the queries and
-    measured on the other. A profile that beats the default (hybrid, reranked) there is stored with the index, and search uses
-    it from then on; else nothing changes and the exit status is 3. 'search --mode hybrid' is always the untuned search.
+    Fusion method, weights of the signals, whether neighbours rerank and with which parameters: all is fitted on one half of the
+    queries and measured on the other. A profile that beats the default there (hybrid without reranking, as search does it without a
+    profile) is stored with the index, and search uses it from then on; else nothing changes and the exit status is 3. 'search
+    --mode hybrid' is always the untuned search.
 
     \b
     Examples:
@@ -78,7 +79,10 @@ def command(
     if not report.better:
         raise GateNotMet(
             f"The best profile found does not beat the default on the {report.held_out} held-out queries "
-            f"({report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}); nothing was stored.",
+            f"({report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}); nothing was stored."
+            if report.gain
+            else f"Nothing that was tried beats the default on the {report.fitted} fitted queries by more than their noise; "
+            "nothing was stored.",
             "Judge more queries, or stay with the default.",
         )
 
@@ -87,15 +91,17 @@ def _show(report: Report, out: Output, *, adopted: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(f"{report.dataset}, {report.held_out} held-out queries"), title_justify="left")
+    from termweave.evaluation.wording import counted, label, queries
+
+    table = Table(title=Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}"), title_justify="left")
     table.add_column("search")
     table.add_column(report.measure, justify="right")
     for system, value in report.figures.items():
-        table.add_row("BM25" if system == "lexical" else system, f"{value:.4f}", style="bold" if system == "tuned" else "")
+        table.add_row(label(system), f"{value:.4f}", style="bold" if system == "tuned" else "")
     console = out.console()
     console.print(table)
     told = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
-    console.print(f"tuned against default: {told} ({report.trials} trials on {report.fitted} queries)", markup=False)
+    console.print(f"tuned against default: {told} ({counted(report.trials, 'trial')} on {queries(report.fitted)})", markup=False)
     parts = [f"{name} {share:.2f}" for name, share in report.profile.weights.items()]
     console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}", markup=False)
     reranking = report.profile.reranking
@@ -104,5 +110,7 @@ def _show(report: Report, out: Output, *, adopted: bool) -> None:
         console.print(f"rnn: {named}", markup=False)
     else:
         console.print("no reranking", markup=False)
+    for note in report.notes:
+        console.print(note, markup=False)
     if adopted:
         console.print(f"Stored as the profile {report.profile.name!r}; 'termweave search' uses it from now on.", markup=False)

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import InputError
+from termweave.evaluation import gates, judgements
+from termweave.evaluation.asking import Asked
 from termweave.evaluation.measures import MEASURES, judged_share, per_query
 from termweave.evaluation.significance import holm, randomisation_test
-from termweave.evaluation.systems import default_systems, with_baseline
+from termweave.evaluation.systems import default_systems, searched, with_baseline
 from termweave.records import Run
 from termweave.search.ranking import order
 
@@ -19,15 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
+    from termweave.evaluation.gates import Gate
     from termweave.evaluation.latency import Latency
     from termweave.evaluation.systems import System
-    from termweave.records import Qrels
+    from termweave.records import Qrels, Query
     from termweave.search import Index
 
-#: Queries a request.
-_QUERIES = 16
-#: Judged documents a request asks after.
-_IDS = 10_000
 #: The measure that wins and losses count.
 LEADING = MEASURES[0]
 
@@ -73,6 +72,7 @@ class Experiment:
         values: System -> measure -> float64 ``(len(queries),)``; "judged@10" among the measures.
         notes: What a reader of the table should know: queries and judgements that say nothing.
         latency: System -> how long a search takes, where it was measured.
+        default: The system that is the search without a mode; None: the table does not have it.
     """
 
     dataset: str
@@ -84,6 +84,7 @@ class Experiment:
     values: Mapping[str, Mapping[str, NDArray[np.float64]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     latency: Mapping[str, Latency] = field(default_factory=dict)
+    default: str | None = None
 
 
 def evaluate(
@@ -93,6 +94,7 @@ def evaluate(
     progress: Callable[[int, int], None] = lambda *_: None,
     depth: int = 100,
     baseline: str | None = None,
+    required: Sequence[Gate] = (),
 ) -> Experiment:
     """Evaluate systems on an index.
 
@@ -103,26 +105,39 @@ def evaluate(
         progress: Called with (queries done, all).
         depth: Candidates a signal, and length of the runs.
         baseline: A system, a mode or the path of a saved run that the others are compared with; None: BM25, else the first.
+        required: Gates that will be checked: what they look at has to be there, which is seen before the first query.
 
     Raises:
         InputError: The data set has no judged queries in this split, or none of its documents is in the index.
-        UsageError: The baseline is neither a mode nor a run.
+        UsageError: The baseline is neither a mode nor a run, or a gate looks at what is not there.
     """
-    chosen, against = with_baseline(systems or default_systems(index), baseline, index)
+    asked = systems or default_systems(index)
+    chosen, compared = with_baseline(asked, baseline, index)
+    described = {system.name: (system.mode, system.reranker) for system in chosen}
+    saved: dict[str, Run] = {}
+    against = compared if isinstance(compared, str) else compared.name
+    if isinstance(compared, Run):
+        against = f"{against} (saved)" if against in described else against
+        saved, described = {against: compared}, {against: ("run", "none"), **described}
     queries, qrels = dataset.queries(), dataset.qrels()
     if not queries:
         raise InputError(
             f"{dataset.name} has no judged queries in the split {dataset.split!r}.",
             f"Splits there are: {', '.join(dataset.splits())}.",
         )
-    notes = [*dataset.notes, *_unjudged(dataset), *_lacking(index, dataset.name, qrels), *_idle(qrels, dataset.relevant_from)]
-    found = _runs(index, [(query.id, query.text) for query in queries], chosen, progress, depth)
-    described = {system.name: (system.mode, system.reranker) for system in chosen}
     ids = [query.id for query in queries]
-    if isinstance(against, Run):
-        notes += _uncovered(against, ids)
-        name = against.name if against.name not in found else f"{against.name} (saved)"
-        found, against, described = {name: against, **found}, name, {name: ("run", "none"), **described}
+    default = searched(asked, index)
+    gates.known(required, list(described), default)
+    gates.readable(required, ids)
+    notes = [
+        *dataset.notes,
+        *judgements.unjudged(dataset),
+        *judgements.lacking(index, dataset.name, qrels),
+        *judgements.idle(qrels, dataset.relevant_from),
+        *(note for run in saved.values() for note in judgements.uncovered(run, ids)),
+    ]
+    ranked, shortened = _runs(index, queries, chosen, progress, depth)
+    found = {**saved, **ranked}
     values = {name: _values(run, qrels, ids, dataset.relevant_from) for name, run in found.items()}
     rows = [_row(name, *described[name], values, against, with_p=name != against) for name in found]
     return Experiment(
@@ -133,80 +148,29 @@ def evaluate(
         runs=found,
         texts={query.id: query.text for query in queries},
         values=values,
-        notes=tuple(notes),
+        notes=(*notes, *shortened),
+        default=default,
     )
 
 
 def _runs(
-    index: Index, queries: Sequence[tuple[str, str]], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
-) -> dict[str, Run]:
+    index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
+) -> tuple[dict[str, Run], list[str]]:
+    """Every system's run, and what to say of the queries."""
     chosen = {system.name: index.mode(system.mode) for system in systems}
     signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
-    with_vectors = any(system.reranking for system in systems)
+    asked = Asked(index, signals, depth=depth, with_vectors=any(system.reranking for system in systems))
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}
-    for start in range(0, len(queries), _QUERIES):
-        part = queries[start : start + _QUERIES]
-        gathered = index.candidates([text for _, text in part], signals, depth=depth, with_vectors=with_vectors)
-        for (identity, _), candidates in zip(part, gathered, strict=True):
-            for system in systems:
-                places = order(candidates, chosen[system.name], system.reranking, depth)
-                scores[system.name][identity] = {place.id: place.score for place in places}
-        progress(min(start + _QUERIES, len(queries)), len(queries))
-    return {name: Run(name, found) for name, found in scores.items()}
+    for query, candidates in zip(queries, asked.candidates([query.text for query in queries], progress), strict=True):
+        for system in systems:
+            places = order(candidates, chosen[system.name], system.reranking, depth)
+            scores[system.name][query.id] = {place.id: place.score for place in places}
+    return {name: Run(name, found) for name, found in scores.items()}, asked.notes()
 
 
 def _values(run: Run, qrels: Qrels, ids: Sequence[str], relevant_from: int) -> dict[str, NDArray[np.float64]]:
     """Every measure of every query; a query that the run lacks counts 0."""
     return {**per_query(run, qrels, ids, relevant_from=relevant_from), "judged@10": judged_share(run, qrels, ids)}
-
-
-def _lacking(index: Index, name: str, qrels: Qrels) -> list[str]:
-    """Judgements about other documents than the index holds would give a table of zeros that means nothing.
-
-    The index itself is asked: that a system finds nothing judged is a result, not another data set.
-
-    Raises:
-        InputError: It holds not one of the judged documents.
-    """
-    judged = sorted({document for grades in qrels.values() for document in grades})
-    held = 0
-    for start in range(0, len(judged), _IDS):
-        body = {
-            "size": _IDS,
-            "query": {"terms": {"id": judged[start : start + _IDS]}},
-            "collapse": {"field": "id"},  # a document may lie in several passages
-            "stored_fields": "_none_",
-            "track_total_hits": False,
-        }
-        held += len(index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"])
-    if judged and not held:
-        raise InputError(
-            f"Not one judged document of {name} is in the index {index.name!r}.",
-            "Is this the data set the index was made from?",
-        )
-    lost = len(judged) - held
-    return [f"{lost:,} of {len(judged):,} judged documents are not in the index and cannot be found."] if lost > 0 else []
-
-
-def _unjudged(dataset: Dataset) -> list[str]:
-    """Queries of the file that the split says nothing of, where the reader counts them."""
-    count = getattr(dataset, "unjudged", 0)
-    return [f"{count:,} queries of the set have no judgement in {dataset.split!r} and are left out."] if count else []
-
-
-def _idle(qrels: Qrels, relevant_from: int) -> list[str]:
-    """Queries that no system can score on."""
-    idle = sum(max(grades.values(), default=0) < relevant_from for grades in qrels.values())
-    if not idle:
-        return []
-    return [
-        f"{idle:,} of {len(qrels):,} queries have no relevant document (from grade {relevant_from}): all systems get 0 there."
-    ]
-
-
-def _uncovered(run: Run, ids: Sequence[str]) -> list[str]:
-    absent = sum(query not in run.scores for query in ids)
-    return [f"The run {run.name} has no results for {absent:,} of {len(ids):,} queries; they count 0."] if absent else []
 
 
 def _row(

@@ -4,7 +4,7 @@
 ``MRR@10 within .01 of RUN``  the lower end of the 95 % interval of the paired difference to a saved run is above -.01: too few
                             queries widen the interval, so weakness of the data never opens the gate
 
-Either may name its system: ``hybrid+rNN:nDCG@10>=0.4``; without one the default search, hybrid, is meant.
+Either may name its system: ``hybrid+rNN:nDCG@10>=0.4``; without one the default search is meant: the adopted profile, else hybrid.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.evaluation import runs
+from termweave.evaluation import measures, runs
 from termweave.evaluation.measures import per_query
+from termweave.evaluation.wording import queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from termweave.records import Run
 
 _NUMBER = r"(\d*\.?\d+)"
-_GATE = re.compile(rf"(?:(?P<system>[^:>]+):)?(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
+_GATE = re.compile(rf"(?:(?P<system>[^>]+?):)?(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
+#: What two generations are compared by.
+_MEASURE = "nDCG@10"
 #: Fewer paired queries prove nothing.
 _FEWEST = 5
 #: Share of the queries that a saved run may have nothing for.
@@ -69,7 +72,7 @@ def parse(text: str) -> Gate:
     """Read a requirement.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is none, or of a measure that there is not.
 
     Example:
         >>> parse("nDCG@10>=.4").least
@@ -80,53 +83,107 @@ def parse(text: str) -> Gate:
         raise UsageError(
             f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4', or 'MRR@10 within .01 of RUN' with RUN a TREC file."
         )
-    _, _, least, margin, run = found.groups()
+    _, measure, least, margin, run = found.groups()
+    measures.check(measure)
     return Gate(
         text=text,
         system=found["system"],
-        measure=found["measure"],
+        measure=measure,
         least=float(least) if least else None,
         margin=float(margin) if margin else None,
         run=Path(run) if run else None,
     )
 
 
+def readable(required: Sequence[Gate], asked: Sequence[str]) -> None:
+    """See, before the work, that the saved runs can be compared with.
+
+    Args:
+        required: The gates.
+        asked: Ids of the queries.
+
+    Raises:
+        UsageError: One cannot be read, or is of another data set.
+    """
+    for gate in required:
+        if gate.run is not None:
+            _saved(gate.run, asked)
+
+
+def known(required: Sequence[Gate], names: Sequence[str], default: str | None) -> None:
+    """See, before the work, that the table will have what the gates look at.
+
+    Args:
+        required: The gates.
+        names: Systems of the table.
+        default: The one that gates without a name look at.
+
+    Raises:
+        UsageError: It will not.
+    """
+    for gate in required:
+        _system(gate, names, default)
+
+
 def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     """Hold a requirement against what an evaluation found.
 
     Raises:
-        UsageError: The system or the measure is not known, or the run cannot be read.
+        UsageError: The system is not known, or the run cannot be read.
     """
-    system = gate.system or _default(experiment)
     import numpy as np  # noqa: PLC0415 - `--help` compares nothing
 
-    if system not in experiment.runs:
-        raise UsageError(f"There is no system {system!r} in the table.", f"There are: {', '.join(experiment.runs)}.")
-    qrels = dataset.qrels()
-
-    def values(run: Run) -> NDArray[np.float64]:
-        found = per_query(run, qrels, experiment.queries, relevant_from=dataset.relevant_from, measures=[gate.measure])
-        return found[gate.measure]
-
-    mine = values(experiment.runs[system])
+    system = _system(gate, list(experiment.runs), experiment.default)
+    mine = _values(experiment.runs[system], experiment, dataset, gate.measure)
     if gate.least is not None:
         mean = float(mine.mean())
         sign = "reaches" if mean >= gate.least else "does not reach"
-        return Verdict(mean >= gate.least, f"{system}: {gate.measure} of {mean:.4f} {sign} {gate.least:g} ({len(mine)} queries)")
+        told = f"{system}: {gate.measure} of {mean:.4f} {sign} {gate.least:g} ({queries(len(mine))})"
+        return Verdict(mean >= gate.least, told)
     assert gate.run is not None
     assert gate.margin is not None
-    saved = runs.read(gate.run)
-    # A run file cannot hold a query without results, so a few may be absent; many are another data set.
-    absent = np.array([query not in saved.scores for query in experiment.queries])
+    saved, absent = _saved(gate.run, experiment.queries)
+    # Where the saved run found nothing whatever we find would be a gain: it counts as none, so that absence opens no gate.
+    difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
+    return _within(system, gate.measure, difference, gate.margin, str(gate.run))
+
+
+def _system(gate: Gate, names: Sequence[str], default: str | None) -> str:
+    """Which system of the table a gate looks at."""
+    if gate.system is None and default is None:
+        raise UsageError(
+            f"{gate.text!r} names no row of the table, and the default search is none of them.",
+            f"Name one: '{names[0]}:{gate.text}'. There are: {', '.join(names)}.",
+        )
+    system = gate.system or default
+    assert system is not None
+    if system not in names:
+        raise UsageError(f"There is no system {system!r} in the table.", f"There are: {', '.join(names)}.")
+    return system
+
+
+def _saved(path: Path, asked: Sequence[str]) -> tuple[Run, NDArray[np.bool_]]:
+    """A saved run, and which of the queries it says nothing of; a run file cannot hold a query without results.
+
+    Raises:
+        UsageError: It cannot be read, or so many are absent that it must be of another data set.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    saved = runs.read(path)
+    absent = np.array([query not in saved.scores for query in asked])
     if absent.mean() > _MOST_ABSENT:
         raise UsageError(
-            f"The run {gate.run} has nothing for {absent.sum():,} of {len(absent):,} queries, "
-            f"{experiment.queries[int(absent.argmax())]!r} for one.",
+            f"The run {path} has nothing for {absent.sum():,} of {queries(len(absent))}, {asked[int(absent.argmax())]!r} for one.",
             "Compare with a run of the same data set and split.",
         )
-    # Where the saved run found nothing whatever we find would be a gain: it counts as none, so that absence opens no gate.
-    difference = np.where(absent, 0.0, mine - values(saved))
-    return _within(system, gate.measure, difference, gate.margin, str(gate.run))
+    return saved, absent
+
+
+def _values(run: Run, experiment: Experiment, dataset: Dataset, measure: str) -> NDArray[np.float64]:
+    """The measure of every query of the experiment."""
+    asked, relevant_from = experiment.queries, dataset.relevant_from
+    return per_query(run, dataset.qrels(), asked, relevant_from=relevant_from, measures=[measure])[measure]
 
 
 def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin: float, name: str) -> Verdict:
@@ -139,24 +196,28 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
         margin: How much worse it may be.
         name: Of the other index.
     """
-    measure = "nDCG@10"
+    mine, other = _searched(experiment), _searched(before)
+    difference = _values(mine, experiment, dataset, _MEASURE) - _values(other, experiment, dataset, _MEASURE)
+    return _within(mine.name, _MEASURE, difference, margin, name)
 
-    def values(found: Experiment) -> NDArray[np.float64]:
-        run = found.runs[_default(found)]
-        queries = experiment.queries
-        return per_query(run, dataset.qrels(), queries, relevant_from=dataset.relevant_from, measures=[measure])[measure]
 
-    return _within(_default(experiment), measure, values(experiment) - values(before), margin, name)
+def _searched(experiment: Experiment) -> Run:
+    """What the default search found; the default table has it."""
+    assert experiment.default is not None
+    return experiment.runs[experiment.default]
 
 
 def _within(system: str, measure: str, difference: NDArray[np.float64], margin: float, against: str) -> Verdict:
     if len(difference) < _FEWEST:
-        return Verdict(met=False, reason=f"{system}: {measure}: {len(difference)} queries are too few to say anything")
+        return Verdict(
+            met=False,
+            reason=f"{system}: {measure}: {queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few to say anything",
+        )
     low, high = interval(difference)
     met = low > -margin
     told = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
     within = "within" if met else "not surely within"
-    return Verdict(met, f"{system}: {measure} against {against}: {told}: {within} {margin:g} ({len(difference)} queries)")
+    return Verdict(met, f"{system}: {measure} against {against}: {told}: {within} {margin:g} ({queries(len(difference))})")
 
 
 def interval(difference: NDArray[np.float64]) -> tuple[float, float]:
@@ -171,8 +232,3 @@ def interval(difference: NDArray[np.float64]) -> tuple[float, float]:
     mean = float(difference.mean())
     half = t * float(difference.std(ddof=1)) / len(difference) ** 0.5
     return mean - half, mean + half
-
-
-def _default(experiment: Experiment) -> str:
-    systems: Sequence[str] = list(experiment.runs)
-    return "hybrid" if "hybrid" in systems else systems[-1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from termweave.errors import UsageError
 from termweave.evaluation.runs import strictly_decreasing
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 #: What tables show, in their order.
 MEASURES = ("nDCG@10", "MRR@10", "recall@100")
+#: Measures in lower case -> as ir-measures calls them.
+_KINDS = {"ndcg": "nDCG", "mrr": "RR", "recall": "R"}
 
 
 def per_query(
@@ -76,14 +80,28 @@ def judged_share(run: Run, qrels: Qrels, queries: Sequence[str], *, depth: int =
     return shares
 
 
+def check(name: str) -> tuple[str, int]:
+    """Read the name of a measure.
+
+    Returns:
+        "ndcg", "mrr" or "recall", and the cutoff.
+
+    Raises:
+        UsageError: There is no such measure.
+
+    Example:
+        >>> check("nDCG@10")
+        ('ndcg', 10)
+    """
+    kind, _, cutoff = name.partition("@")
+    if kind.lower() not in _KINDS or not re.fullmatch("[0-9]+", cutoff) or int(cutoff) < 1:
+        raise UsageError(f"There is no measure {name!r}.", "Known: nDCG@K, MRR@K, recall@K, for example nDCG@10.")
+    return kind.lower(), int(cutoff)
+
+
 def _parse(name: str, relevant_from: int) -> Any:
     import ir_measures  # noqa: PLC0415
 
-    from termweave.errors import UsageError  # noqa: PLC0415
-
-    known = {"ndcg": ir_measures.nDCG, "mrr": ir_measures.RR, "recall": ir_measures.R}
-    kind, _, cutoff = name.partition("@")
-    if kind.lower() not in known or not cutoff.isdigit() or int(cutoff) < 1:
-        raise UsageError(f"There is no measure {name!r}.", "Known: nDCG@K, MRR@K, recall@K, for example nDCG@10.")
-    measure = known[kind.lower()]
-    return measure @ int(cutoff) if kind.lower() == "ndcg" else measure(rel=relevant_from) @ int(cutoff)
+    kind, cutoff = check(name)
+    measure = getattr(ir_measures, _KINDS[kind])
+    return measure @ cutoff if kind == "ndcg" else measure(rel=relevant_from) @ cutoff

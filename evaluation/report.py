@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.measures import MEASURES
+from termweave.evaluation.wording import counted, queries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ def table(experiment: Experiment) -> Table:
     from rich.text import Text  # noqa: PLC0415
 
     shown = Table(
-        title=f"{experiment.dataset}, {len(experiment.queries)} queries",
+        title=heading(experiment),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=0,  # 80 columns hold it
@@ -55,6 +56,11 @@ def table(experiment: Experiment) -> Table:
     return shown
 
 
+def heading(experiment: Experiment) -> str:
+    """What the table is of."""
+    return f"{experiment.dataset}, {queries(len(experiment.queries))}"
+
+
 def legend(experiment: Experiment) -> list[str]:
     """What the marks and columns of a table mean."""
     lines = [
@@ -63,22 +69,27 @@ def legend(experiment: Experiment) -> list[str]:
     ]
     if experiment.latency:
         timed = next(iter(experiment.latency.values())).queries
-        lines.append(f"ms: median of {timed} whole searches, one at a time, the systems taking turns")
+        lines.append(f"ms: median of {counted(timed, 'whole search', 'whole searches')}, one at a time, the systems taking turns")
     return lines
 
 
 def markdown(experiment: Experiment) -> str:
-    """The same table for a README."""
+    """The same table for a README, p in brackets behind the value."""
     columns = [*MEASURES, "+/=/-", "judged@10", *(["ms"] if experiment.latency else [])]
     lines = [
-        f"| {experiment.dataset}, {len(experiment.queries)} queries | {' | '.join(columns)} |",
+        f"| {heading(experiment)} | {' | '.join(columns)} |",
         f"|---|{'---:|' * len(columns)}",
     ]
     for row in experiment.rows:
-        cells = [*(cell(experiment, row, name) for name in MEASURES), _versus(experiment, row), f"{row.judged:.0%}"]
+        cells = [
+            *(f"{cell(experiment, row, name)}{_in_brackets(row, name)}" for name in MEASURES),
+            _versus(experiment, row),
+            f"{row.judged:.0%}",
+        ]
         cells += [_ms(experiment, row)] if experiment.latency else []
         lines.append(f"| {row.system.replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *(f"{line}  " for line in (*legend(experiment), *experiment.notes))])
+    told = [f"In brackets: p against {experiment.baseline}", *legend(experiment), *experiment.notes]
+    return "\n".join([*lines, "", *(f"{line}  " for line in told)])
 
 
 def cell(experiment: Experiment, row: Row, name: str) -> str:
@@ -115,6 +126,11 @@ def _mark(experiment: Experiment, row: Row, name: str) -> str:
 
 def _p(row: Row, name: str) -> str:
     return "" if name not in row.p else "<.001" if row.p[name] < 0.001 else f"{row.p[name]:.3f}".removeprefix("0")
+
+
+def _in_brackets(row: Row, name: str) -> str:
+    p = _p(row, name)
+    return f" ({p})" if p else ""
 
 
 def _versus(experiment: Experiment, row: Row) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.evaluation import runs
+from termweave.evaluation.wording import BM25, label
 from termweave.search import modes, profiles
 from termweave.search.ranking import Reranking
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
     from termweave.records import Run
     from termweave.search import Index
-
-#: The lexical signal as tables name it.
-BM25 = "BM25"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +35,43 @@ class System:
     @property
     def reranker(self) -> str:
         """As `--rerank` takes it."""
-        return "rnn" if self.reranking else "none"
+        if self.reranking is None:
+            return "none"
+        return "rnn" if self.reranking.similarity == "fused" else f"rnn@{self.reranking.similarity}"
 
 
 def default_systems(index: Index) -> list[System]:
     """BM25, each other signal, hybrid, hybrid reranked, the profile adopted: as far as the index has them."""
     signals = index.signals
-    systems = [_system(name, None) for name in sorted(signals, key=lambda name: name != "lexical")]
-    if len(modes.hybrid(signals)) > 1:
-        systems.append(_system("hybrid", None))
+    systems = [_system(name, None, index) for name in sorted(signals, key=lambda name: name != "lexical")]
+    systems.append(default_search(signals))
     if "dense" in signals:
-        systems.append(_system("hybrid", Reranking()))
+        systems.append(default_search(signals, Reranking()))
     if profile := profiles.find(index.lineage, None):
-        systems.append(System(profile.name, profile.name, profile.rerank))
-    return systems
+        systems.append(_system(profile.name, profile.rerank, index))
+    return list(dict.fromkeys(systems))
+
+
+def default_search(signals: Sequence[str], reranking: Reranking | None = None) -> System:
+    """What `search` does without a mode and without a profile: hybrid, which of one signal is that signal itself.
+
+    Args:
+        signals: Of the index.
+        reranking: With these neighbours; None: as it is.
+    """
+    joined = modes.hybrid(signals)
+    return _named("hybrid" if len(joined) > 1 else joined[0], reranking)
+
+
+def searched(systems: Sequence[System], index: Index) -> str | None:
+    """Name of the system that is the default search: the adopted profile, else hybrid; the only system, whatever it is.
+
+    None where the table has several, and that one is not among them.
+    """
+    profile = profiles.find(index.lineage, None)
+    wanted = profile.name if profile else default_search(index.signals).name
+    names = [system.name for system in systems]
+    return wanted if wanted in names else names[0] if len(names) == 1 else None
 
 
 def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[System]:
@@ -58,7 +79,7 @@ def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[
 
     Args:
         chosen: Modes as `--mode` takes them.
-        rerankers: "none", "rnn".
+        rerankers: "none", "rnn", "rnn@dense".
         index: It.
 
     Raises:
@@ -68,7 +89,7 @@ def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[
         return default_systems(index)
     modes_of_table = chosen or list(dict.fromkeys(system.mode for system in default_systems(index)))
     pairs = [(mode, reranker) for mode in modes_of_table for reranker in rerankers or (None,)]
-    return [_system(mode, index.choose(mode, reranker)[1]) for mode, reranker in dict.fromkeys(pairs)]
+    return list(dict.fromkeys(_system(mode, index.choose(mode, reranker)[1], index) for mode, reranker in pairs))
 
 
 def with_baseline(systems: Sequence[System], asked: str | None, index: Index) -> tuple[list[System], str | Run]:
@@ -95,10 +116,22 @@ def with_baseline(systems: Sequence[System], asked: str | None, index: Index) ->
         return list(systems), runs.read(Path(asked))
     mode, _, reranker = asked.partition("+")
     mode = "lexical" if mode == BM25 else mode
-    added = _system(mode, index.choose(mode, reranker.lower() or None)[1])
-    return [added, *systems], added.name
+    added = _system(mode, index.choose(mode, reranker.lower() or None)[1], index)
+    return list(dict.fromkeys((added, *systems))), added.name
 
 
-def _system(mode: str, reranking: Reranking | None) -> System:
-    name = BM25 if mode == "lexical" else mode
-    return System(f"{name}+rNN" if reranking else name, mode, reranking)
+def _system(mode: str, reranking: Reranking | None, index: Index) -> System:
+    """A system of a table; a profile that reranks as it says keeps its bare name."""
+    profile = profiles.find(index.lineage, mode)
+    if profile is None or profile.rerank is None:
+        return _named(mode, reranking)
+    if reranking == profile.rerank:
+        return System(mode, mode, reranking)
+    return _named(mode, reranking) if reranking else System(f"{mode} without rNN", mode)
+
+
+def _named(mode: str, reranking: Reranking | None) -> System:
+    if reranking is None:
+        return System(label(mode), mode)
+    similarity = "" if reranking.similarity == "fused" else f"@{reranking.similarity}"
+    return System(f"{label(mode)}+rNN{similarity}", mode, reranking)

@@ -1,7 +1,8 @@
 """Tuning: fusion and reranking fitted on one half of the queries, proved on the other.
 
-What is tried is data (`SPACE`). The search is deterministic: from the default, one parameter at a time takes its best value,
-round after round until none changes. With optuna (extra ``tune``) a seeded sampler goes on from there.
+What is tried is data (`SPACE`). The search is deterministic: from the default, which is what `search` does without a profile,
+and from the default with neighbours, one parameter at a time takes its best value, round after round until none changes.
+With optuna (extra ``tune``) a seeded sampler goes on from there.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import InputError, UsageError
+from termweave.evaluation import judgements, systems
+from termweave.evaluation.asking import Asked
 from termweave.evaluation.gates import interval
 from termweave.evaluation.significance import randomisation_test
 from termweave.evaluation.trials import Bench
+from termweave.evaluation.wording import counted, label
 from termweave.search import fusion, modes
 from termweave.search.modes import Mode
 from termweave.search.profiles import Profile
 from termweave.search.ranking import Reranking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
     from termweave.search import Index
-    from termweave.search.candidates import Candidates
 
-#: Queries a request.
-_QUERIES = 16
 #: Below this many queries a half, any difference is noise.
 FEWEST = 10
 #: Rounds of the coordinate search at most; three were enough on every set tried.
@@ -81,11 +82,13 @@ class Report:
         held_out: Queries of the other half; every figure below is theirs.
         trials: Rankings of all fitted queries that were looked at.
         profile: The best found.
-        figures: System -> mean: every signal alone, "default" and "tuned".
+        figures: System -> mean: every signal alone, "default" (what `search` does without a profile), "hybrid+rNN" (the
+            default reranked with the default parameters) and "tuned".
         gain: Mean difference tuned - default.
         low: Lower end of its 95 % interval.
         high: Upper end.
         p: Of the paired randomisation test.
+        notes: What a reader of the figures should know.
     """
 
     dataset: str
@@ -99,6 +102,7 @@ class Report:
     low: float
     high: float
     p: float
+    notes: tuple[str, ...] = ()
 
     @property
     def better(self) -> bool:
@@ -130,45 +134,44 @@ def tune(
         progress: Called with (stage, done, all).
 
     Raises:
-        InputError: Too few judged queries.
-        UsageError: An index of one signal, or optuna asked for and not installed.
+        InputError: Too few judged queries, or none of the judged documents is in the index.
+        UsageError: An index with nothing to fuse or to rerank by, or optuna asked for and not installed.
     """
-    if len(modes.hybrid(index.signals)) < 2:
+    if "dense" not in index.signals and not {"lexical", "weights"} <= set(index.signals):
         raise UsageError(
-            f"The index {index.name!r} has one signal only: there is nothing to fuse.", "Index with a dense model to tune it."
+            f"The index {index.name!r} has {' and '.join(map(label, index.signals))} alone: there is nothing to fuse, and there "
+            "are no vectors to rerank by.",
+            "Index with a dense model to tune it.",
         )
     judged = dataset.qrels()
     queries = [query for query in dataset.queries() if any(grade > 0 for grade in judged.get(query.id, {}).values())]
     if len(queries) < 2 * FEWEST:
         raise InputError(
-            f"{dataset.name} has {len(queries)} queries with a relevant document in the split {dataset.split!r}; "
+            f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
             f"{2 * FEWEST} are the least to tune on.",
             f"Judge more of them, or name another split: {', '.join(dataset.splits())}.",
         )
     random.Random(seed).shuffle(queries)  # noqa: S311 - which half is which
-    found: list[Candidates] = []
-    for start in range(0, len(queries), _QUERIES):
-        texts = [query.text for query in queries[start : start + _QUERIES]]
-        found += index.candidates(texts, index.signals, depth=depth, with_vectors="dense" in index.signals)
-        progress("searching", len(found), len(queries))
+    lost = judgements.lacking(index, dataset.name, judged)
+    asked = Asked(index, index.signals, depth=depth, with_vectors="dense" in index.signals)
+    found = list(asked.candidates([query.text for query in queries], lambda done, all_: progress("searching", done, all_)))
     half = len(queries) // 2
-    judgements = [judged[query.id] for query in queries]
-    fit, proof = (
-        Bench(found[part], judgements[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
-    )
+    grades = [judged[query.id] for query in queries]
+    fit, proof = (Bench(found[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None)))
     search = _Search(fit, index.signals, progress)
     best = search.descend()
     if trials:
         best = search.sample(best, trials, seed)
     mode, reranking = search.choice(best)
-    default = search.choice(search.default)
     tuned = proof.values(mode, reranking)
-    plain = proof.values(*default)
-    singles = {signal: proof.values(Mode(signal, {signal: 1.0}), None) for signal in index.signals}
-    difference = tuned - plain
-    low, high = interval(difference)
-    figures = {each: float(values.mean()) for each, values in singles.items()}
-    figures |= {"default": float(plain.mean()), "tuned": float(tuned.mean())}
+    plain = modes.parse("hybrid", index.signals)
+    default = proof.values(plain, None)
+    singles = {signal: proof.values(modes.parse(signal, index.signals), None) for signal in index.signals}
+    untuned = {**singles, "default": default}
+    if "dense" in index.signals:
+        untuned[systems.default_search(index.signals, Reranking()).name] = proof.values(plain, Reranking())
+    low, high = interval(tuned - default)
+    figures = {each: float(values.mean()) for each, values in {**untuned, "tuned": tuned}.items()}
     source = f"{dataset.name}:{dataset.split}"
     fitted = {"dataset": source, "measure": measure, "queries": half, "held_out": figures}
     return Report(
@@ -179,11 +182,33 @@ def tune(
         trials=search.looked,
         profile=Profile(name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted),
         figures=figures,
-        gain=float(difference.mean()),
+        gain=float((tuned - default).mean()),
         low=low,
         high=high,
-        p=randomisation_test(tuned, plain),
+        p=randomisation_test(tuned, default),
+        notes=(*lost, *asked.notes(), *_remarks(singles, default, tuned)),
     )
+
+
+def _remarks(
+    singles: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64]
+) -> Iterator[str]:
+    """What the means alone do not say: a gain that may be none, a signal that is better alone."""
+    gained = bool((tuned - default).mean() > 0)
+    low, high = interval(tuned - default)
+    if gained and low <= 0:
+        yield (
+            f"The gain may be chance: its 95 % interval, {low:+.4f} to {high:+.4f}, holds 0; more judged queries would narrow it."
+        )
+    best = max(singles, key=lambda name: float(singles[name].mean()))
+    used, name = (tuned, "the tuned profile") if gained else (default, "the default")
+    difference = singles[best] - used
+    if difference.mean() > 0:
+        low, high = interval(difference)
+        yield (
+            f"{label(best)} alone is better than {name}, {singles[best].mean():.4f} against "
+            f"{used.mean():.4f} (95 % of the difference between {low:+.4f} and {high:+.4f}): search with --mode {best}."
+        )
 
 
 class _Search:
@@ -193,12 +218,14 @@ class _Search:
         self._bench = bench
         self._progress = progress
         self._seen: dict[tuple[Any, ...], NDArray[np.float64]] = {}
-        self._wordy, self._dense = modes.hybrid(signals)
+        dense = "dense" in signals
+        self._wordy = next((name for name in modes.hybrid(signals) if name != "dense"), None)
         plain = Reranking()
-        self.default: dict[str, Any] = {"fusion": fusion.DEFAULT, "dense": 0.5, "lexical": 0.0, "rerank": True}
+        share = 0.5 if dense and self._wordy else float(dense)
+        self.default: dict[str, Any] = {"fusion": fusion.DEFAULT, "dense": share, "lexical": 0.0, "rerank": False}
         self.default |= {each.name: getattr(plain, each.name) for each in SPACE[4:]}
-        absent = set() if self._wordy != "lexical" and "lexical" in signals else {"lexical"}
-        self._space = [each for each in SPACE if each.name not in absent]
+        there = {"fusion": True, "dense": dense and self._wordy, "lexical": self._wordy == "weights" and "lexical" in signals}
+        self._space = [each for each in SPACE if there.get(each.name, dense)]
 
     @property
     def looked(self) -> int:
@@ -208,11 +235,9 @@ class _Search:
     def choice(self, point: Mapping[str, Any]) -> Choice:
         """What a point of the space means for a search."""
         words = 1.0 - point["dense"]
-        shares = {self._dense: point["dense"]}
-        if point["lexical"] and self._wordy != "lexical":
-            shares["lexical"] = words * point["lexical"]
-            words *= 1.0 - point["lexical"]
-        shares[self._wordy] = words
+        shares = {"dense": point["dense"], "lexical": words * point["lexical"]}
+        if self._wordy is not None:
+            shares[self._wordy] = shares.get(self._wordy, 0.0) + words * (1.0 - point["lexical"])
         weights = {name: share for name, share in sorted(shares.items()) if share > 0}
         reranking = Reranking(**{each.name: point[each.name] for each in SPACE[4:]}) if point["rerank"] else None
         return Mode("tuned", weights, point["fusion"]), reranking
@@ -227,8 +252,19 @@ class _Search:
         return self._seen[key]
 
     def descend(self) -> dict[str, Any]:
-        """Coordinate search from the default."""
-        best = dict(self.default)
+        """Coordinate search from the default, and from the default with neighbours.
+
+        With the default parameters neighbours may lose where with others they gain, so from the default alone they would
+        not be found. What they add has to be worth it: else there is no reranking.
+        """
+        without = self._descended(self.default)
+        if all(each.name != "rerank" for each in self._space):
+            return without
+        neighbours = self._descended({**self.default, "rerank": True})
+        return neighbours if self._gains(neighbours, without) else without
+
+    def _descended(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        best = dict(start)
         for _ in range(_ROUNDS):
             before = dict(best)
             for parameter in self._space:

@@ -247,9 +247,17 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     assert "NOT met: dense: MRR@10 of" in missed.stderr
     assert "does not reach 1.1 (2 queries)" in missed.stderr
     against = f"nDCG@10 within .01 of {tmp_path / 'hybrid.trec'}"
-    assert "2 queries are too few" in termweave("evaluate", live, str(folder), "--require", against, status=3).stderr
+    # The saved run is what lay there before, though the same folder is written to.
+    (tmp_path / "hybrid.trec").write_text("q1 Q0 nobody 1 1.0 old\nq2 Q0 nobody 1 1.0 old\n")
+    again = termweave("evaluate", live, str(folder), "--require", against, "--save-run", str(tmp_path), status=3)
+    assert "2 queries are too few" in again.stderr
+    assert "nobody" not in (tmp_path / "hybrid.trec").read_text()
     assert "is not a requirement" in termweave("evaluate", live, str(folder), "--require", "better", status=2).stderr
     assert "no system 'magic'" in termweave("evaluate", live, str(folder), "--require", "magic:nDCG@10>=0", status=2).stderr
+    assert "no measure 'P@10'" in termweave("evaluate", live, str(folder), "--require", "P@10>=.1", status=2).stderr
+    nowhere = tmp_path / "no" / "report.md"
+    said = termweave("evaluate", live, str(folder), "--markdown", str(nowhere), status=2).stderr
+    assert f"{nowhere.parent} cannot be written to: it is not there." in said
 
 
 def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, opensearch_engine):

@@ -14,8 +14,8 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
-from termweave.errors import InputError
-from termweave.evaluation import evaluate, latency, page, report, runs, systems
+from termweave.errors import InputError, UsageError
+from termweave.evaluation import evaluate, gates, latency, page, report, runs, systems
 from termweave.evaluation.measures import MEASURES
 from termweave.indexer import Options, build
 
@@ -80,9 +80,9 @@ def test_the_table_is_the_mean_of_the_queries_and_says_what_counts_nothing(found
         assert row.wins + row.ties + row.losses == len(found.queries) == 8
         assert bool(row.p) == (row.system != "BM25")
     assert found.rows[0].values["recall@100"] == pytest.approx((6 + 0.5) / 8)
-    assert any("1 of 9 judged documents are not in the index" in note for note in found.notes)
-    assert "1 queries of the set have no judgement in 'test' and are left out." in found.notes
-    assert any("1 of 8 queries have no relevant document" in note for note in found.notes)
+    assert any("1 of 9 judged documents is not in the index" in note for note in found.notes)
+    assert "1 query of the set has no judgement in 'test' and is left out." in found.notes
+    assert any("1 of 8 queries has no relevant document" in note for note in found.notes)
 
 
 def test_a_saved_run_as_baseline_gives_the_values_it_was_saved_with(index, found, folder, tmp_path):
@@ -113,6 +113,40 @@ def test_a_system_that_finds_nothing_is_a_row_of_zeros_and_another_set_is_refuse
     (other / "qrels" / "test.tsv").write_text("q\tsomewhere-else\t1\n")
     with pytest.raises(InputError, match="Not one judged document"):
         evaluate(index, corpora.open_dataset(other))
+
+
+def test_gates_are_held_against_the_table_before_a_query_is_encoded(index, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(index, "encode", lambda _: pytest.fail("a query was encoded"))
+    dataset = corpora.open_dataset(folder)
+    (tmp_path / "other.trec").write_text("q-other Q0 timer-0 1 1.0 x\n")
+    for text, why in (
+        ("foo:nDCG@10>=.1", "no system 'foo'"),
+        (f"nDCG@10 within .01 of {tmp_path / 'gone.trec'}", "cannot be read"),
+        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "has nothing for 8 of 8 queries"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            evaluate(index, dataset, required=[gates.parse(text)])
+
+
+def test_queries_that_lose_terms_are_counted(index, folder, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_bytes((folder / "corpus.jsonl").read_bytes())
+    long = " ".join(f"word{number}" for number in range(index.engine.capabilities.max_clause_count + 1))
+    lines = [{"_id": f"q-{number}", "text": text} for number, text in enumerate(("json", f"json {long}", f"timer {long}"))]
+    (tmp_path / "queries.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    (tmp_path / "qrels" / "test.tsv").write_text("".join(f"q-{number}\tjson-1\t1\n" for number in range(3)))
+    notes = evaluate(index, corpora.open_dataset(tmp_path), systems.grid(["lexical", "dense"], [], index)).notes
+    (note,) = (each for each in notes if "lost terms" in each)
+    assert note.startswith("2 queries lost terms in BM25:")
+
+
+def test_markdown_has_the_p_values_of_the_terminal(found):
+    lines = report.markdown(found).splitlines()
+    for row in found.rows:
+        (line,) = (each for each in lines if each.startswith(f"| {row.system} |"))
+        told = re.findall(r"\(([^)]*)\)", line)
+        assert told == [f"{row.p[name]:.3f}".removeprefix("0") for name in MEASURES if name in row.p]
+    assert "In brackets: p against BM25" in "\n".join(lines)
 
 
 def test_every_value_is_in_the_files(found, tmp_path):

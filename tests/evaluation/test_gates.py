@@ -16,6 +16,7 @@ from termweave.records import Run
         ("nDCG@10>=.4", None, "nDCG@10", 0.4, None, None),
         ("nDCG@10 >= 0.40", None, "nDCG@10", 0.4, None, None),
         ("hybrid+rNN:MRR@10>=1", "hybrid+rNN", "MRR@10", 1.0, None, None),
+        ("weights:3,dense:1+rNN:nDCG@10>=.2", "weights:3,dense:1+rNN", "nDCG@10", 0.2, None, None),
         ("recall@100 within .01 of runs/a b.trec", None, "recall@100", None, 0.01, "runs/a b.trec"),
     ],
 )
@@ -31,6 +32,23 @@ def test_requirements_are_read(text, system, measure, least, margin, run):
 def test_what_is_no_requirement_is_refused(text):
     with pytest.raises(UsageError, match="not a requirement"):
         gates.parse(text)
+
+
+@pytest.mark.parametrize("text", ["P@10>=.1", "foo:MAP@100 within .01 of x.trec", "nDCG@0>=.1"])
+def test_what_is_no_measure_is_refused_before_anything_is_measured(text):
+    with pytest.raises(UsageError, match="There is no measure"):
+        gates.parse(text)
+
+
+def test_what_gates_look_at_has_to_be_in_the_table():
+    plain, named = gates.parse("nDCG@10>=.1"), gates.parse("dense:nDCG@10>=.1")
+    gates.known([plain, named], ["hybrid", "dense"], "hybrid")
+    gates.known([named], ["weights", "dense"], None)
+    with pytest.raises(UsageError, match="no system 'foo'"):
+        gates.known([named, gates.parse("foo:nDCG@10>=.1")], ["hybrid", "dense"], "hybrid")
+    with pytest.raises(UsageError, match="names no row") as refused:
+        gates.known([plain], ["weights", "dense"], None)
+    assert "'weights:nDCG@10>=.1'" in refused.value.hint
 
 
 def test_the_interval_covers_the_mean_and_narrows_with_queries():
@@ -72,7 +90,7 @@ def experiment(scores):
     from termweave.evaluation.experiment import Experiment
 
     run = Run("hybrid", scores)
-    return Experiment("set:test", tuple(scores), "BM25", (), {"hybrid": run})
+    return Experiment("set:test", tuple(scores), "BM25", (), {"hybrid": run}, default="hybrid")
 
 
 def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp_path):
@@ -86,5 +104,6 @@ def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp
     few = {query: good[query] for query in ("q0", "q1")}
     assert "too few" in gates.check(gate, experiment(few), Judged()).reason
     runs.write(Run("saved", {"other": {"a": 1.0}}), path)
-    with pytest.raises(UsageError, match="has nothing for 6 of 6 queries"):
-        gates.check(gate, experiment(good), Judged())
+    for late in (lambda: gates.check(gate, experiment(good), Judged()), lambda: gates.readable([gate], list(good))):
+        with pytest.raises(UsageError, match="has nothing for 6 of 6 queries"):
+            late()

@@ -38,6 +38,7 @@ def test_the_default_table_begins_with_bm25_wherever_the_index_has_it():
     assert names(systems.default_systems(ALL)) == ["BM25", "dense", "weights", "hybrid", "hybrid+rNN"]
     assert names(systems.default_systems(Known("lexical"))) == ["BM25"]
     assert names(systems.default_systems(Known("weights"))) == ["weights"]
+    assert names(systems.default_systems(Known("dense"))) == ["dense", "dense+rNN"]
 
 
 def test_a_profile_that_was_adopted_is_a_row_with_its_own_reranking():
@@ -48,7 +49,21 @@ def test_a_profile_that_was_adopted_is_a_row_with_its_own_reranking():
     assert index.mode("mine").fusion == "rrf"
     assert systems.grid(["mine"], ["none"], index)[0].reranking is None
     assert systems.grid(["mine"], ["rnn"], index)[0].reranking == Reranking(candidates=30, k=5)
-    assert index.choose("hybrid", "rnn@dense")[1] == Reranking(similarity="dense")
+    assert systems.searched(systems.default_systems(index), index) == "mine"
+    assert systems.searched(systems.default_systems(ALL), ALL) == "hybrid"
+    rows = systems.grid(["mine"], ["none", "rnn", "rnn@dense"], index)
+    assert names(rows) == ["mine without rNN", "mine", "mine+rNN@dense"]
+    assert systems.grid(["mine"], [], index) == [row] == systems.with_baseline([row], "mine", index)[0]
+    assert systems.searched(systems.grid(["hybrid", "dense"], [], index), index) is None
+    assert systems.searched(systems.grid(["dense"], [], index), index) == "dense"
+
+
+def test_both_similarities_are_rows_of_one_table():
+    found = systems.grid(["hybrid", "lexical"], ["none", "rnn", "rnn@dense"], ALL)
+    assert names(found) == ["hybrid", "hybrid+rNN", "hybrid+rNN@dense", "BM25", "BM25+rNN", "BM25+rNN@dense"]
+    assert [row.reranker for row in found[:3]] == ["none", "rnn", "rnn@dense"]
+    assert [row.reranking for row in found[:3]] == [None, Reranking(), Reranking(similarity="dense")]
+    assert systems.with_baseline(found, "hybrid+rnn@dense", ALL) == (found, "hybrid+rNN@dense")
 
 
 def test_a_grid_has_every_mode_with_every_reranker_once():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 
 import jsonschema
@@ -15,11 +17,11 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import per_query, tuning
+from termweave.evaluation import evaluate, per_query, tuning
 from termweave.evaluation.trials import Bench
 from termweave.indexer import Options, build
 from termweave.records import Encoding, Run
-from termweave.search import fusion, profiles
+from termweave.search import fusion, modes, profiles
 from termweave.search.candidates import Candidates
 from termweave.search.fusion import Ranked
 from termweave.search.modes import Mode
@@ -28,23 +30,24 @@ from termweave.signals.dense import Dense
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 
+NEIGHBOURS = ("candidates", "k", "k_exp", "tau", "weight")
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "tune.1.json"
 
 
-def drawn(random):
+def drawn(generator):
     """Candidates with ties, lists of different documents and length, one of them now and then empty."""
     names = [f"d{number:02}" for number in range(60)]
-    vectors = random.normal(size=(61, 12)).astype(np.float32)
+    vectors = generator.normal(size=(61, 12)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     lists = {}
     for signal in (Lexical(), Weights(), Dense(dimension=12)):
-        chosen = random.choice(60, size=int(random.integers(0, 40)), replace=False)
+        chosen = generator.choice(60, size=int(generator.integers(0, 40)), replace=False)
         if signal.name == "dense":
             pairs = [(names[row], float(vectors[row] @ vectors[60])) for row in chosen]
         else:
-            pairs = [(names[row], float(random.integers(1, 12))) for row in chosen]
+            pairs = [(names[row], float(generator.integers(1, 12))) for row in chosen]
         lists[signal.name] = Ranked.of(pairs, 30, signal)
-    judged = {names[row]: int(random.integers(0, 4)) for row in random.choice(60, 15, replace=False)}
+    judged = {names[row]: int(generator.integers(0, 4)) for row in generator.choice(60, 15, replace=False)}
     stored = vectors[:60].astype(np.float16).astype(np.float32)  # as an index keeps them
     return Candidates(Encoding("q", vector=vectors[60]), lists, {}, dict(zip(names, stored, strict=True))), judged
 
@@ -52,8 +55,8 @@ def drawn(random):
 @pytest.mark.parametrize("measure", ["nDCG@10", "MRR@10"])
 @pytest.mark.parametrize("method", fusion.METHODS)
 def test_a_trial_ranks_as_a_search_does(method, measure):
-    random = np.random.default_rng(7)
-    found, judged = zip(*(drawn(random) for _ in range(25)), strict=True)
+    generator = np.random.default_rng(7)
+    found, judged = zip(*(drawn(generator) for _ in range(25)), strict=True)
     bench = Bench(found, judged, 2, measure)
     ids = [str(number) for number in range(len(found))]
     qrels = dict(zip(ids, judged, strict=True))
@@ -100,12 +103,25 @@ def folder(tmp_path_factory):
     return root
 
 
+@contextmanager
+def built(engine, folder, **options):
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(engine, corpora.open_source(folder), name, Options(**options))
+    yield name
+    engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
 @pytest.fixture
 def name(opensearch_engine, folder):
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, Options())
-    yield name
-    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    with built(opensearch_engine, folder) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def untouched(opensearch_engine, folder):
+    """An index without a profile, of which none may be made."""
+    with built(opensearch_engine, folder) as name:
+        yield tw.connect(opensearch_engine.url).index(name)
 
 
 @pytest.mark.engine
@@ -118,6 +134,7 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert report.low <= report.gain <= report.high
     assert report.gain == pytest.approx(report.figures["tuned"] - report.figures["default"])
     assert report.trials > 30
+    assert list(report.figures) == [*index.signals, "default", "hybrid+rNN", "tuned"]
     with pytest.raises(InputError, match="12 queries"):
         tuning.tune(index, corpora.open_dataset(f"{folder}:dev"))
 
@@ -148,30 +165,146 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert "tuned" in kept.profiles
     run(["tune", name, str(folder), "--dry-run"])
     assert f"{folder.name}:test, 30 held-out queries" in capsys.readouterr().out
-    assert run(["evaluate", name, str(folder), "--json"]) == 0
-    rows = {row["system"] for row in json.loads(capsys.readouterr().out)["rows"]}
-    assert kept.profile in rows
+    assert run(["evaluate", name, str(folder), "--json", "--require", "nDCG@10>=.01"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert kept.profile in {row["system"] for row in told["rows"]}
+    assert told["gates"][0]["reason"].startswith(f"{kept.profile}: nDCG@10")  # it is what search does now
+    assert run(["evaluate", name, str(folder), "--mode", "hybrid", "--rerank", "rnn", "--rerank", "rnn@dense", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {(row["system"], row["reranker"]) for row in told["rows"]} == {
+        ("hybrid+rNN", "rnn"),
+        ("hybrid+rNN@dense", "rnn@dense"),
+    }
+    assert told["baseline"] == "hybrid+rNN"
     lexical = build(opensearch_engine, source, name, Options(signals=("lexical",)))
     assert any("left behind (tuned" in note for note in lexical.notes)
     assert not tw.connect(opensearch_engine.url).index(name).lineage.profiles
 
 
 @pytest.mark.engine
-def test_optuna_goes_on_from_there(opensearch_engine, folder, name):
-    pytest.importorskip("optuna")
-    index = tw.connect(opensearch_engine.url).index(name)
+def test_the_default_to_beat_is_what_search_does_without_a_profile(untouched, folder):
+    index = untouched
     dataset = corpora.open_dataset(folder)
-    plain, sampled = tuning.tune(index, dataset), tuning.tune(index, dataset, trials=20)
-    assert sampled.trials > plain.trials
-    assert tuning.tune(index, dataset, trials=20) == sampled
+    figures = tuning.tune(index, dataset).figures
+    queries = dataset.queries()
+    random.Random(0).shuffle(queries)  # all have a relevant document; the second half is the held-out one
+    held_out = queries[len(queries) // 2 :]
+
+    def mean(**options):
+        found = {each.id: {hit.id: hit.score for hit in index.search(each.text, **options)} for each in held_out}
+        run = Run("s", found)
+        return per_query(run, dataset.qrels(), list(found), relevant_from=dataset.relevant_from)["nDCG@10"].mean()
+
+    assert figures["default"] == pytest.approx(mean())
+    assert figures["hybrid+rNN"] == pytest.approx(mean(rerank="rnn"))
+    assert figures["default"] != figures["hybrid+rNN"]
+    assert figures["dense"] == pytest.approx(mean(mode="dense"))
+
+
+def judged_candidates(generator, count, relevant):
+    """Candidates of several queries, and what `relevant` says is relevant among them."""
+    found = [drawn(generator)[0] for _ in range(count)]
+    return found, [dict.fromkeys(relevant(each), 1) for each in found]
+
+
+def test_without_a_gain_from_neighbours_the_profile_does_not_rerank():
+    def best_of_both(each):
+        return [place.id for place in order(each, Mode("h", {"dense": 0.5, "weights": 0.5}))[:3]]
+
+    bench = Bench(*judged_candidates(np.random.default_rng(3), 40, best_of_both), 1, "nDCG@10")
+    search = tuning._Search(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    mode, reranking = search.choice(search.descend())
+    assert reranking is None
+    assert mode == Mode("tuned", {"dense": 0.5, "weights": 0.5}, fusion.DEFAULT)
+
+
+def test_neighbours_are_found_where_their_default_parameters_lose():
+    fitting = Reranking(weight=0.95, candidates=20)
+
+    def reranked(each):
+        return [place.id for place in order(each, Mode("h", {"dense": 0.5, "weights": 0.5}), fitting)[:1]]
+
+    bench = Bench(*judged_candidates(np.random.default_rng(5), 60, reranked), 1, "MRR@10")
+    search = tuning._Search(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    plain, usual = search.values(search.default), search.values({**search.default, "rerank": True})
+    assert plain.mean() > usual.mean()
+    best = search.descend()
+    assert best["rerank"]
+    assert search.values(best).mean() > plain.mean()
+
+
+def test_a_gain_that_may_be_chance_and_a_better_signal_are_said():
+    default = np.linspace(0.3, 0.5, 40)
+    noise = np.tile([0.1, -0.1], 20)
+    noisy, better = default + 0.005 + noise, default + 0.05 + noise / 20
+    chance, alone = tuning._remarks({"dense": default + 0.2, "lexical": default}, default, noisy)
+    assert "may be chance" in chance
+    assert "dense alone is better than the tuned profile" in alone
+    assert f"{default.mean() + 0.2:.4f} against {noisy.mean():.4f}" in alone
+    assert alone.endswith("search with --mode dense.")
+    assert list(tuning._remarks({"dense": default}, default, better)) == []
+    (worse,) = tuning._remarks({"lexical": default + 0.01}, default, default - 0.01)
+    assert worse.startswith("BM25 alone is better than the default")
+    assert worse.endswith("--mode lexical.")
 
 
 @pytest.mark.engine
-def test_one_signal_alone_cannot_be_tuned(opensearch_engine, folder):
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, Options(signals=("lexical",)))
-    try:
-        with pytest.raises(UsageError, match="one signal only"):
-            tuning.tune(tw.connect(opensearch_engine.url).index(name), corpora.open_dataset(folder))
-    finally:
-        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+def test_optuna_goes_on_from_there(untouched, folder):
+    pytest.importorskip("optuna")
+    dataset = corpora.open_dataset(folder)
+    plain, sampled = tuning.tune(untouched, dataset), tuning.tune(untouched, dataset, trials=20)
+    assert sampled.trials > plain.trials
+    assert tuning.tune(untouched, dataset, trials=20) == sampled
+
+
+@pytest.mark.engine
+def test_what_has_nothing_to_fuse_and_no_vectors_cannot_be_tuned(opensearch_engine, folder):
+    with (
+        built(opensearch_engine, folder, signals=("lexical",)) as name,
+        pytest.raises(UsageError, match="has BM25 alone: there is nothing to fuse, and there are no vectors to rerank by"),
+    ):
+        tuning.tune(tw.connect(opensearch_engine.url).index(name), corpora.open_dataset(folder))
+
+
+@pytest.mark.engine
+def test_vectors_alone_are_tuned_for_their_neighbours(opensearch_engine, folder):
+    with built(opensearch_engine, folder, signals=("dense",)) as name:
+        index = tw.connect(opensearch_engine.url).index(name)
+        dataset = corpora.open_dataset(folder)
+        report = tuning.tune(index, dataset)
+        assert list(report.figures) == ["dense", "default", "dense+rNN", "tuned"]
+        assert report.figures["default"] == report.figures["dense"] != report.figures["dense+rNN"]
+        assert report.profile.weights == {"dense": 1.0}
+        assert report.trials > 20
+        rows = evaluate(index, dataset).rows
+        assert [(row.system, row.mode, row.reranker) for row in rows] == [
+            ("dense", "dense", "none"),
+            ("dense+rNN", "dense", "rnn"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("signals", "tuned"),
+    [
+        (["lexical", "weights", "dense"], {"fusion", "dense", "lexical", "rerank", *NEIGHBOURS}),
+        (["lexical", "dense"], {"fusion", "dense", "rerank", *NEIGHBOURS}),
+        (["dense"], {"fusion", "rerank", *NEIGHBOURS}),
+        (["lexical", "weights"], {"fusion", "lexical"}),
+    ],
+)
+def test_only_what_the_index_has_is_tuned_and_the_default_is_hybrid(signals, tuned):
+    search = tuning._Search(Bench([], [], 1, "nDCG@10"), signals, lambda *_: None)
+    assert {each.name for each in search._space} == tuned
+    mode, reranking = search.choice(search.default)
+    assert (mode.weights, reranking) == (modes.parse("hybrid", signals).weights, None)
+
+
+@pytest.mark.engine
+def test_judgements_of_other_documents_are_no_table_of_zeros(untouched, folder, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for file in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / file).write_bytes((folder / file).read_bytes())
+    judged = (folder / "qrels" / "test.tsv").read_text().splitlines()
+    (tmp_path / "qrels" / "test.tsv").write_text("".join("{}\tother-{}\t{}\n".format(*line.split("\t")) for line in judged))
+    with pytest.raises(InputError, match=rf"Not one judged document of {tmp_path.name} is in the index"):
+        tuning.tune(untouched, corpora.open_dataset(tmp_path))

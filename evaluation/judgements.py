@@ -1,0 +1,84 @@
+"""What a data set's judgements can say of an index, and what they cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from termweave.errors import InputError
+from termweave.evaluation.wording import counted, queries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from termweave.corpora import Dataset
+    from termweave.records import Qrels, Run
+    from termweave.search import Index
+
+#: Judged documents a request asks after.
+_IDS = 10_000
+
+
+def lacking(index: Index, name: str, qrels: Qrels) -> list[str]:
+    """Judgements about other documents than the index holds would give a table of zeros that means nothing.
+
+    The index itself is asked: that a system finds nothing judged is a result, not another data set.
+
+    Args:
+        index: It.
+        name: Of the data set.
+        qrels: Its judgements.
+
+    Returns:
+        What to say of those it lacks.
+
+    Raises:
+        InputError: It holds not one of the judged documents.
+    """
+    judged = sorted({document for grades in qrels.values() for document in grades})
+    held = 0
+    for start in range(0, len(judged), _IDS):
+        body = {
+            "size": _IDS,
+            "query": {"terms": {"id": judged[start : start + _IDS]}},
+            "collapse": {"field": "id"},  # a document may lie in several passages
+            "stored_fields": "_none_",
+            "track_total_hits": False,
+        }
+        held += len(index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"])
+    if judged and not held:
+        raise InputError(
+            f"Not one judged document of {name} is in the index {index.name!r}.",
+            "Is this the data set the index was made from?",
+        )
+    lost = len(judged) - held
+    if lost <= 0:
+        return []
+    told = f"{lost:,} of {counted(len(judged), 'judged document')} {'is' if lost == 1 else 'are'} not in the index"
+    return [f"{told} and cannot be found."]
+
+
+def unjudged(dataset: Dataset) -> list[str]:
+    """Queries of the file that the split says nothing of, where the reader counts them."""
+    count = getattr(dataset, "unjudged", 0)
+    if not count:
+        return []
+    verbs = ("has", "is") if count == 1 else ("have", "are")
+    return [f"{queries(count)} of the set {verbs[0]} no judgement in {dataset.split!r} and {verbs[1]} left out."]
+
+
+def idle(qrels: Qrels, relevant_from: int) -> list[str]:
+    """Queries that no system can score on."""
+    count = sum(max(grades.values(), default=0) < relevant_from for grades in qrels.values())
+    if not count:
+        return []
+    told = f"{count:,} of {queries(len(qrels))} {'has' if count == 1 else 'have'} no relevant document"
+    return [f"{told} (from grade {relevant_from}): all systems get 0 there."]
+
+
+def uncovered(run: Run, ids: Sequence[str]) -> list[str]:
+    """Queries that a saved run says nothing of."""
+    absent = sum(query not in run.scores for query in ids)
+    if not absent:
+        return []
+    counts = "it counts" if absent == 1 else "they count"
+    return [f"The run {run.name} has no results for {absent:,} of {queries(len(ids))}; {counts} 0."]

@@ -1,0 +1,36 @@
+"""How tables and sentences name things."""
+
+from __future__ import annotations
+
+#: The lexical signal, as the engine scores it.
+BM25 = "BM25"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun.
+
+    Args:
+        number: How many.
+        one: The noun for one.
+        many: For any other number; "": with an s.
+
+    Example:
+        >>> counted(1, "query", "queries"), counted(1200, "run")
+        ('1 query', '1,200 runs')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def queries(number: int, which: str = "") -> str:
+    """So many queries, of a kind where one is named.
+
+    Example:
+        >>> queries(1), queries(2, "held-out")
+        ('1 query', '2 held-out queries')
+    """
+    return counted(number, *(f"{which} {noun}".strip() for noun in ("query", "queries")))
+
+
+def label(mode: str) -> str:
+    """A mode, or a signal, as tables name it: the lexical one is BM25."""
+    return BM25 if mode == "lexical" else mode
