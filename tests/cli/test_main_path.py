@@ -268,6 +268,10 @@ def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, o
     done = termweave(*build, "--require", "nDCG@10>=1.1", "--on", str(folder), status=3)
     assert "was not published" in done.stderr
     assert opensearch_engine.request("GET", "/_alias/cli-gate") == before
+    for gate, why in (("P@10>=.1", "no measure 'P@10'"), ("nDCG@10 within .01 of no/such.trec", "cannot be read")):
+        refused = termweave(*build[:2], "cli-gate-never", "--require", gate, "--on", str(folder), status=2)
+        assert why in refused.stderr
+    assert not opensearch_engine.request("GET", "/_cat/indices/cli-gate-never*", params={"format": "json"})
     opensearch_engine.request("DELETE", "/cli-gate*")
 
 

@@ -107,8 +107,10 @@ def folder(tmp_path_factory):
 def built(engine, folder, **options):
     name = f"test-{uuid.uuid4().hex[:10]}"
     build(engine, corpora.open_source(folder), name, Options(**options))
-    yield name
-    engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+    try:
+        yield name
+    finally:
+        engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 @pytest.fixture
