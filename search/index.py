@@ -234,6 +234,10 @@ class Index:
         """How to search, of what was asked for; arguments as `answer`."""
         profile = profiles.find(self._now.lineage, mode)
         if profile is None:
+            if mode is not None and mode.partition("@")[0] in self.lineage.profiles:
+                raise UsageError(
+                    f"The profile in {mode!r} names its own fusion.", f"Say --mode {mode.partition('@')[0]}, or tune again."
+                )
             return modes.parse("hybrid" if mode is None else mode, self.signals), chosen_reranking(rerank, reranking)
         return profile.mode, chosen_reranking(rerank, reranking or profile.rerank)
 

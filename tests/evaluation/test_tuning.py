@@ -148,6 +148,8 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert (mode, reranking) == (report.profile.mode, report.profile.rerank)
     assert index.search("json", k=5, mode="hybrid", rerank="none") == before
     assert index.search("json", k=5) == index.search("json", k=5, mode="tuned")
+    with pytest.raises(UsageError, match="names its own fusion"):
+        index.search("json", mode="tuned@rrf")
     assert index.choose(None, "none")[1] is None
 
     # The command decides by the held-out half, and says which way.
