@@ -10,6 +10,7 @@ from termweave.cli._options import CONTEXT, connection_options, output_options, 
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
+    from termweave.indexer.verification import Difference
     from termweave.settings import Settings
 
 _SHOWN = 20
@@ -69,15 +70,14 @@ def command(
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
 
-    server = engine.connect(settings)
+    server, updating = engine.connect(settings), False
     index = lineage.resolve(server, name)
     made = lineage.read(server, index)
     layout = DocumentLayout.from_meta(made.signals)
-    mend = "Index again to mend it, or with --update."
     if source is None:
         with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, layout, deep=deep or 0.0)
-            mend = "Repeat the update that was stopped." if ledger.get("state") == "updating" else mend
+            updating = ledger.get("state") == "updating"
     else:
         opened = in_passages(corpora.open_source(source, skip_bad=skip_bad, **reading), Window.of(made.passages))
         found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
@@ -111,6 +111,17 @@ def command(
 
     out.emit(data, text)
     if not found.ok:
-        out.say(f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. {mend}")
+        what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
+        out.say(f"{what} {_advice(found, updating=updating)}")
         return VerificationFailed.exit_status
     return 0
+
+
+def _advice(found: Difference, *, updating: bool) -> str:
+    """What mends what was found."""
+    if found.inside:
+        return "Index again, without --update, to mend it: an update compares digests, and those of damaged content are as they were."
+    if updating:
+        return "Repeat the update that was stopped."
+    extra = "; --delete-missing deletes what is extra" if found.extra else ""
+    return f"Index again to mend it, or with --update{extra}."
