@@ -193,7 +193,19 @@ def command(
     from termweave.indexer.passages import Window
     from termweave.signals import Pruning
 
-    _check_together(update=update, delete_missing=delete_missing, new=new, within=within, of_live=of_live)
+    _check_together(
+        ("--plan says what a whole build makes: leave out --plan or --update", only_plan and update),
+        ("--delete-missing and --new belong to --update", not update and (delete_missing or new)),
+        ("--within and --of-live belong together: --within .01 --of-live", of_live != (within is not None)),
+        (
+            "--passage-stride belongs to --passage-size: --passage-size 160 --passage-stride 120",
+            bool(passage_stride and not passage_size),
+        ),
+        (
+            "--on names the queries of a gate: add --require, or --within .01 --of-live",
+            bool(dataset and not (required or of_live or only_plan)),
+        ),
+    )
     options = Options(
         weights=weights or settings.weights,
         dense=dense or settings.dense,
@@ -219,7 +231,7 @@ def command(
         return
     gate = _gate(server, name, required, within, dataset or source, options, out)
     if update and generations.live(server, name) is None:
-        out.say(f"{name!r} is not there yet: it is built anew.")
+        out.say(f"{name!r} has no live generation to update: it is built, or a build that was begun is finished.")
         update = False
     run: Callable[..., Built | Updated] = partial(build, gate=gate)
     if update:
@@ -259,16 +271,15 @@ def command(
     out.emit(data, text)
 
 
-def _check_together(*, update: bool, delete_missing: bool, new: bool, within: float | None, of_live: bool) -> None:
-    """Refuse options that mean nothing without each other.
+def _check_together(*rules: tuple[str, bool]) -> None:
+    """Refuse options that mean nothing without each other, or with each other: what to say, and whether it is so.
 
     Raises:
-        UsageError: One stands alone.
+        UsageError: It is so.
     """
-    if not update and (delete_missing or new):
-        raise click.UsageError("--delete-missing and --new belong to --update.")
-    if of_live != (within is not None):
-        raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
+    for sentence, broken in rules:
+        if broken:
+            raise click.UsageError(f"{sentence}.")
 
 
 def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
@@ -348,7 +359,8 @@ def _gate(
             before = evaluate(Index.open(server, live), judged)
             verdicts.append(gates.compare(found, before, judged, within, live))
         for verdict in verdicts:
-            out.say(f"{'Met' if verdict.met else 'NOT met'}: {verdict.reason}.")
+            if verdict.met:  # what is not met is the error's to say
+                out.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for verdict in verdicts if not verdict.met]
         if missed:
             raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} was not published; the live generation stays.")

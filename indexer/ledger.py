@@ -11,7 +11,7 @@ import json
 import sqlite3
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.errors import TermweaveError
@@ -59,12 +59,23 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """An id that the source gives twice."""
+    """A document whose id, or that of one of its passages, is another one's.
+
+    Attributes:
+        id: Of the document.
+        line: Where it stands in the source.
+        first: Id of the document that had it first: another one only where a passage of one is called like the other.
+        first_line: Where that stands.
+        same: Both say the same.
+        key: The id that both would be stored under.
+    """
 
     id: str
     line: int | None
+    first: str
     first_line: int | None
     same: bool
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +147,9 @@ class Ledger:
             return []
         found = []
         for entry in entries:
-            line, source = self._one("SELECT line, source FROM documents WHERE id = ?", (entry.id,))
+            line, source, first = self._one("SELECT line, source, coalesce(parent, id) FROM documents WHERE id = ?", (entry.id,))
             if line != entry.line:
-                found.append(Duplicate(entry.id, entry.line, line, source == entry.source))
+                found.append(Duplicate(entry.id, entry.line, first, line, source == entry.source, entry.id))
         return found
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
@@ -196,9 +207,11 @@ class Ledger:
             clashes = [by_key[part.id, line] for part in parts if (part.id, line) in by_key]
             rows = self._all("SELECT line FROM documents WHERE (id = ? OR parent = ?) AND line < ?", identity, identity, line)
             if clashes or rows:
-                first_line = rows[0][0] if rows else clashes[0].first_line
+                other = next((clash for clash in clashes if clash.first != identity), None)
                 same = len(clashes) == len(parts) == len(rows) and all(clash.same for clash in clashes)
-                again[identity, line] = Duplicate(identity, line, first_line, same)
+                line_of_first = rows[0][0] if rows else clashes[0].first_line
+                own = Duplicate(identity, line, identity, line_of_first, same, identity)
+                again[identity, line] = replace(other, id=identity) if other else own
         return again
 
     @property

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from termweave.engine import Engine
+    from termweave.indexer.generations import Generation
     from termweave.indexer.ledger import Ledger
 
 _PAGE = 1000
@@ -42,6 +43,17 @@ class Removal:
     documents: list[str]
     passages: list[str]
     absent: list[str]
+
+
+def remove_all(engine: Engine, name: str, found: Iterable[Generation]) -> None:
+    """Delete generations of a name, with what belongs to them.
+
+    Raises:
+        TermweaveError: A build of the name is running.
+    """
+    with ledgers.lease(engine, name):
+        for each in found:
+            generations.remove(engine, each.index)
 
 
 def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:

@@ -116,6 +116,7 @@ def update(
         moment = generations.moment(engine, name)
         if new:
             index, ledger = copying.copy(engine, live, found, statistics, moment, watched)
+            found = replace(found, created=ledger.get("lineage")["created"])
         else:
             index, ledger = live, ledgers.open_(engine, live)
             generations.open_writer(engine, live)
