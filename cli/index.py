@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from threading import Event, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +16,7 @@ from click.core import ParameterSource
 from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, share, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from termweave.cli._options import Output
     from termweave.corpora import Source
@@ -237,16 +240,19 @@ def command(
     if update:
         _nothing_else()
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
+    terminated = Event()
     try:
-        with out.progress("Reading") as bar:
-            built = run(server, opened, name, options, progress=_shown(bar, out))
+        with _terminable(terminated), out.progress("Reading") as bar:
+            built = run(server, opened, name, options, progress=_shown(bar, out, terminated))
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
-        raise click.exceptions.Exit(130) from None
+        raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
     for warning in built.warnings:
         out.warn(warning)
     for note in built.notes:
         out.say(note)
+    for skipped in opened.skipped:
+        out.detail(f"Left out: {skipped}.")
     rate = built.sent / built.seconds if built.seconds else 0.0
     data: dict[str, Any] = {
         "schema": "termweave.index/1",
@@ -257,7 +263,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": [*opened.remarks, *built.warnings, *built.notes],
+        "notes": [*opened.remarks, *built.warnings, *built.notes, *map(str, opened.skipped)],
     }
     passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
     documents = f"{built.documents:,} document{'s' if built.documents != 1 else ''}{passages}"
@@ -297,7 +303,7 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
     with suppress(TermweaveError):  # most sources are no data sets
         queries = [query.text for query in corpora.open_dataset(dataset).queries()]
     with out.progress("Reading") as bar:
-        found = forecast(source, server.capabilities, options, queries, _shown(bar, out))
+        found = forecast(source, server.capabilities, options, queries, _shown(bar, out, Event()))
     for note in found.notes:
         out.say(note)
     out.emit({"schema": "termweave.plan/1", "name": name, **asdict(found)}, lambda: table(found))
@@ -318,7 +324,25 @@ def _nothing_else() -> None:
             raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
 
 
-def _shown(bar: Callable[..., None], out: Output) -> Progress:
+@contextmanager
+def _terminable(terminated: Event) -> Iterator[None]:
+    """SIGTERM ends a build as Ctrl-C does; `terminated` says that it was that."""
+    if current_thread() is not main_thread():  # only that one may set handlers
+        yield
+        return
+
+    def end(*_: object) -> None:
+        terminated.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _shown(bar: Callable[..., None], out: Output, terminated: Event) -> Progress:
     """What `build` reports, for the bar; that a first Ctrl-C was understood is said in any case."""
     from termweave.indexer.building import STOPPING
 
@@ -328,7 +352,7 @@ def _shown(bar: Callable[..., None], out: Output) -> Progress:
         nonlocal stopping
         if stage == STOPPING and not stopping:
             stopping = True
-            out.say("Finishing what is under way; Ctrl-C stops at once.")
+            out.say(f"Finishing what is under way; {'a second SIGTERM' if terminated.is_set() else 'Ctrl-C'} stops at once.")
         bar(done, total, stage, detail)
 
     return show

@@ -63,14 +63,18 @@ def command(
       termweave verify docs --deep --json
       termweave verify docs --deep 5%
     """
+    from contextlib import suppress
+
     from termweave import corpora, engine
-    from termweave.errors import VerificationFailed
-    from termweave.indexer import ledgers, verify, verify_against_source
+    from termweave.errors import TermweaveError, VerificationFailed
+    from termweave.indexer import ledgers, refusals, verify, verify_against_source
     from termweave.indexer.passages import Window, in_passages
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
 
     server, updating = engine.connect(settings), False
+    refused: list[str] = []
+    letters = ""
     index = lineage.resolve(server, name)
     made = lineage.read(server, index)
     layout = DocumentLayout.from_meta(made.signals)
@@ -81,6 +85,8 @@ def command(
     else:
         opened = in_passages(corpora.open_source(source, skip_bad=skip_bad, **reading), Window.of(made.passages))
         found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
+    with suppress(TermweaveError), ledgers.existing(server, index) as ledger:  # beside SOURCE nothing needs it
+        refused, letters = [identity for identity, _, _ in ledger.refused()], str(refusals.file_of(ledger))
     data = {
         "schema": "termweave.verify/1",
         "ok": found.ok,
@@ -93,6 +99,7 @@ def command(
         "missing": found.missing,
         "extra": found.extra,
         "altered": found.altered,
+        "refused": refused,
     }
 
     def text() -> str:
@@ -112,13 +119,19 @@ def command(
     out.emit(data, text)
     if not found.ok:
         what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
-        out.say(f"{what} {_advice(found, updating=updating)}")
+        out.say(f"{what} {_advice(found, refused, updating=updating)}")
+    if refused:
+        many = "1 document or passage was" if len(refused) == 1 else f"{len(refused):,} documents or passages were"
+        out.say(f"{many} refused by the engine when {name} was built: {letters} says which, why and what to do.")
+    if not found.ok:
         return VerificationFailed.exit_status
     return 0
 
 
-def _advice(found: Difference, *, updating: bool) -> str:
+def _advice(found: Difference, refused: list[str], *, updating: bool) -> str:
     """What mends what was found."""
+    if not (found.extra or found.altered) and set(found.missing) <= set(refused):
+        return "The engine refused all that is missing: mend these documents in the source and index again."
     if found.inside:
         return "Index again, without --update, to mend it: an update compares digests, and those of damaged content are as they were."
     if updating:

@@ -129,7 +129,9 @@ def build(
             except (RefusedDocuments, VerificationFailed, GateNotMet):
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
                 raise
-            lineage.write(engine, current.index, replace(current.lineage, complete=True))
+            passages = {**current.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
+            whole = replace(current.lineage, complete=True, documents=ledger.documents, passages=passages)
+            lineage.write(engine, current.index, whole)
             generations.publish(engine, name, current.index, before)
             ledger.put("state", "complete")
             return Built(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from termweave.indexer.ledger import in_words
 from termweave.indexer.verification import otherwise_stored, sound
@@ -61,15 +61,19 @@ class Counts:
         changed: It holds them with other content.
         unchanged: It holds them as they are.
         gone: It holds them and the source does not.
+        refused: New or changed, and the engine did not take them: not among those two.
     """
 
     new: int
     changed: int
     unchanged: int
     gone: int
+    refused: int = 0
 
     def __str__(self) -> str:
-        return f"{self.new:,} new, {self.changed:,} changed, {self.unchanged:,} unchanged, {self.gone:,} no longer in the source"
+        refused = f"{self.refused:,} refused, " if self.refused else ""
+        known = f"{self.new:,} new, {self.changed:,} changed, {refused}{self.unchanged:,} unchanged"
+        return f"{known}, {self.gone:,} no longer in the source"
 
 
 def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) -> int:
@@ -96,7 +100,7 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
             own = [each for each in page if each.own and not (knows and _damaged(each, held[each.id]))]
             other = [each.id for each in own if (held[each.id] or (None,) * 4)[2:4] != (each.source, each.encoding)]
             good = {each.id for each in own} - set(other) | (sound(engine, index, layout, other) if knows else set(other))
-            rows = [
+            rows: list[tuple[Any, ...]] = [
                 (each.id, bucket_of(each.id), None, each.source, each.encoding, each.parent) for each in own if each.id in good
             ]
             again = [row for identity, row in held.items() if row is not None and identity not in good]
@@ -143,6 +147,14 @@ class Changes:
         """Write into the generation's ledger what is to be sent: pending until it is acknowledged."""
         with in_words(self._path, "written"), self._db:
             self._db.execute(_ENTER)
+
+    def settled(self) -> Counts:
+        """The counts after sending: what was refused is neither new nor changed."""
+        refused = "SELECT DISTINCT coalesce(parent, id) FROM main.documents WHERE refused IS NOT NULL AND encoding IS NULL"
+        new = self._count(f"SELECT count(*) FROM new WHERE document IN ({refused})")  # noqa: S608
+        both = self._count(f"SELECT count(*) FROM ({_TOUCHED}) WHERE document IN ({refused})")  # noqa: S608
+        counts = self.counts
+        return replace(counts, new=counts.new - new, changed=counts.changed - (both - new), refused=both)
 
     def stale(self, *, gone: bool) -> Iterator[list[str]]:
         """Ids stored that are no more: passages that changed documents do not have any longer, and with `gone` whole documents."""

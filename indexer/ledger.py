@@ -98,7 +98,7 @@ class Ledger:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         except sqlite3.Error as error:
-            raise _unusable(path, error) from error
+            raise _trouble(path, "opened", error) from error
         try:
             columns = {row[1] for row in self._db.execute("PRAGMA table_info(documents)")}
             if columns and "parent" not in columns:  # written before there were passages
@@ -106,7 +106,7 @@ class Ledger:
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except sqlite3.Error as error:
             self._db.close()
-            raise _unusable(path, error) from error
+            raise _trouble(path, "opened", error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -221,8 +221,9 @@ class Ledger:
 
     @property
     def documents(self) -> int:
-        """Documents of the source: the passages of one count once."""
-        return int(self._one("SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents", ())[0])
+        """Documents of the source, less those refused: the passages of one count once."""
+        count = f"SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents WHERE {_EXPECTED}"  # noqa: S608
+        return int(self._one(count, ())[0])
 
     @property
     def most_passages(self) -> int:
@@ -286,13 +287,15 @@ def in_words(path: Path, done: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise TermweaveError(
-            f"The ledger {path} cannot be {done}: {error}.",
-            "Free some disk space and run the command again: it resumes. Where the file is damaged, add --fresh.",
-        ) from error
+        raise _trouble(path, done, error) from error
 
 
-def _unusable(path: Path, error: Exception) -> TermweaveError:
+def _trouble(path: Path, done: str, error: sqlite3.Error) -> TermweaveError:
+    damaged = not isinstance(error, sqlite3.OperationalError)  # that one is of the system: no space, no permission
     return TermweaveError(
-        f"The ledger {path} cannot be opened: {error}.", "Free some disk space, or remove the file and index again with --fresh."
+        f"The ledger {path} cannot be {done}: {error}.",
+        f"It is damaged: remove {path}*. The index is not touched by that: 'termweave verify NAME SOURCE' compares it with its source, "
+        "'termweave index SOURCE NAME --update' writes a new ledger; a build that was not finished begins anew."
+        if damaged
+        else "Free some disk space, or see who may write there, and run the command again: it resumes.",
     )

@@ -198,7 +198,7 @@ def _apply(
             if delete_missing:
                 foreign = verify(engine, current.index, ledger, current.layout).extra
                 deleted += remove(engine, current.index, None, in_pages(foreign))
-            return difference.counts, sent, deleted, _drifted(current, surveyed)
+            return difference.settled(), sent, deleted, _drifted(current, surveyed)
 
 
 def _drifted(current: Generation, surveyed: Survey) -> list[str]:
@@ -214,7 +214,7 @@ def _described(
 ) -> Lineage:
     """The lineage afterwards. A generation that was changed is not what a build from its source would make: no fingerprint."""
     ledger = current.ledger
-    passages = {**found.passages, "count": ledger.total, "most": ledger.most_passages} if found.passages else {}
+    passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
     after = replace(found, documents=ledger.documents, passages=passages, complete=True)
     if not (counts.new or counts.changed or deleted):
         return after
