@@ -130,8 +130,8 @@ def command(
 
 def _advice(found: Difference, refused: list[str], *, updating: bool) -> str:
     """What mends what was found."""
-    if not (found.extra or found.altered) and set(found.missing) <= set(refused):
-        return "The engine refused all that is missing: mend these documents in the source and index again."
+    if not (found.extra or found.inside) and {*found.missing, *found.altered} <= set(refused):
+        return "The engine refused all that differs: mend these documents in the source and index again."
     if found.inside:
         return "Index again, without --update, to mend it: an update compares digests, and those of damaged content are as they were."
     if updating:

@@ -50,6 +50,14 @@ INSERT INTO main.documents (id, line, bucket, source, parent) SELECT id, line, b
     ON CONFLICT (id) DO UPDATE SET line = excluded.line, bucket = excluded.bucket, source = excluded.source,
         parent = excluded.parent, encoding = NULL, refused = NULL
 """
+_WERE = """
+CREATE TEMP TABLE were AS SELECT id, source, encoding FROM main.documents
+    WHERE encoding IS NOT NULL AND parent IS NULL AND id IN (SELECT id FROM sent WHERE parent IS NULL)
+"""
+_KEEP = """
+UPDATE main.documents SET (source, encoding) = (SELECT source, encoding FROM were WHERE were.id = documents.id)
+    WHERE refused IS NOT NULL AND encoding IS NULL AND id IN (SELECT id FROM were)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,7 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
     """
     with in_words(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:  # what was refused may be taken now
         db.execute("DELETE FROM documents WHERE refused IS NOT NULL AND encoding IS NULL")
+        db.execute("UPDATE documents SET refused = NULL WHERE refused IS NOT NULL")
     knows = bool(ledger.total)
     buckets, stored = otherwise_stored(engine, index, ledger)
     if not buckets:
@@ -146,11 +155,17 @@ class Changes:
     def enter(self) -> None:
         """Write into the generation's ledger what is to be sent: pending until it is acknowledged."""
         with in_words(self._path, "written"), self._db:
+            self._db.execute(_WERE)
             self._db.execute(_ENTER)
+
+    def keep_refused(self) -> None:
+        """Of a changed document that was refused the index has what it had: the ledger says that again, beside the refusal."""
+        with in_words(self._path, "written"), self._db:
+            self._db.execute(_KEEP)
 
     def settled(self) -> Counts:
         """The counts after sending: what was refused is neither new nor changed."""
-        refused = "SELECT DISTINCT coalesce(parent, id) FROM main.documents WHERE refused IS NOT NULL AND encoding IS NULL"
+        refused = "SELECT DISTINCT coalesce(parent, id) FROM main.documents WHERE refused IS NOT NULL"
         new = self._count(f"SELECT count(*) FROM new WHERE document IN ({refused})")  # noqa: S608
         both = self._count(f"SELECT count(*) FROM ({_TOUCHED}) WHERE document IN ({refused})")  # noqa: S608
         counts = self.counts

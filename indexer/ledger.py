@@ -36,7 +36,7 @@ CREATE INDEX IF NOT EXISTS passages ON documents (parent) WHERE parent IS NOT NU
 """
 #: Ids in one question; SQLite's limit was 999 before 3.32.
 _ASKED = 500
-#: Documents that an index should hold: all but those refused and not taken since.
+#: Documents that an index should hold: all but those refused of which no version was ever taken.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 
 
@@ -237,10 +237,8 @@ class Ledger:
         return int(self._one("SELECT count(*) FROM documents WHERE encoding IS NOT NULL", ())[0])
 
     def refused(self) -> list[tuple[str, int | None, str]]:
-        """(id, line, reason) of the documents refused and not sent since."""
-        return self._all(
-            "SELECT id, line, refused FROM documents WHERE refused IS NOT NULL AND encoding IS NULL ORDER BY line, id"
-        )
+        """(id, line, reason) of the documents refused and not sent since; of some an earlier version is stored."""
+        return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL ORDER BY line, id")
 
     def buckets(self) -> dict[int, BucketSum]:
         """What every non-empty bucket should hold."""

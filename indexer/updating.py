@@ -194,6 +194,7 @@ def _apply(
             difference.enter()
             planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
             sent = send_rest(engine, cut, planned, current, progress)
+            difference.keep_refused()
             deleted = remove(engine, current.index, ledger, difference.stale(gone=delete_missing))
             if delete_missing:
                 foreign = verify(engine, current.index, ledger, current.layout).extra

@@ -119,6 +119,26 @@ def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engi
 
 
 @pytest.mark.engine
+def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys):
+    file = tmp_path / "own.json"
+    file.write_text('{"properties": {"year": {"type": "integer"}}}')
+    documents = [{**each, "year": 1999} for each in numbered(20)]
+    index(documents, "--mapping", str(file))
+    changed = [*documents[:7], {**documents[7], "year": "long ago"}, *documents[8:]]
+    for _ in range(2):
+        told = index(changed, "--update", "--allow-refused", "10%")
+        assert "0 new, 0 changed, 1 refused, 19 unchanged" in told.out
+        assert "Mend the value in the source" in told.err
+        assert run(["verify", name, "--deep", "--url", opensearch_engine.url]) == 0
+        assert "1 document or passage was refused" in capsys.readouterr().err
+    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 4
+    assert "refused all that differs" in capsys.readouterr().err
+    assert "refused" not in index(documents, "--update").out
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    assert "refused" not in capsys.readouterr().err
+
+
+@pytest.mark.engine
 def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
     said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
     assert "refused 1 of 1" in said
