@@ -36,7 +36,7 @@ VERBS = (
     "config",
 )
 
-_INTERRUPTED = 130
+_INTERRUPTED, _TERMINATED = 130, 143
 
 
 class _Verbs(click.Group):
@@ -82,7 +82,7 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run the command line; never shows a traceback."""
     status = run(sys.argv[1:])
-    if status == _INTERRUPTED:
+    if status in {_INTERRUPTED, _TERMINATED}:
         # Python would first wait for the threads of the models, and a further Ctrl-C meanwhile would show where it waits.
         sys.stdout.flush()
         sys.stderr.flush()

@@ -54,7 +54,7 @@ def command(*, name: str, ids: tuple[str, ...], file: TextIO | None, yes: bool, 
 
 
 def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
-    from termweave.indexer import generations
+    from termweave.indexer import generations, removing
 
     found = generations.of(server, name)
     if not yes:
@@ -62,8 +62,7 @@ def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
         count = f"{len(found)} generation{'s' if len(found) != 1 else ''}"
         building = "" if all(each.complete for each in found) else " (one is unfinished: perhaps it is being built now)"
         click.confirm(f"Delete {name!r} with {count}{building} and {documents:,} documents?", abort=True, err=True)
-    for each in found:
-        generations.remove(server, each.index)
+    removing.remove_all(server, name, found)
     data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}
     out.emit(data, f"{name}: deleted, {len(found)} generation{'s' if len(found) != 1 else ''}.")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from threading import Event, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +16,7 @@ from click.core import ParameterSource
 from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, share, source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from termweave.cli._options import Output
     from termweave.corpora import Source
@@ -193,7 +196,19 @@ def command(
     from termweave.indexer.passages import Window
     from termweave.signals import Pruning
 
-    _check_together(update=update, delete_missing=delete_missing, new=new, within=within, of_live=of_live)
+    _check_together(
+        ("--plan says what a whole build makes: leave out --plan or --update", only_plan and update),
+        ("--delete-missing and --new belong to --update", not update and (delete_missing or new)),
+        ("--within and --of-live belong together: --within .01 --of-live", of_live != (within is not None)),
+        (
+            "--passage-stride belongs to --passage-size: --passage-size 160 --passage-stride 120",
+            bool(passage_stride and not passage_size),
+        ),
+        (
+            "--on names the queries of a gate: add --require, or --within .01 --of-live",
+            bool(dataset and not (required or of_live or only_plan)),
+        ),
+    )
     options = Options(
         weights=weights or settings.weights,
         dense=dense or settings.dense,
@@ -219,22 +234,25 @@ def command(
         return
     gate = _gate(server, name, required, within, dataset or source, options, out)
     if update and generations.live(server, name) is None:
-        out.say(f"{name!r} is not there yet: it is built anew.")
+        out.say(f"{name!r} has no live generation to update: it is built, or a build that was begun is finished.")
         update = False
     run: Callable[..., Built | Updated] = partial(build, gate=gate)
     if update:
         _nothing_else()
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
+    terminated = Event()
     try:
-        with out.progress("Reading") as bar:
-            built = run(server, opened, name, options, progress=_shown(bar, out))
+        with _terminable(terminated), out.progress("Reading") as bar:
+            built = run(server, opened, name, options, progress=_shown(bar, out, terminated))
     except KeyboardInterrupt:
         out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
-        raise click.exceptions.Exit(130) from None
+        raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
     for warning in built.warnings:
         out.warn(warning)
     for note in built.notes:
         out.say(note)
+    for skipped in opened.skipped:
+        out.detail(f"Left out: {skipped}.")
     rate = built.sent / built.seconds if built.seconds else 0.0
     data: dict[str, Any] = {
         "schema": "termweave.index/1",
@@ -245,7 +263,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": [*opened.remarks, *built.warnings, *built.notes],
+        "notes": [*opened.remarks, *built.warnings, *built.notes, *map(str, opened.skipped)],
     }
     passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
     documents = f"{built.documents:,} document{'s' if built.documents != 1 else ''}{passages}"
@@ -259,16 +277,15 @@ def command(
     out.emit(data, text)
 
 
-def _check_together(*, update: bool, delete_missing: bool, new: bool, within: float | None, of_live: bool) -> None:
-    """Refuse options that mean nothing without each other.
+def _check_together(*rules: tuple[str, bool]) -> None:
+    """Refuse options that mean nothing without each other, or with each other: what to say, and whether it is so.
 
     Raises:
-        UsageError: One stands alone.
+        UsageError: It is so.
     """
-    if not update and (delete_missing or new):
-        raise click.UsageError("--delete-missing and --new belong to --update.")
-    if of_live != (within is not None):
-        raise click.UsageError("--within and --of-live belong together: --within .01 --of-live.")
+    for sentence, broken in rules:
+        if broken:
+            raise click.UsageError(f"{sentence}.")
 
 
 def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
@@ -286,7 +303,7 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
     with suppress(TermweaveError):  # most sources are no data sets
         queries = [query.text for query in corpora.open_dataset(dataset).queries()]
     with out.progress("Reading") as bar:
-        found = forecast(source, server.capabilities, options, queries, _shown(bar, out))
+        found = forecast(source, server.capabilities, options, queries, _shown(bar, out, Event()))
     for note in found.notes:
         out.say(note)
     out.emit({"schema": "termweave.plan/1", "name": name, **asdict(found)}, lambda: table(found))
@@ -307,7 +324,25 @@ def _nothing_else() -> None:
             raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
 
 
-def _shown(bar: Callable[..., None], out: Output) -> Progress:
+@contextmanager
+def _terminable(terminated: Event) -> Iterator[None]:
+    """SIGTERM ends a build as Ctrl-C does; `terminated` says that it was that."""
+    if current_thread() is not main_thread():  # only that one may set handlers
+        yield
+        return
+
+    def end(*_: object) -> None:
+        terminated.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _shown(bar: Callable[..., None], out: Output, terminated: Event) -> Progress:
     """What `build` reports, for the bar; that a first Ctrl-C was understood is said in any case."""
     from termweave.indexer.building import STOPPING
 
@@ -317,7 +352,7 @@ def _shown(bar: Callable[..., None], out: Output) -> Progress:
         nonlocal stopping
         if stage == STOPPING and not stopping:
             stopping = True
-            out.say("Finishing what is under way; Ctrl-C stops at once.")
+            out.say(f"Finishing what is under way; {'a second SIGTERM' if terminated.is_set() else 'Ctrl-C'} stops at once.")
         bar(done, total, stage, detail)
 
     return show
@@ -350,7 +385,8 @@ def _gate(
             before = evaluate(Index.open(server, live), judged)
             verdicts.append(gates.compare(found, before, judged, within, live))
         for verdict in verdicts:
-            out.say(f"{'Met' if verdict.met else 'NOT met'}: {verdict.reason}.")
+            if verdict.met:  # what is not met is the error's to say
+                out.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for verdict in verdicts if not verdict.met]
         if missed:
             raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} was not published; the live generation stays.")

@@ -10,6 +10,7 @@ from termweave.cli._options import CONTEXT, connection_options, output_options, 
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
+    from termweave.indexer.verification import Difference
     from termweave.settings import Settings
 
 _SHOWN = 20
@@ -62,25 +63,30 @@ def command(
       termweave verify docs --deep --json
       termweave verify docs --deep 5%
     """
+    from contextlib import suppress
+
     from termweave import corpora, engine
-    from termweave.errors import VerificationFailed
-    from termweave.indexer import ledgers, verify, verify_against_source
+    from termweave.errors import TermweaveError, VerificationFailed
+    from termweave.indexer import ledgers, refusals, verify, verify_against_source
     from termweave.indexer.passages import Window, in_passages
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
 
-    server = engine.connect(settings)
+    server, updating = engine.connect(settings), False
+    refused: list[str] = []
+    letters = ""
     index = lineage.resolve(server, name)
     made = lineage.read(server, index)
     layout = DocumentLayout.from_meta(made.signals)
-    mend = "Index again to mend it, or with --update."
     if source is None:
         with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, layout, deep=deep or 0.0)
-            mend = "Repeat the update that was stopped." if ledger.get("state") == "updating" else mend
+            updating = ledger.get("state") == "updating"
     else:
         opened = in_passages(corpora.open_source(source, skip_bad=skip_bad, **reading), Window.of(made.passages))
         found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
+    with suppress(TermweaveError), ledgers.existing(server, index) as ledger:  # beside SOURCE nothing needs it
+        refused, letters = [identity for identity, _, _ in ledger.refused()], str(refusals.file_of(ledger))
     data = {
         "schema": "termweave.verify/1",
         "ok": found.ok,
@@ -93,6 +99,7 @@ def command(
         "missing": found.missing,
         "extra": found.extra,
         "altered": found.altered,
+        "refused": refused,
     }
 
     def text() -> str:
@@ -111,6 +118,23 @@ def command(
 
     out.emit(data, text)
     if not found.ok:
-        out.say(f"What is stored in {index} is not what {source or 'was sent'}{' holds' if source else ''}. {mend}")
+        what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
+        out.say(f"{what} {_advice(found, refused, updating=updating)}")
+    if refused:
+        many = "1 document or passage was" if len(refused) == 1 else f"{len(refused):,} documents or passages were"
+        out.say(f"{many} refused by the engine when {name} was built: {letters} says which, why and what to do.")
+    if not found.ok:
         return VerificationFailed.exit_status
     return 0
+
+
+def _advice(found: Difference, refused: list[str], *, updating: bool) -> str:
+    """What mends what was found."""
+    if not (found.extra or found.inside) and {*found.missing, *found.altered} <= set(refused):
+        return "The engine refused all that differs: mend these documents in the source and index again."
+    if found.inside:
+        return "Index again, without --update, to mend it: an update compares digests, and those of damaged content are as they were."
+    if updating:
+        return "Repeat the update that was stopped."
+    extra = "; --delete-missing deletes what is extra" if found.extra else ""
+    return f"Index again to mend it, or with --update{extra}."

@@ -323,6 +323,8 @@ def _reason(error: Any) -> str:
 def _hint(status: int, error: Any) -> str:
     if status == 401:
         return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
+    if "index_closed_exception" in str(error.info):
+        return "Open the index again (POST /INDEX/_open), or build it anew under another name."
     if "create-index blocked" in str(error.info):
         return "The server's disks are nearly full: free some space; it takes indices again by itself."
     if status == 403 and "read-only" not in str(error.info):

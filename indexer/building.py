@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from termweave.search.lineage import Lineage
     from termweave.statistics import CorpusStatistics
 
-#: The stage in which only what is under way is waited for, after Ctrl-C or an error.
-STOPPING = "Stopping"
+#: The stages in which only what is under way is waited for: after Ctrl-C, and after an error.
+STOPPING, FAILING = "Stopping", "Ending"
 #: While documents come in, nobody searches: no refresh, no copies.
 _LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 _FORBIDDEN = 403
@@ -117,7 +117,7 @@ def build(
         before = generations.live(engine, name)
         planned = plan(source, engine.capabilities, options)
         source = in_passages(source, options.passages)
-        found = resuming.resume(engine, name, planned.fingerprint, fresh=options.fresh)
+        found = resuming.resume(engine, name, planned, fresh=options.fresh)
         current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, *found)
         with current.ledger as ledger:
             try:
@@ -129,7 +129,9 @@ def build(
             except (RefusedDocuments, VerificationFailed, GateNotMet):
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
                 raise
-            lineage.write(engine, current.index, replace(current.lineage, complete=True))
+            passages = {**current.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
+            whole = replace(current.lineage, complete=True, documents=ledger.documents, passages=passages)
+            lineage.write(engine, current.index, whole)
             generations.publish(engine, name, current.index, before)
             ledger.put("state", "complete")
             return Built(
@@ -161,6 +163,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
     ledger = ledgers.open_(engine, index)
     try:
         ledger.put("name", name)
+        ledger.put("made_of", planned.made_of)
         ledger.put("state", "surveying")  # whoever finds this after our death removes what we made
         surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
         statistics = surveyed.statistics
@@ -238,7 +241,7 @@ def while_held(lease: Lease, progress: Progress) -> Progress:
     """Progress that ends the work when another builder has taken the lease; one that is stopping anyway may finish."""
 
     def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        if stage != STOPPING:
+        if stage not in {STOPPING, FAILING}:
             lease.check()
         progress(stage, done, total, detail)
 
@@ -260,7 +263,8 @@ def send_rest(engine: Engine, source: Source, planned: Plan, current: Generation
         patience=planned.options.patience,
         allow_refused=planned.options.allow_refused,
     )
-    counts = pipeline.run(lambda now: progress(STOPPING if now.stopping else "Indexing", now.acknowledged, now.total, str(now)))
+    stages = {None: "Indexing", True: STOPPING, False: FAILING}
+    counts = pipeline.run(lambda now: progress(stages[now.interrupted], now.acknowledged, now.total, str(now)))
     return counts.sent - before
 
 

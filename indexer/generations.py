@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
-_NOT_FOUND = 404
+_NOT_FOUND, _WRONG = 404, 400
+#: What the engine's reason holds where it makes no index of these settings -> what to do. First match wins.
+_NOT_MADE = (
+    ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),
+    ("setting", "Mend the file that --settings names."),
+    ("type", "Mend the file that --mapping names: OpenSearch's documentation lists the types of fields."),
+)
 #: Settings that an index has of its own and that no other can be given.
 _PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "history", "resize", "blocks"})
 
@@ -124,7 +130,14 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
         "aliases": {writer(index): {}},
     }
     # What is sent waits for the shards, as long as the user has patience; the server would wait here half a minute, silently.
-    engine.request("PUT", f"/{index}", params={"wait_for_active_shards": 0}, body=body)
+    try:
+        engine.request("PUT", f"/{index}", params={"wait_for_active_shards": 0}, body=body)
+    except EngineResponseError as error:
+        if error.status == _WRONG and not error.hint:
+            error.hint = next(
+                (hint for word, hint in _NOT_MADE if word in error.reason), "Mend what --mapping or --settings says."
+            )
+        raise
 
 
 def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:

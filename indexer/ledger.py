@@ -11,7 +11,7 @@ import json
 import sqlite3
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.errors import TermweaveError
@@ -36,7 +36,7 @@ CREATE INDEX IF NOT EXISTS passages ON documents (parent) WHERE parent IS NOT NU
 """
 #: Ids in one question; SQLite's limit was 999 before 3.32.
 _ASKED = 500
-#: Documents that an index should hold: all but those refused and not taken since.
+#: Documents that an index should hold: all but those refused of which no version was ever taken.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 
 
@@ -59,12 +59,23 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """An id that the source gives twice."""
+    """A document whose id, or that of one of its passages, is another one's.
+
+    Attributes:
+        id: Of the document.
+        line: Where it stands in the source.
+        first: Id of the document that had it first: another one only where a passage of one is called like the other.
+        first_line: Where that stands.
+        same: Both say the same.
+        key: The id that both would be stored under.
+    """
 
     id: str
     line: int | None
+    first: str
     first_line: int | None
     same: bool
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ class Ledger:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         except sqlite3.Error as error:
-            raise _unusable(path, error) from error
+            raise _trouble(path, "opened", error) from error
         try:
             columns = {row[1] for row in self._db.execute("PRAGMA table_info(documents)")}
             if columns and "parent" not in columns:  # written before there were passages
@@ -95,7 +106,7 @@ class Ledger:
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except sqlite3.Error as error:
             self._db.close()
-            raise _unusable(path, error) from error
+            raise _trouble(path, "opened", error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -136,9 +147,9 @@ class Ledger:
             return []
         found = []
         for entry in entries:
-            line, source = self._one("SELECT line, source FROM documents WHERE id = ?", (entry.id,))
+            line, source, first = self._one("SELECT line, source, coalesce(parent, id) FROM documents WHERE id = ?", (entry.id,))
             if line != entry.line:
-                found.append(Duplicate(entry.id, entry.line, line, source == entry.source))
+                found.append(Duplicate(entry.id, entry.line, first, line, source == entry.source, entry.id))
         return found
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
@@ -196,9 +207,11 @@ class Ledger:
             clashes = [by_key[part.id, line] for part in parts if (part.id, line) in by_key]
             rows = self._all("SELECT line FROM documents WHERE (id = ? OR parent = ?) AND line < ?", identity, identity, line)
             if clashes or rows:
-                first_line = rows[0][0] if rows else clashes[0].first_line
+                other = next((clash for clash in clashes if clash.first != identity), None)
                 same = len(clashes) == len(parts) == len(rows) and all(clash.same for clash in clashes)
-                again[identity, line] = Duplicate(identity, line, first_line, same)
+                line_of_first = rows[0][0] if rows else clashes[0].first_line
+                own = Duplicate(identity, line, identity, line_of_first, same, identity)
+                again[identity, line] = replace(other, id=identity) if other else own
         return again
 
     @property
@@ -208,8 +221,9 @@ class Ledger:
 
     @property
     def documents(self) -> int:
-        """Documents of the source: the passages of one count once."""
-        return int(self._one("SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents", ())[0])
+        """Documents of the source, less those refused: the passages of one count once."""
+        count = f"SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents WHERE {_EXPECTED}"  # noqa: S608
+        return int(self._one(count, ())[0])
 
     @property
     def most_passages(self) -> int:
@@ -223,10 +237,8 @@ class Ledger:
         return int(self._one("SELECT count(*) FROM documents WHERE encoding IS NOT NULL", ())[0])
 
     def refused(self) -> list[tuple[str, int | None, str]]:
-        """(id, line, reason) of the documents refused and not sent since."""
-        return self._all(
-            "SELECT id, line, refused FROM documents WHERE refused IS NOT NULL AND encoding IS NULL ORDER BY line, id"
-        )
+        """(id, line, reason) of the documents refused and not sent since; of some an earlier version is stored."""
+        return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL ORDER BY line, id")
 
     def buckets(self) -> dict[int, BucketSum]:
         """What every non-empty bucket should hold."""
@@ -273,13 +285,15 @@ def in_words(path: Path, done: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise TermweaveError(
-            f"The ledger {path} cannot be {done}: {error}.",
-            "Free some disk space and run the command again: it resumes. Where the file is damaged, add --fresh.",
-        ) from error
+        raise _trouble(path, done, error) from error
 
 
-def _unusable(path: Path, error: Exception) -> TermweaveError:
+def _trouble(path: Path, done: str, error: sqlite3.Error) -> TermweaveError:
+    damaged = not isinstance(error, sqlite3.OperationalError)  # that one is of the system: no space, no permission
     return TermweaveError(
-        f"The ledger {path} cannot be opened: {error}.", "Free some disk space, or remove the file and index again with --fresh."
+        f"The ledger {path} cannot be {done}: {error}.",
+        f"It is damaged: remove {path}*. The index is not touched by that: 'termweave verify NAME SOURCE' compares it with its source, "
+        "'termweave index SOURCE NAME --update' writes a new ledger; a build that was not finished begins anew."
+        if damaged
+        else "Free some disk space, or see who may write there, and run the command again: it resumes.",
     )

@@ -47,7 +47,7 @@ class Counts:
         sent: Likewise, handed to a connection or waiting for one.
         acknowledged: The engine has them and the ledger says so.
         refused: The engine will not take them.
-        stopping: Only what is under way is waited for.
+        interrupted: Set when only what is under way is waited for: whether the user wished it, or an error did.
     """
 
     total: int
@@ -56,7 +56,7 @@ class Counts:
     sent: int = 0
     acknowledged: int = 0
     refused: int = 0
-    stopping: bool = False
+    interrupted: bool | None = None
 
     def __str__(self) -> str:
         line = f"read {self.read:,} encoded {self.encoded:,} sent {self.sent:,} acknowledged {self.acknowledged:,}"
@@ -123,9 +123,9 @@ class Pipeline:
                 sender.submit(batch)
                 report(counts)
             sender.close()
-        except BaseException:
+        except BaseException as error:
             stop.set()
-            counts.stopping = True
+            counts.interrupted = isinstance(error, KeyboardInterrupt)
             sender.abandon()  # a second Ctrl-C ends this wait
             raise
         return counts

@@ -79,6 +79,7 @@ class Plan:
         analyzer: OpenSearch analyzer of the text.
         fingerprint: Over source, models, signals and settings: equal ones make equal indices.
         notes: Which signals were left out, and why.
+        made_of: What the fingerprint is over, each part in words, by the name of its flag.
         warnings: What a user should not miss.
     """
 
@@ -89,6 +90,7 @@ class Plan:
     fingerprint: str
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    made_of: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
@@ -105,7 +107,8 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
         {signal_class(name).needs for name in signals}
     )  # a model that no signal stands on would run for nothing
     fingerprint = _fingerprint(source, encoder, signals, advice.analyzer, options)
-    return Plan(options, encoder, signals, advice.analyzer, fingerprint, notes, advice.warnings)
+    made_of = _in_words(source, encoder, signals, advice.analyzer, options)
+    return Plan(options, encoder, signals, advice.analyzer, fingerprint, notes, advice.warnings, made_of)
 
 
 def _choose(
@@ -146,3 +149,28 @@ def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], a
     if options.prune != Pruning():
         parts["prune"] = [options.prune.share, options.prune.below]
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def _in_words(source: Source, encoder: TextEncoder, signals: Sequence[str], analyzer: str, options: Options) -> dict[str, str]:
+    """The parts of the fingerprint as a user knows them: what differs between two builds differs here."""
+    models = {
+        f"--{output}": f"{encoder.models[output].name} ({encoder.models[output].hash[:8]})"
+        if output in encoder.models
+        else "none"
+        for output in ("weights", "dense")
+    }
+    cut, pruned = options.passages, options.prune
+    return {
+        "source": f"{source.name} ({source.fingerprint[:8]})",
+        **models,
+        "--signals": ",".join(signals),
+        "--analyzer": analyzer,
+        "--shards": str(options.shards),
+        "--settings": orjson.dumps(dict(options.settings), option=orjson.OPT_SORT_KEYS).decode() if options.settings else "none",
+        "--mapping": orjson.dumps(dict(options.mapping), option=orjson.OPT_SORT_KEYS).decode() if options.mapping else "none",
+        "--skip-bad": "yes" if options.skip_bad else "no",
+        "--passage-size": str(cut.size) if cut else "none",
+        "--passage-stride": str(cut.stride) if cut else "none",
+        "--prune": f"{100 * pruned.share:g}%" if pruned.share else f"{pruned.below:g}" if pruned.below else "none",
+        "layout": str(lineage.SCHEMA),
+    }

@@ -37,9 +37,14 @@ def advice(reason: str) -> str:
     return next((advice for part, advice in _ADVICE if part in reason), _USUAL)
 
 
+def file_of(ledger: Ledger) -> Path:
+    """Where the dead letters of a generation lie."""
+    return ledger.path.with_suffix(".refused.jsonl")
+
+
 def write(ledger: Ledger) -> Path:
     """Write the dead letters of a generation afresh: id, line in the source, the engine's reason, what to do."""
-    path = ledger.path.with_suffix(".refused.jsonl")
+    path = file_of(ledger)
     with path.open("w", encoding="utf-8") as file:
         for identity, line, reason in ledger.refused():
             letter = {"id": identity, "line": line, "reason": reason, "advice": advice(reason)}
@@ -64,8 +69,8 @@ def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> 
         return
     raise RefusedDocuments(
         f"The engine refused {refused:,} of the first {settled:,} documents: {_named(ledger.refused())}.",
-        f"It was stopped there. All refusals, and what to do: {write(ledger)}. Mend the source or the mapping and index again, "
-        "or go on to the end with --allow-refused 100%.",
+        f"It was stopped there. {advice(ledger.refused()[0][2])} All refusals, and what to do: {write(ledger)}. Mend the source or the "
+        "mapping and index again, or go on to the end with --allow-refused 100%.",
     )
 
 
@@ -88,14 +93,13 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
         return []
     sentence = f"The engine refused {len(refused):,} of {ledger.total:,} documents: {_named(refused)}."
     file = write(ledger)
-    if len(refused) > allowed * ledger.total or len(refused) == ledger.total:  # an index of nothing is never meant
+    first = advice(refused[0][2])
+    whole = len(refused) == ledger.total  # an index of nothing is never meant
+    if len(refused) > allowed * ledger.total or whole:
         kept = "The others are live" if ledger.get("state") == "updating" else f"{index} was not published"
-        raise RefusedDocuments(
-            sentence,
-            f"{kept}. All refusals, and what to do: {file}. Mend them in the source and index again, "
-            "or let a few go with --allow-refused 0.1%.",
-        )
-    return [f"{sentence} All of them: {file}."]
+        few = "" if whole else " Or let a few go with --allow-refused 0.1%."
+        raise RefusedDocuments(sentence, f"{kept}. {first} All refusals, and what to do: {file}. Then index again.{few}")
+    return [f"{sentence} {first} All of them: {file}."]
 
 
 def _named(refused: list[tuple[str, int | None, str]]) -> str:

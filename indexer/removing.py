@@ -17,9 +17,10 @@ from termweave.search import lineage
 from termweave.signals.layout import engine_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from termweave.engine import Engine
+    from termweave.indexer.generations import Generation
     from termweave.indexer.ledger import Ledger
 
 _PAGE = 1000
@@ -44,6 +45,17 @@ class Removal:
     absent: list[str]
 
 
+def remove_all(engine: Engine, name: str, found: Iterable[Generation]) -> None:
+    """Delete generations of a name, with what belongs to them.
+
+    Raises:
+        TermweaveError: A build of the name is running.
+    """
+    with ledgers.lease(engine, name):
+        for each in found:
+            generations.remove(engine, each.index)
+
+
 def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
     """What the live generation of a name stores of some documents.
 
@@ -56,8 +68,9 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
     wanted = list(dict.fromkeys(ids))
     stored = [
         each
-        for start in range(0, len(wanted), _PAGE)
-        for each in stored_where(engine, index, {"terms": {"id": wanted[start : start + _PAGE]}})
+        for page in in_pages(wanted)
+        for each in stored_where(engine, index, {"bool": {"should": [{"terms": {"id": page}}, {"ids": {"values": page}}]}})
+        if (each.parent or each.id) in page  # not what only says it is that document
     ]
     held = {each.parent or each.id for each in stored}
     present, absent = [each for each in wanted if each in held], [each for each in wanted if each not in held]
@@ -77,7 +90,7 @@ def remove_documents(engine: Engine, name: str, removal: Removal) -> None:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
         generations.open_writer(engine, index)
         ids = removal.passages
-        remove(engine, index, None, (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE)))
+        remove(engine, index, None, in_pages(ids))
         generations.close_writer(engine, index)
         engine.request("POST", f"/{index}/_refresh")
         with suppress(UsageError), ledgers.existing(engine, index) as ledger:
@@ -87,6 +100,11 @@ def remove_documents(engine: Engine, name: str, removal: Removal) -> None:
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         after = replace(made, documents=made.documents - len(removal.documents), passages=passages)
         lineage.write(engine, index, replace(after, fingerprint="", updated=moment))
+
+
+def in_pages(ids: Sequence[str]) -> Iterator[list[str]]:
+    """So many ids as one request takes, again and again."""
+    return (list(ids[start : start + _PAGE]) for start in range(0, len(ids), _PAGE))
 
 
 def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[list[str]]) -> int:

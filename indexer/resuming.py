@@ -10,20 +10,26 @@ from termweave.indexer.ledger import Ledger
 from termweave.search.lineage import Lineage, exists, read
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from termweave.engine import Engine
+    from termweave.indexer.plan import Plan
+
+#: Characters of a value, which may be a whole mapping, that a message shows.
+_SHOWN = 100
 
 
 class UnfinishedBuild(UsageError):  # what the command line says is wrong usage, `demo` may settle by itself
     """An unfinished generation of another source, model or setting is in the way."""
 
 
-def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple[str, Lineage, Ledger] | None:
+def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[str, Lineage, Ledger] | None:
     """The unfinished generation of `name`, if there is one.
 
     Args:
         engine: The cluster.
         name: The alias it is built for.
-        fingerprint: Of source, models and settings as they are now.
+        planned: What is to be built: source, models and settings as they are now.
         fresh: Throw it away.
 
     Raises:
@@ -47,18 +53,35 @@ def resume(engine: Engine, name: str, fingerprint: str, *, fresh: bool) -> tuple
             ledger.put("state", "complete")
             ledger.close()
             continue
-        other = found.fingerprint != fingerprint
+        other = found.fingerprint != planned.fingerprint
         if fresh or (other and state == "rejected"):  # a rejected one of another source has served its purpose
             ledger.close()
             generations.remove(engine, index)
             continue
         if other:
-            done, total = ledger.acknowledged, ledger.total
+            done, total, made_of = ledger.acknowledged, ledger.total, ledger.get("made_of")
             ledger.close()
             raise UnfinishedBuild(
                 f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} documents), "
-                "made from another source, model or setting.",
-                f"Its source was {found.source['name']!r}. Repeat that command to finish it, or add --fresh to throw it away.",
+                f"made otherwise: {_differences(made_of or _remembered(found), planned.made_of)}.",
+                "Repeat the command that began it to finish it, or add --fresh to throw it away.",
             )
         return index, found, ledger
     return None
+
+
+def _remembered(found: Lineage) -> dict[str, str]:
+    """What a generation says of itself where its ledger was begun before that was written there."""
+    models = {f"--{output}": f"{model.name} ({model.hash[:8]})" for output, model in found.models.items()}
+    source = f"{found.source['name']} ({found.source['fingerprint'][:8]})"
+    return {"source": source, "--weights": "none", "--dense": "none", **models, "--signals": ",".join(found.signals)}
+
+
+def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What two builds are made of, where it is not the same: each with both values."""
+    pairs = [(part, before.get(part, "unknown"), value) for part, value in now.items()]
+    return "; ".join(f"{part} was {_short(old)} and is {_short(new)}" for part, old, new in pairs if old != new)
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _SHOWN else f"{value[: _SHOWN - 3]}..."

@@ -130,6 +130,12 @@ def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: b
     else:
         again = ledger.documents_again(entries, duplicates)
         ledger.withdraw(again)
+    if (called := next((each for each in again.values() if each.first != each.id), None)) is not None:
+        raise InputError(  # neither is a bad one to be skipped
+            f"{source.name}: the documents {called.first!r} (line {called.first_line}) and {called.id!r} (line {called.line}) would "
+            f"both be stored as {called.key!r}: passages are called DOCUMENT#NUMBER.",
+            "Give one of them another id, or another --passage-size.",
+        )
     different = [each for each in again.values() if not each.same]
     if different and not skip_bad:
         first = different[0]

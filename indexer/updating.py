@@ -19,7 +19,7 @@ from termweave.indexer.building import Generation, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
-from termweave.indexer.removing import remove
+from termweave.indexer.removing import in_pages, remove
 from termweave.indexer.survey import Survey, survey
 from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.plan import Options
     from termweave.indexer.survey import Progress
+    from termweave.indexer.verification import Difference
     from termweave.search.lineage import Lineage
+
+#: Ids named in a message.
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ def update(
         moment = generations.moment(engine, name)
         if new:
             index, ledger = copying.copy(engine, live, found, statistics, moment, watched)
+            found = replace(found, created=ledger.get("lineage")["created"])
         else:
             index, ledger = live, ledgers.open_(engine, live)
             generations.open_writer(engine, live)
@@ -169,11 +174,16 @@ def _apply(
     ledger, found = current.ledger, current.lineage
     cut = in_passages(source, Window.of(found.passages))
     elsewhere = not ledger.total
-    other = changes.adopt(engine, current.index, ledger)
-    if other and not elsewhere:
+    other = changes.adopt(engine, current.index, ledger, current.layout)
+    if other and elsewhere:
         current.notes.append(
-            f"{other:,} stored {'document was' if other == 1 else 'documents were'} not as this host's ledger said "
-            "(an update from elsewhere, or one that was stopped); what is stored was compared."
+            f"This host has no ledger of {current.index}: {_documents(other)} taken as stored, by the digests beside them "
+            "('termweave verify NAME --deep' reads them back)."
+        )
+    elif other:
+        current.notes.append(
+            f"{_documents(other)} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or "
+            "damage): they were read back, and what does not agree with its own digests counts as changed."
         )
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"
@@ -184,8 +194,12 @@ def _apply(
             difference.enter()
             planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
             sent = send_rest(engine, cut, planned, current, progress)
+            difference.keep_refused()
             deleted = remove(engine, current.index, ledger, difference.stale(gone=delete_missing))
-            return difference.counts, sent, deleted, _drifted(current, surveyed)
+            if delete_missing:
+                foreign = verify(engine, current.index, ledger, current.layout).extra
+                deleted += remove(engine, current.index, None, in_pages(foreign))
+            return difference.settled(), sent, deleted, _drifted(current, surveyed)
 
 
 def _drifted(current: Generation, surveyed: Survey) -> list[str]:
@@ -201,12 +215,16 @@ def _described(
 ) -> Lineage:
     """The lineage afterwards. A generation that was changed is not what a build from its source would make: no fingerprint."""
     ledger = current.ledger
-    passages = {**found.passages, "count": ledger.total, "most": ledger.most_passages} if found.passages else {}
+    passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
     after = replace(found, documents=ledger.documents, passages=passages, complete=True)
     if not (counts.new or counts.changed or deleted):
         return after
     came_from = {"name": source.name, "fingerprint": source.fingerprint}
     return replace(after, source=came_from, fingerprint="", updated=moment)
+
+
+def _documents(count: int) -> str:
+    return "1 document was" if count == 1 else f"{count:,} documents were"
 
 
 def _prove(engine: Engine, current: Generation, allowed: float) -> None:
@@ -217,5 +235,17 @@ def _prove(engine: Engine, current: Generation, allowed: float) -> None:
         raise VerificationFailed(
             f"{current.index} holds {found.counted:,} documents and should hold {found.expected:,}: "
             f"{len(found.missing)} missing, {len(found.extra)} extra, {len(found.altered)} altered.",
-            "Run the same command again; what is extra and not of termweave, delete by hand.",
+            _way_out(found),
         )
+
+
+def _way_out(found: Difference) -> str:
+    """What to do where an index is not what its ledger says after an update."""
+    kept = [*found.extra, *found.altered]
+    if not kept:
+        return "Run the same command again: it sends what is missing."
+    named = ", ".join(repr(each) for each in kept[:_NAMED])
+    return (
+        f"Stored and not of the source, or damaged: {named}{' ...' if kept[_NAMED:] else ''}. Run the command again with "
+        "--delete-missing, which deletes them where the source does not have them, or 'termweave delete NAME --id ID'."
+    )

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from termweave.indexer.ledger import BucketSum, Ledger
 from termweave.indexer.survey import survey
 from termweave.records import Passage
-from termweave.signals.layout import BUCKETS, source_digest, stored_document
+from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest, stored_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.corpora import Source
     from termweave.engine import Engine
@@ -43,6 +43,7 @@ class Difference:
         missing: Ids that should be there and are not.
         extra: Ids that should not be there.
         altered: Ids whose content is not what was sent.
+        inside: Of those the ones that only reading back tells: their digests are as they were.
         read: Documents whose content was read back.
     """
 
@@ -51,6 +52,7 @@ class Difference:
     missing: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
+    inside: list[str] = field(default_factory=list)
     documents: int = 0
     read: int = 0
 
@@ -96,11 +98,19 @@ def verify_against_source(engine: Engine, index: str, source: Source, layout: Do
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the index says of one document or passage."""
+    """What the index says of one document or passage.
+
+    Attributes:
+        id: Its id; what the engine calls it, where its fields are those of another document.
+        parent: Of a passage, the id of its document.
+        own: It lies under its own id and in its own bucket: it may be a document that was sent.
+        source: Digest of what the source said of it.
+        encoding: That of its encoding.
+    """
 
     id: str
     parent: str | None
-    bucket: int
+    own: bool
     source: int
     encoding: int
 
@@ -118,15 +128,31 @@ def stored_where(engine: Engine, index: str, where: Mapping[str, Any]) -> Iterat
     """What the index holds of the documents and passages that match, in the order of their ids."""
     fields = ["id", "passage", "bucket", "source_digest", "encoding_digest"]
     for hit in _scan(engine, index, where, {"_source": False, "docvalue_fields": fields}, _PAGE):
-        values = {name: found[0] for name, found in hit["fields"].items()}
-        number = values.get("passage")
+        values = {name: found[0] for name, found in hit.get("fields", {}).items()}
+        document, number = values.get("id"), values.get("passage")
+        identity = _identity(hit, document, number)
+        theirs = document is not None and identity == Passage.key(document, number)
         yield Stored(
-            id=Passage.key(values["id"], number),
-            parent=None if number is None else values["id"],
-            bucket=values["bucket"],
-            source=values["source_digest"],
-            encoding=values["encoding_digest"],
+            id=identity,
+            parent=document if theirs and number is not None else None,
+            own=theirs and values.get("bucket") == bucket_of(identity),
+            source=values.get("source_digest", 0),
+            encoding=values.get("encoding_digest", 0),
         )
+
+
+def sound(engine: Engine, index: str, layout: DocumentLayout, identities: Sequence[str]) -> set[str]:
+    """Which of these stored documents have the content that the digests beside it say: they are read back."""
+    where = {"ids": {"values": [engine_id(identity) for identity in identities]}}
+    return {identity for identity, same in _contents(engine, index, layout, where) if same}
+
+
+def _identity(hit: Mapping[str, Any], document: str | None, number: int | None) -> str:
+    """What a stored document is called: as its fields say where it lies under that id, else as the engine says."""
+    if document is None:
+        return str(hit["_id"])
+    identity = Passage.key(document, number)
+    return identity if hit["_id"] == engine_id(identity) else str(hit["_id"])
 
 
 def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> Difference:
@@ -142,9 +168,9 @@ def _compare(engine: Engine, index: str, ledger: Ledger, *, encodings: bool) -> 
             _narrow(engine, index, ledger, bucket, found, encodings=encodings)
     # A document in the wrong bucket is missing in one and extra in the other.
     moved = set(found.missing) & set(found.extra)
-    found.altered += sorted(moved - set(found.altered))
-    found.missing = [identity for identity in found.missing if identity not in moved]
-    found.extra = [identity for identity in found.extra if identity not in moved]
+    found.altered = sorted(moved | set(found.altered))
+    found.missing = sorted(set(found.missing) - moved)
+    found.extra = sorted(identity for identity in found.extra if identity not in moved)
     return found
 
 
@@ -173,15 +199,12 @@ def _narrow(engine: Engine, index: str, ledger: Ledger, bucket: int, found: Diff
     """Name the documents by which one bucket differs."""
     expected = ledger.in_bucket(bucket)
     where = {"term": {"bucket": bucket}} if bucket >= 0 else {"bool": {"must_not": {"exists": {"field": "bucket"}}}}
-    fields = ["id", "passage", "source_digest", "encoding_digest"]
     seen = set()
-    for hit in _scan(engine, index, where, {"_source": False, "docvalue_fields": fields}, _PAGE):
-        values = hit.get("fields", {})
-        identity = Passage.key(values.get("id", [hit["_id"]])[0], values.get("passage", [None])[0])
-        digests = (values.get("source_digest", [0])[0], values.get("encoding_digest", [0])[0])
+    for each in stored_where(engine, index, where):
+        identity = each.id
         if identity in seen or identity not in expected:
             found.extra.append(identity)
-        elif digests[0] != expected[identity][0] or (encodings and digests[1] != expected[identity][1]):
+        elif each.source != expected[identity][0] or (encodings and each.encoding != expected[identity][1]):
             found.altered.append(identity)
         seen.add(identity)
     found.missing += sorted(expected.keys() - seen)
@@ -210,13 +233,22 @@ def _read_back(engine: Engine, index: str, layout: DocumentLayout, found: Differ
     """Add the documents whose stored content does not give the digests stored beside it."""
     known = {*found.altered, *found.extra}
     where: dict[str, Any] = {"match_all": {}} if buckets is None else {"terms": {"bucket": buckets}}
-    for hit in _scan(engine, index, where, {"_source": True}, _DEEP_PAGE):
+    for identity, same in _contents(engine, index, layout, where):
         found.read += 1
+        if not same and identity not in known:
+            found.inside.append(identity)
+    found.inside.sort()
+    found.altered = sorted([*found.altered, *found.inside])
+
+
+def _contents(engine: Engine, index: str, layout: DocumentLayout, where: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Read documents back: the id of each, and whether its content gives the digests stored beside it."""
+    for hit in _scan(engine, index, where, {"_source": True}, _DEEP_PAGE):
         stored = hit["_source"]
-        document = stored_document(stored, hit["_id"])
-        digests = (source_digest(document), layout.encoding_digest(stored))
-        if digests != (stored.get("source_digest"), stored.get("encoding_digest")) and document.id not in known:
-            found.altered.append(document.id)
+        identity = _identity(hit, stored.get("id"), stored.get("passage"))
+        document = stored_document(stored, hit["_id"]) if "id" in stored else None
+        digests = (stored.get("source_digest"), stored.get("encoding_digest"))
+        yield identity, document is not None and (source_digest(document), layout.encoding_digest(stored)) == digests
 
 
 def _scan(engine: Engine, index: str, where: Mapping[str, Any], what: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:

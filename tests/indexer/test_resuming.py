@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from termweave.errors import EngineError, UsageError
 from termweave.indexer import Options, build, building, ledgers
 from termweave.indexer.generations import live
 from termweave.search import Index
+from termweave.signals import Pruning
 
 from .builds import LEXICAL, check, numbered
 
@@ -76,8 +78,24 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     with pytest.raises(UsageError, match="A build of it is not finished"):
         Index.open(opensearch_engine, name)
     other = corpus(numbered(12), name="other.jsonl")
-    with pytest.raises(UsageError, match="unfinished generation"):
+    with pytest.raises(
+        UsageError, match=r"unfinished generation.*: source was corpus.jsonl \(.*\) and is other.jsonl \(.{8}\)\."
+    ):
         build(opensearch_engine, other, name, LEXICAL)
+    same = corpus(numbered(10))
+    for setting, said in (
+        ({"shards": 2}, "--shards was 1 and is 2"),
+        ({"prune": Pruning(below=0.1)}, "--prune was none and is 0.1"),
+        ({"dense": None}, "--dense was none and is .*; --signals was lexical and is lexical,dense"),
+        ({"settings": {"index.codec": "default"}}, '--settings was none and is {"index.codec":"default"}'),
+    ):
+        with pytest.raises(UsageError, match=rf"made otherwise: {said}"):
+            build(opensearch_engine, same, name, replace(LEXICAL, **setting))
+    (path,) = ledgers.folder(opensearch_engine).glob(f"{name}-*.sqlite")
+    with ledgers.Ledger(path) as ledger:
+        ledger.put("made_of", None)  # begun by an older version
+    with pytest.raises(UsageError, match="--analyzer was unknown and is english; --shards was unknown and is 2"):
+        build(opensearch_engine, same, name, replace(LEXICAL, shards=2))
     fresh = build(opensearch_engine, other, name, Options(weights="none", dense="none", fresh=True))
     assert fresh.documents == 12
     assert len(opensearch_engine.request("GET", f"/{name}-*/_alias")) == 1  # the unfinished one is gone

@@ -106,7 +106,9 @@ def test_without_its_ledger_the_stored_digests_are_compared(opensearch_engine, n
     documents["d7"] = "other"
     source = corpus(documents)
     updated = update(opensearch_engine, source, name, LEXICAL)
-    assert (updated.counts.changed, updated.sent, updated.notes) == (1, 1, ())
+    assert (updated.counts.changed, updated.sent) == (1, 1)
+    assert "no ledger" in updated.notes[0]
+    assert "30 documents were taken as stored" in updated.notes[0]
     clean(opensearch_engine, name, source)
 
 
@@ -119,8 +121,99 @@ def test_what_somebody_else_did_to_the_index_is_mended(opensearch_engine, name, 
     source = corpus(documents)
     updated = update(opensearch_engine, source, name, LEXICAL)
     assert updated.counts == Counts(new=1, changed=1, unchanged=28, gone=0)
-    assert "2 stored documents were not as this host's ledger said" in updated.notes[0]
+    assert "2 documents were not stored as this host's ledger said" in updated.notes[0]
     clean(opensearch_engine, name, source)
+
+
+def alter(engine, index, identity, **fields):
+    stored = engine.request("GET", f"/{index}/_doc/{identity}")["_source"]
+    engine.request("PUT", f"/{index}/_doc/{fields.pop('_id', identity)}", body={**stored, **fields}, params={"refresh": True})
+    return stored
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
+def test_damage_is_never_taken_into_the_ledger(opensearch_engine, name, corpus, new):
+    source = corpus(numbered(30))
+    built = build(opensearch_engine, source, name, Options(dense="none"))
+    stored = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
+    weights = {**stored["weights"], next(iter(stored["weights"])): 1}
+    alter(opensearch_engine, built.index, "d8", weights=weights, encoding_digest=stored["encoding_digest"] + 1)
+    alter(opensearch_engine, built.index, "d9", text="other", source_digest=4711)
+    updated = update(opensearch_engine, source, name, Options(dense="none"), new=new)
+    assert (updated.counts, updated.sent) == (Counts(new=0, changed=2, unchanged=28, gone=0), 2)
+    clean(opensearch_engine, name, source)
+    assert opensearch_engine.request("GET", f"/{updated.index}/_doc/d8")["_source"] == stored
+
+
+def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(opensearch_engine, name, corpus):
+    documents = numbered(30)
+    built = build(opensearch_engine, corpus(documents), name, LEXICAL)
+    alter(opensearch_engine, built.index, "d8", encoding_digest=7)
+    del documents["d8"]
+    source = corpus(documents)
+    for _ in range(2):
+        with pytest.raises(VerificationFailed, match=r"1 altered.*'d8'.*--delete-missing"):
+            update(opensearch_engine, source, name, LEXICAL)
+    update(opensearch_engine, source, name, LEXICAL, delete_missing=True)
+    clean(opensearch_engine, name, source)
+
+
+@pytest.mark.parametrize("claims", ["zzz", "d10", None], ids=["its own id", "another's id", "no bucket"])
+@pytest.mark.parametrize("way", ["--delete-missing", "delete --id"])
+def test_a_foreign_document_stays_extra_until_it_is_deleted(opensearch_engine, name, corpus, claims, way):
+    source = corpus(numbered(30))
+    built = build(opensearch_engine, source, name, LEXICAL)
+    if claims:
+        alter(opensearch_engine, built.index, "d10", id=claims, _id="zzz")
+    else:
+        opensearch_engine.request("PUT", f"/{built.index}/_doc/zzz", body={"text": "not ours"})
+    for _ in range(2):
+        with pytest.raises(VerificationFailed, match=r"1 extra, 0 altered.*'zzz'.*--delete-missing.*--id"):
+            update(opensearch_engine, source, name, LEXICAL)
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        assert ledger.total == 30
+    if way == "delete --id":
+        assert run(["delete", name, "--id", "zzz", "--yes", "--url", opensearch_engine.url]) == 0
+        update(opensearch_engine, source, name, LEXICAL)
+    else:
+        assert update(opensearch_engine, source, name, LEXICAL, delete_missing=True).deleted == 1
+    assert clean(opensearch_engine, name, source) == 30
+
+
+def test_documents_that_another_host_added_are_kept(opensearch_engine, name, corpus, monkeypatch, tmp_path):
+    from termweave import places
+
+    documents = numbered(10)
+    build(opensearch_engine, corpus(documents), name, LEXICAL)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(places, "state", lambda: tmp_path / "elsewhere")
+        update(opensearch_engine, corpus({**documents, "theirs": "added by another host"}), name, LEXICAL)
+    updated = update(opensearch_engine, corpus(documents), name, LEXICAL)
+    assert updated.counts == Counts(new=0, changed=0, unchanged=10, gone=1)
+    assert clean(opensearch_engine, name) == 11
+
+
+def test_what_verification_advises_mends_what_it_found(opensearch_engine, name, corpus, tmp_path, capsys):
+    built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    again = [
+        "index",
+        str(tmp_path / "corpus.jsonl"),
+        name,
+        "--weights",
+        "none",
+        "--dense",
+        "none",
+        "--url",
+        opensearch_engine.url,
+    ]
+    looked = ["verify", name, "--deep", "--url", opensearch_engine.url]
+    for fields, advised in (({"text": "other"}, "without --update"), ({"encoding_digest": 7}, "or with --update")):
+        alter(opensearch_engine, live(opensearch_engine, name), "d8", **fields)
+        assert run(looked) == VerificationFailed.exit_status
+        assert advised in capsys.readouterr().err
+        assert run([*again, "--update"] if "or" in advised.split() else again) == 0
+        assert run(looked) == 0
+    assert live(opensearch_engine, name) != built.index
 
 
 CHILD = """

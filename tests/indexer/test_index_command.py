@@ -1,0 +1,210 @@
+"""What `index`, `verify` and `delete` say on a real OpenSearch: sentences that are true and name the next step."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import orjson
+import pytest
+
+from termweave.cli import run
+from termweave.indexer import building, generations, ledgers
+from termweave.indexer.generations import live
+from termweave.search import Index
+
+from .builds import numbered
+from .conftest import HOLD, until
+
+
+@pytest.fixture
+def index(opensearch_engine, name, tmp_path, capsys):
+    """Run the verb over documents; what it said."""
+    path = tmp_path / "corpus.jsonl"
+
+    def call(documents, *arguments, status=0):
+        lines = [each if isinstance(each, bytes) else orjson.dumps(each) for each in documents]
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        plain = ["index", str(path), name, "--weights", "none", "--dense", "none", "--url", opensearch_engine.url]
+        assert run([*plain, *arguments]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--plan", "--update"], "leave out --plan or --update"),
+        (["--passage-stride", "10"], "belongs to --passage-size"),
+        (["--on", "./nfcorpus"], "--on names the queries of a gate"),
+        (["--new"], "belong to --update"),
+        (["--of-live"], "belong together"),
+    ],
+)
+def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, arguments, said):
+    assert run(["index", str(tmp_path), "docs", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.engine
+def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, capsys):
+    index(numbered(3))
+    with ledgers.lease(opensearch_engine, name):
+        assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 1
+        assert f"Another build of '{name}' is running here" in capsys.readouterr().err
+    assert len(generations.of(opensearch_engine, name)) == 1
+    assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
+    assert live(opensearch_engine, name) is None
+
+
+@pytest.mark.engine
+def test_a_build_that_fails_does_not_speak_of_ctrl_c(opensearch_engine, name, index, monkeypatch):
+    send = building.send_rest
+
+    def meddle(engine, source, planned, current, progress):
+        engine.request("DELETE", f"/{current.index}")
+        return send(engine, source, planned, current, progress)
+
+    monkeypatch.setattr(building, "send_rest", meddle)
+    said = index(numbered(10), status=1).err
+    assert "was deleted while it was being built" in said
+    assert "Ctrl-C" not in said
+
+
+@pytest.mark.engine
+def test_a_copy_has_its_own_time_and_rollback_finds_the_way_back(opensearch_engine, name, index):
+    index(numbered(3))
+    before = live(opensearch_engine, name)
+    index(numbered(4), "--update", "--new")
+    copy, parent = generations.of(opensearch_engine, name)
+    assert (parent.index, copy.live) == (before, True)
+    assert copy.created > parent.created
+    assert generations.previous(opensearch_engine, name) == before
+
+
+@pytest.mark.engine
+def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index):
+    long = {"_id": "a", "text": "This is a sentence of a text. " * 20}
+    odd = {"_id": "a#1", "text": "short"}
+    for documents, said in (([long, odd], "'a' (line 1) and 'a#1' (line 2)"), ([odd, long], "'a#1' (line 1) and 'a' (line 2)")):
+        for more in ([], ["--skip-bad"], ["--plan"]):
+            told = index(documents, "--passage-size", "20", *more, status=1).err
+            assert f"the documents {said} would both be stored as 'a#1': passages are called DOCUMENT#NUMBER" in told
+    index([long, odd])  # whole, each has its own
+
+
+LONG_ID = "y" * 40_000
+
+
+@pytest.mark.engine
+def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engine, name, index, tmp_path, capsys):
+    odd = [{"_id": f"{number}{LONG_ID}", "text": "an id that no field can hold"} for number in range(4)]
+    first = index([*numbered(196), *odd], "--allow-refused", "5%")
+    assert f"{name}: 196 documents in" in first.out
+    assert "refused 4 of 200" in first.err
+    assert "a term has at most 32,766 bytes" in first.err  # what to do, and not only in the file
+    assert Index.open(opensearch_engine, name).lineage.documents == 196
+    again = index([*numbered(197), *odd], "--allow-refused", "5%", "--update", "--json")
+    found = orjson.loads(again.out)
+    assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0}
+    assert found["documents"] == 197
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    assert "4 documents or passages were refused" in capsys.readouterr().err
+    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--json", "--url", opensearch_engine.url]) == 4
+    told = capsys.readouterr()
+    assert len(orjson.loads(told.out)["refused"]) == 4
+    assert "mend these documents in the source" in told.err
+    assert "to mend it" not in told.err
+
+
+@pytest.mark.engine
+def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys):
+    file = tmp_path / "own.json"
+    file.write_text('{"properties": {"year": {"type": "integer"}}}')
+    documents = [{**each, "year": 1999} for each in numbered(20)]
+    index(documents, "--mapping", str(file))
+    changed = [*documents[:7], {**documents[7], "year": "long ago"}, *documents[8:]]
+    for _ in range(2):
+        told = index(changed, "--update", "--allow-refused", "10%")
+        assert "0 new, 0 changed, 1 refused, 19 unchanged" in told.out
+        assert "Mend the value in the source" in told.err
+        assert run(["verify", name, "--deep", "--url", opensearch_engine.url]) == 0
+        assert "1 document or passage was refused" in capsys.readouterr().err
+    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 4
+    assert "refused all that differs" in capsys.readouterr().err
+    assert "refused" not in index(documents, "--update").out
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    assert "refused" not in capsys.readouterr().err
+
+
+@pytest.mark.engine
+def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
+    said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
+    assert "refused 1 of 1" in said
+    assert "--allow-refused" not in said
+
+
+@pytest.mark.engine
+def test_all_bad_lines_are_named_by_wish(index):
+    documents = [*numbered(3), *[b"no json"] * 8]
+    assert "line 9" not in index(documents, "--skip-bad").err
+    assert "line 11" in index(documents, "--skip-bad", "--verbose").err
+    notes = orjson.loads(index(documents, "--skip-bad", "--json").out)["notes"]
+    assert all(any(f"line {line}:" in note for note in notes) for line in range(4, 12))
+
+
+@pytest.mark.engine
+def test_an_unfinished_first_build_is_not_said_to_begin_anew(index, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building, "_settle", stop)
+    index(numbered(3), status=130)
+    monkeypatch.undo()
+    said = index(numbered(3), "--update").err
+    assert "a build that was begun is finished" in said
+    assert "Resumed" in said
+
+
+@pytest.mark.engine
+def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(opensearch_engine, name, index, tmp_path, capsys):
+    index(numbered(3))
+    path = ledgers.folder(opensearch_engine) / f"{live(opensearch_engine, name)}.sqlite"
+    path.write_bytes(b"no database at all" * 1000)
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 1
+    said = capsys.readouterr().err
+    assert f"It is damaged: remove {path}*" in said
+    assert "disk space" not in said
+    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 0
+    for each in path.parent.glob(f"{path.name}*"):
+        each.unlink()
+    index(numbered(3), "--update")
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+
+
+@pytest.mark.engine
+def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_engine, name, index, tmp_path):
+    assert "Name an analyzer that the server has" in index(numbered(1), "--analyzer", "klingon", status=1).err
+    file = tmp_path / "own.json"
+    file.write_text('{"properties": {"year": {"type": "number of years"}}}')
+    assert "Mend the file that --mapping names" in index(numbered(1), "--mapping", str(file), status=1).err
+    file.write_text('{"index.no_such_thing": 1}')
+    assert "Mend the file that --settings names" in index(numbered(1), "--settings", str(file), status=1).err
+    index(numbered(1))
+    opensearch_engine.request("POST", f"/{live(opensearch_engine, name)}/_close")
+    assert "Open the index again" in index(numbered(1), "--update", status=1).err
+
+
+@pytest.mark.engine
+def test_sigterm_ends_as_ctrl_c_does(bench):
+    bench.write(1200, "first")
+    process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
+    until(process, "HELD")
+    process.send_signal(signal.SIGTERM)
+    until(process, "a second SIGTERM stops at once")
+    said, _ = process.communicate("\n")
+    assert process.returncode == 143, said
+    assert "goes on from there" in said
+    assert "Resumed" in bench.run()
+    bench.whole()
