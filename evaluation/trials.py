@@ -9,6 +9,7 @@ exactly as `search.ranking.order` does (a test holds them to each other).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,7 @@ class _Layout:
     """The candidates of some signals as matrices ``(queries, width)``; columns in the order that breaks ties."""
 
     documents: list[list[str]]
+    inside: NDArray[np.int64]  # how many are in the window of a list, ``(queries,)``: those may be reranked
     filled: NDArray[np.bool_]
     rows: NDArray[np.int64]
     by_id: NDArray[np.int64]
@@ -104,7 +106,10 @@ class Bench:
         jaccard, similarity = self._near(layout, heads, reranking)
         near = similarity if reranking.similarity == "dense" else np.take_along_axis(fused, heads, axis=1)
         scores = reranking.weight * near + (1 - reranking.weight) * jaccard
-        scores = np.where(np.take_along_axis(layout.filled, heads, axis=1), scores, -2.0)  # inner products may be -1
+        places = np.arange(heads.shape[1])
+        scores = np.where(
+            places < layout.inside[:, None], scores, -2.0 - places
+        )  # below all, in their order; inner products may be -1
         again = np.lexsort((np.take_along_axis(layout.by_id, heads, axis=1), -scores), axis=1)
         return np.concatenate([np.take_along_axis(heads, again, axis=1), order[:, reranking.candidates :]], axis=1)
 
@@ -114,7 +119,7 @@ class Bench:
         if key not in self._neighbours:
             jaccard, similarity = np.zeros(heads.shape), np.zeros(heads.shape)
             for row, (candidates, head) in enumerate(zip(self._candidates, heads, strict=True)):
-                documents = head[layout.filled[row, head]]
+                documents = head[: layout.inside[row]]
                 if len(documents) and candidates.query.vector is not None:
                     vectors = self._decoded(row)[1][layout.rows[row, documents]].astype(np.float32)
                     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
@@ -142,6 +147,10 @@ class Bench:
                     for rank, document in enumerate(each.lists[name].scores):
                         best[document] = min(rank, best.get(document, rank))
                 ordered.append(sorted(best, key=lambda document, best=best: (best[document], document)))  # type: ignore[misc]
+            inside = [
+                len({document for name in signals for document in islice(each.lists[name].scores, each.lists[name].within)})
+                for each in self._candidates
+            ]
             width = max((1, *(len(documents) for documents in ordered)))
             filled = np.zeros((len(ordered), width), dtype=bool)
             by_id, rows = np.zeros(filled.shape, dtype=np.int64), np.zeros(filled.shape, dtype=np.int64)
@@ -152,7 +161,7 @@ class Bench:
                 rows[row, : len(documents)] = [places[document] for document in documents]
                 by_id[row, np.argsort(np.array(documents, dtype=object), kind="stable")] = np.arange(len(documents))
                 gains[row, : len(documents)] = [judged.get(document, 0) for document in documents]
-            self._layouts[signals] = _Layout(ordered, filled, rows, by_id, gains)
+            self._layouts[signals] = _Layout(ordered, np.array(inside, dtype=np.int64), filled, rows, by_id, gains)
         return self._layouts[signals]
 
     def _decoded(self, row: int) -> tuple[dict[str, int], NDArray[np.float16]]:
