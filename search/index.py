@@ -150,23 +150,23 @@ class Index:
             )
         if isinstance(fields, str):
             raise UsageError(f"fields is a list of names, not the text {fields!r}.", f"Write fields=[{fields!r}].")
-        if k < 1 or start < 0 or candidates < 1:
-            raise UsageError(f"k and candidates begin at 1, start at 0; they are {k}, {candidates} and {start}.")
-        last = paging.reachable(start + k)
+        last = paging.reachable(k, start, candidates)
         if server_fusion and explain:
             raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
 
         def once() -> Answer:
+            opened = self.generation
             asked, options = self.choose(mode, rerank, reranking)
             liked = self._liked(query, like) if like else None
             names = list(asked.weights)
+            words: str | Encoding = liked.query if liked else query
             chosen = server_side.answer_mode() if server_fusion else asked
             shown: list[Hit] = []
             seen: set[str] = set()
             dropped: dict[str, tuple[str, ...]] = {}
             for depth in paging.depths(candidates):
                 (found,) = self.candidates(
-                    [liked.query if liked else query],
+                    [words],
                     names,
                     depth=depth,
                     window=candidates,
@@ -174,6 +174,9 @@ class Index:
                     with_vectors=options is not None,
                     execution=Execution(two_phase, asked if server_fusion else None),
                 )
+                if found.index != opened:  # another thread follows the alias while a page is made of several searches
+                    raise AliasMoved(f"The alias {self.name!r} has moved to {found.index!r}.", "Run it again.")
+                words = found.query  # encoded once, however deep a page lies
                 if liked:
                     found = replace(found, liked=liked.vectors)
                 dropped |= {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped}
@@ -326,7 +329,7 @@ class Index:
         The first says "dropped" as `Answer` does, where the query has more terms than the server takes.
         """
         chosen, options = self.choose(mode, rerank)
-        last = paging.reachable(start + k)
+        last = paging.reachable(k, start, candidates)
         depth = next((depth for depth in paging.depths(candidates) if depth >= last), paging.MAX_DEPTH)
         (prepared,) = self._legs(
             self.encode([query]),

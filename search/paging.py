@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 MAX_DEPTH = 10_000
 
 
-def reachable(last: int) -> int:
-    """The last hit of a page.
+def reachable(k: int, start: int, candidates: int) -> int:
+    """Rank of the last hit of a page of `k` behind `start`.
 
     Raises:
-        UsageError: An engine does not go so far.
+        UsageError: A number that cannot be meant, or further than an engine goes.
     """
+    if k < 1 or start < 0 or candidates < 1:
+        raise UsageError(f"k and candidates begin at 1, start at 0; they are {k}, {candidates} and {start}.")
+    last = start + k
     if last > MAX_DEPTH:
         raise UsageError(
             f"Hit {last:,} cannot be reached.", f"An engine gives {MAX_DEPTH:,} candidates at most: lower -k or --from."

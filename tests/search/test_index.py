@@ -140,6 +140,26 @@ def test_no_document_is_on_two_pages_or_on_none_where_the_search_is_approximate(
     assert [hit.id for hit in index.search("a red cat", k=150, **options)] == [hit.id for hit in pages]
 
 
+def test_a_page_of_several_searches_is_of_one_generation(index, tmp_path, monkeypatch):
+    """Another thread of the application follows the alias in the middle."""
+    path = tmp_path / "after.jsonl"
+    path.write_bytes(b"".join(orjson.dumps({"_id": f"after-{n}", "text": f"json functions {n}"}) + b"\n" for n in range(40)))
+    original, calls = index.candidates, []
+
+    def moved(*arguments, **options):
+        calls.append(options["depth"])
+        if len(calls) == 2:
+            build(index.engine, corpora.open_source(path), index.name, Options())
+            monkeypatch.setattr(index, "_now", index._open())
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(index, "candidates", moved)
+    found = index.search("json functions", k=30, candidates=10, mode="lexical")
+    assert calls == [10, 100, 10, 100]
+    assert {hit.id.partition("-")[0] for hit in found} == {"after"}
+    assert len(found) == 30
+
+
 def test_explain_sees_what_search_saw(index):
     asked = {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}
     for hit in index.search("json functions", k=5, **asked):
