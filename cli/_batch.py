@@ -65,6 +65,7 @@ def answer_all(
     itself appears, or is replaced, only when every query is answered.
     """
     from termweave.corpora import queries
+    from termweave.evaluation import wording
     from termweave.search import Index, batch, lineage
 
     if run_file == "-" and out.json:
@@ -84,8 +85,10 @@ def answer_all(
     took = time.monotonic() - began
     counts = {signal: shortened.count(signal) for signal in sorted(set(shortened))}
     for signal, count in counts.items():
-        which = "1 query has" if count == 1 else f"{count:,} queries have"
-        out.warn(f"{which} more terms than the server allows clauses; {signal} left out those that contribute least.")
+        has = "has" if count == 1 else "have"
+        out.warn(
+            f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out those that contribute least."
+        )
     if run_file == "-":
         return
     data = {
@@ -97,8 +100,7 @@ def answer_all(
         "seconds": round(took, 3),
         "shortened": counts,
     }
-    what = "1 query" if len(asked) == 1 else f"{len(asked):,} queries"
-    out.emit(data, f"{what} in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
+    out.emit(data, f"{wording.queries(len(asked))} in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
 
 
 @contextmanager

@@ -7,20 +7,17 @@ counts say of them (`_termvectors`, one request, for such a query only).
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from termweave.encoders.anchor import BM25
 from termweave.errors import EngineError
 from termweave.records import TermWeights
 from termweave.signals.base import clause_budget
 from termweave.signals.lexical import pieces
+from termweave.statistics import CorpusStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,14 +49,13 @@ def fitted(
     left_out: tuple[str, ...] = ()
     weights = query.weights
     if weights is not None and len(weights) > budget and any(signal.needs == "weights" for signal in signals):
-        worth = weights.weights.astype(np.float64)
+        factors = weights.weights.tolist()
         if opened.statistics is not None:
-            held = np.array([term in opened.statistics.document_frequency for term in weights.terms])
-            worth = worth * BM25().idf(weights.terms, opened.statistics) * held
-        order = np.argsort(-worth, kind="stable")
-        kept = np.sort(order[:budget])
-        left_out = tuple(weights.terms[place] for place in order[budget:].tolist())
-        query = replace(query, weights=TermWeights(tuple(weights.terms[place] for place in kept.tolist()), weights.weights[kept]))
+            factors = [factor * _idf(term, opened.statistics) for term, factor in zip(weights.terms, factors, strict=True)]
+        order = sorted(range(len(factors)), key=lambda place: -factors[place])
+        kept = sorted(order[:budget])
+        left_out = tuple(weights.terms[place] for place in order[budget:])
+        query = replace(query, weights=TermWeights(tuple(weights.terms[place] for place in kept), weights.weights[kept]))
     if any(signal.name == "lexical" for signal in signals) and pieces(query.text) > budget:
         query = replace(query, text=_ordered(engine, opened.index, query.text))
     return query, left_out
@@ -97,11 +93,15 @@ def _ordered(engine: Engine, index: str, text: str) -> str:
         place = text.index(word, place)
         starts.append(place)
         place += len(word)
-    documents = max(1, found["field_statistics"]["doc_count"])
+    held = {term: said["doc_freq"] for term, said in found["terms"].items() if said.get("doc_freq", 0)}
+    statistics = CorpusStatistics("", found["field_statistics"]["doc_count"], 0.0, held)
     worth: dict[str, float] = defaultdict(float)
-    for said in found["terms"].values():
-        if held := said.get("doc_freq", 0):
-            idf = math.log1p((documents - held + 0.5) / (held + 0.5))
-            for token in said["tokens"]:
-                worth[words[bisect_right(starts, token["start_offset"]) - 1]] += idf
+    for term, said in found["terms"].items():
+        for token in said["tokens"]:
+            worth[words[bisect_right(starts, token["start_offset"]) - 1]] += _idf(term, statistics)
     return " ".join(sorted(dict.fromkeys(words), key=lambda word: -worth[word]))
+
+
+def _idf(term: str, statistics: CorpusStatistics) -> float:
+    """What a term can be worth: its idf, and nothing where no document holds it."""
+    return statistics.idf(term) if term in statistics.document_frequency else 0.0

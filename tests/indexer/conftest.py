@@ -19,7 +19,7 @@ import pytest
 from termweave import corpora
 from termweave.engine import connect, node, process
 from termweave.errors import EngineError
-from termweave.indexer import ledgers, verify
+from termweave.indexer import building, ledgers, verify
 from termweave.indexer.generations import live
 from termweave.search import lineage
 from termweave.settings import load
@@ -238,3 +238,16 @@ def own_node(settings="", *, nodes=1):
         finally:
             node.wipe(home)
             shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def deleted_meanwhile(monkeypatch):
+    """Builds whose index somebody deletes before the sending begins."""
+    send = building.send_rest
+
+    def meddle(engine, source, planned, current, progress):
+        engine.request("DELETE", f"/{current.index}")
+        return send(engine, source, planned, current, progress)
+
+    monkeypatch.setattr(building, "send_rest", meddle)
+    return monkeypatch

@@ -59,14 +59,8 @@ def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, caps
 
 
 @pytest.mark.engine
-def test_a_build_that_fails_does_not_speak_of_ctrl_c(opensearch_engine, name, index, monkeypatch):
-    send = building.send_rest
-
-    def meddle(engine, source, planned, current, progress):
-        engine.request("DELETE", f"/{current.index}")
-        return send(engine, source, planned, current, progress)
-
-    monkeypatch.setattr(building, "send_rest", meddle)
+@pytest.mark.usefixtures("deleted_meanwhile")
+def test_a_build_that_fails_does_not_speak_of_ctrl_c(index):
     said = index(numbered(10), status=1).err
     assert "was deleted while it was being built" in said
     assert "Ctrl-C" not in said

@@ -140,17 +140,12 @@ def test_a_build_that_died_surveying_leaves_nothing_behind(opensearch_engine, na
     assert not (ledgers.folder(opensearch_engine) / f"{index}.sqlite").exists()
 
 
-def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(opensearch_engine, name, corpus, monkeypatch):
-    send = building.send_rest
-
-    def meddle(engine, source, planned, current, progress):
-        engine.request("DELETE", f"/{current.index}")
-        return send(engine, source, planned, current, progress)
-
-    monkeypatch.setattr(building, "send_rest", meddle)
+def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(
+    opensearch_engine, name, corpus, deleted_meanwhile
+):
     with pytest.raises(EngineError, match="was deleted while it was being built"):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     assert live(opensearch_engine, name) is None
     assert not [index for index in opensearch_engine.request("GET", f"/{name}-*/_alias") if not index.endswith(".stats")]
-    monkeypatch.undo()
+    deleted_meanwhile.undo()
     assert build(opensearch_engine, corpus(numbered(10)), name, LEXICAL).documents == 10
