@@ -1,4 +1,4 @@
-"""Hidden states of a frozen backbone, computed once and kept: fp16, memory-mapped, in the user's cache folder.
+"""Hidden states of a frozen backbone, computed once and kept: fp16, memory-mapped, in the user's cache folder (cache.py).
 
 They are made with the int8 graph that will be shipped, not with torch: four times as fast on two cores (80 passages a second
 against 18), and the heads learn from the very numbers they will meet.
@@ -22,6 +22,7 @@ from termweave.encoders.export import attention_heads, write_fp32, write_int8
 from termweave.encoders.folder import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.anchored import JointModel, StatesOnly
 from termweave.encoders.runtime import OnnxModel, cuda_usable
+from termweave.training import cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,6 +78,9 @@ def states(
 
     Returns:
         Of the texts in their order.
+
+    Raises:
+        OSError: The disk has no room for them.
     """
     layers = model.backbone.config.num_hidden_layers
     key = blake2b(f"{identity} {model.shape.layer} {layers}".encode(), digest_size=12)
@@ -85,16 +89,19 @@ def states(
     folder = (home or places.cache() / "states") / key.hexdigest()
     starts = np.concatenate(([0], np.cumsum([len(each.ids) for each in pieces]))).astype(np.int64)
     width = 2 * int(model.backbone.config.hidden_size)
-    if not (folder / "done.json").is_file():
+    if not (folder / cache.DONE).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with locks.one_at_a_time(folder.with_suffix(".lock"), lambda: say("states: another run makes these; waiting for it")):
-            if not (folder / "done.json").is_file():
+            if not (folder / cache.DONE).is_file():
                 partial = folder.with_suffix(".partial")  # left by a run that was stopped: gone on with
-                partial.mkdir(exist_ok=True)
+                if not partial.is_dir():
+                    cache.make_room(folder.parent, 2 * int(starts[-1]) * width, say)
+                    partial.mkdir()
                 _compute(model, pieces, starts, partial / "states.f16", width, say)
-                (partial / "done.json").write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
+                (partial / cache.DONE).write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
                 partial.rename(folder)
             folder.with_suffix(".lock").unlink(missing_ok=True)
+    cache.used(folder)
     values = np.memmap(folder / "states.f16", dtype=np.float16, mode="r", shape=(int(starts[-1]), width))
     return States(values, starts)
 
@@ -107,7 +114,9 @@ def _compute(
     mark = file.with_suffix(".texts")
     whole = file.is_file() and file.stat().st_size == size and mark.is_file()
     ready = int(mark.read_text()) if whole else 0
-    out = np.memmap(file, dtype=np.float16, mode="r+" if whole else "w+", shape=(int(starts[-1]), width))
+    if not whole:
+        cache.allocate(file, size)
+    out = np.memmap(file, dtype=np.float16, mode="r+", shape=(int(starts[-1]), width))
     begun = said = time.monotonic()
     with tempfile.TemporaryDirectory(dir=file.parent) as work:
         graph = _graph(model, Path(work))

@@ -1,0 +1,83 @@
+"""The folder of hidden states does not grow without end, and a full disk is an error, not a dead process."""
+
+import errno
+import os
+import shutil
+import time
+
+import pytest
+
+from termweave.encoders.pieces import PieceTokenizer
+from termweave.training import cache
+from termweave.training.states import states
+
+DAY = 86_400
+
+
+def kept(home, name, size, age):
+    """States of so many bytes, last used so many seconds ago."""
+    folder = home / name
+    folder.mkdir()
+    (folder / "states.f16").write_bytes(os.urandom(size))
+    (folder / cache.DONE).write_text("{}")
+    os.utime(folder / cache.DONE, (time.time() - age,) * 2)
+    return folder
+
+
+def test_states_used_longest_ago_make_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "MOST", 1_000_000)
+    old, older, young = (kept(tmp_path, name, 400_000, age) for name, age in (("a", 2 * DAY), ("b", 3 * DAY), ("c", DAY)))
+    said = []
+    cache.make_room(tmp_path, 150_000, said.append)
+    assert [old.exists(), older.exists(), young.exists()] == [True, False, True]
+    assert "1 of older runs removed, 0.0 GB" in said[0]
+    assert str(tmp_path) in said[0]
+
+
+def test_states_in_use_stay_however_large_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "MOST", 1_000)
+    mine, others = kept(tmp_path, "mine", 50_000, 0), kept(tmp_path, "others", 50_000, 600)
+    stopped = tmp_path / "stopped.partial"
+    stopped.mkdir()
+    (stopped / "states.texts").write_text("512")
+    cache.make_room(tmp_path, 50_000, pytest.fail)
+    assert mine.exists()
+    assert others.exists()
+    assert stopped.exists()
+
+
+def test_a_run_stopped_days_ago_makes_room_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "MOST", 1_000)
+    stopped = tmp_path / "stopped.partial"
+    stopped.mkdir()
+    (stopped / "states.f16").write_bytes(b"1" * 50_000)
+    (stopped / "states.texts").write_text("512")
+    os.utime(stopped / "states.texts", (time.time() - 3 * DAY,) * 2)
+    cache.make_room(tmp_path, 0, lambda _: None)
+    assert not stopped.exists()
+
+
+def test_reading_states_is_a_use_of_them(model, base, tmp_path, monkeypatch):
+    pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada", "mortar"], 64)
+    states(model, "toy", pieces, home=tmp_path)
+    (done,) = tmp_path.glob(f"*/{cache.DONE}")
+    os.utime(done, (time.time() - 9 * DAY,) * 2)
+    states(model, "toy", pieces, home=tmp_path)
+    assert time.time() - done.stat().st_mtime < 60
+    monkeypatch.setattr(cache, "MOST", 0)
+    states(model, "another", pieces, home=tmp_path)
+    assert done.exists()
+
+
+def test_no_room_on_the_disk_is_said_before_it_is_filled(tmp_path):
+    with pytest.raises(OSError, match=r"Hidden states need .* GB and .* GB are free") as caught:
+        cache.allocate(tmp_path / "states.f16", shutil.disk_usage(tmp_path).total + 1)
+    assert caught.value.errno == errno.ENOSPC
+    assert not list(tmp_path.iterdir())
+
+
+def test_room_is_really_there(tmp_path):
+    cache.allocate(tmp_path / "states.f16", 1_000_000)
+    found = (tmp_path / "states.f16").stat()
+    assert found.st_size == 1_000_000
+    assert found.st_blocks * 512 >= 1_000_000
