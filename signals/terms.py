@@ -70,7 +70,9 @@ class WeightedTerms(Signal):
             return None
         if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):
             raise _no_number(f"document {document.id!r}")
-        weights = Pruning(self.prune_share, self.prune_below).apply(encoding.weights, self.w_max)
+        weights = encoding.weights
+        if self.prune_share or self.prune_below:
+            weights = Pruning(self.prune_share, self.prune_below).apply(weights, self.w_max)
         if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
             return weights
         held = [place for place, term in enumerate(weights.terms) if storable(term)]

@@ -48,14 +48,15 @@ class Weights(WeightedTerms):
         impacts = self.quantise(weights.weights).tolist()
         joined = "\n".join(weights.terms)  # few texts need the escape: two looks at all terms are cheaper than two at each
         awkward = SEPARATOR in joined or "%" in joined
-        names = [escape(term, SEPARATOR) if awkward else str(term) for term in weights.terms]  # str: of numpy's strings
+        names = [escape(term, SEPARATOR) for term in weights.terms] if awkward else map(str, weights.terms)  # of numpy's strings
         features = dict(zip(names, impacts, strict=True))
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """Names and integers in the order of the names."""
-        features = stored.get("weights") or {}
-        return "\n".join([f"{name}\t{int(features[name])}" for name in sorted(features)]).encode()
+        """The features as JSON, in the order of the names."""
+        import orjson  # noqa: PLC0415 - not needed by `--help`
+
+        return orjson.dumps(stored.get("weights") or {}, option=orjson.OPT_SORT_KEYS)
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
