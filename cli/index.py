@@ -46,7 +46,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--weights",
     metavar="MODEL",
-    help="Weights model: folder, package or name; 'none' for no learned weights.  [default: the shipped one]",
+    help="Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.  [default: the shipped one]",
 )
 @click.option("--dense", metavar="MODEL", help="Dense model, likewise.  [default: the shipped one]")
 @click.option(

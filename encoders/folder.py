@@ -2,7 +2,7 @@
 
 A folder holds ``termweave.json`` (this module's `Manifest`), ``tokenizer.json``, ``config.json``, ``model.onnx`` and/or
 ``model.int8.onnx``, ``README.md``; a weights model may bring ``statistics.bin``, a default table of document frequencies for
-text without a corpus. Nothing is ever downloaded.
+text without a corpus. Nothing is downloaded unless a name begins with ``hf:`` (hub.py).
 
 Two kinds of hash, on purpose: ``hash`` names the model (one for its fp32 and int8 graphs, so that an index written on a GPU
 can be searched from a laptop); ``files`` holds a digest of every file that matters, and reading checks them.
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from termweave import places
+from termweave.encoders import hub
 from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
 
@@ -194,13 +195,15 @@ def resolve(name: str) -> Path:
     """The folder that a model's name means.
 
     A name is tried as a path, as "shipped" or the name of a folder shipped with termweave, as a folder in
-    `places.models()`, and as an importable package that holds a model folder (itself, or in ``model/``).
+    `places.models()`, and as an importable package that holds a model folder (itself, or in ``model/``). What begins with
+    ``hf:`` is a model on the Hugging Face hub (`hub.fetch`).
 
     Raises:
         UsageError: None of these; the message lists what there is.
+        ModelError: It is on the hub, and cannot be fetched.
     """
-    if name.startswith("hf:"):
-        raise UsageError(f"Reading {name!r} from the hub is not supported yet.", "Download it yourself and give the folder.")
+    if hub.named(name):
+        return hub.fetch(name)
     if (path := Path(name).expanduser()).is_dir():
         return path.resolve()
     if any(mark in name for mark in "/\\"):

