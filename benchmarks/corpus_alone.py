@@ -1,10 +1,11 @@
 """Term weights trained on a corpus alone, no question, no pair: against BM25 on the collection's own test queries.
 
+    termweave node start
     python benchmarks/corpus_alone.py --data ../shared/data --runs build/alone cranfield stackfaq nfcorpus vaswani
 
 `termweave train fectek CORPUS` with default settings for each set, from its corpus file, so that no judgement can be seen; then
-exact search of the whole collection with the int8 graph. The interval of the mean gain is a bootstrap over queries within sets.
-A run that is there already is measured, not trained again.
+the whole collection through the index, int8. The interval of a mean gain is a bootstrap over queries within sets. A run that is
+there already is measured, not trained again.
 """
 
 from __future__ import annotations
@@ -15,39 +16,59 @@ from pathlib import Path
 
 import numpy as np
 
-from termweave import encoders
-from termweave.evaluation import randomisation_test
+from termweave import corpora, engine, settings
+from termweave.evaluation import Experiment, evaluate, randomisation_test
+from termweave.evaluation.systems import grid
+from termweave.indexer import Options, build, up_to_date
+from termweave.search import Index
 from termweave.training import methods, run
-from termweave.training.measure import TESTS, figures
-from termweave.training.pairs import Collection
 
 RESAMPLED = 10_000
+#: What is compared: a mode against the one before it.
+MODES = ("lexical", "weights", "lexical,dense", "weights,dense")
+HEAD = """| set | documents | queries | BM25 | weights | difference | p | BM25 + dense | weights + dense | difference | p |
+|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--runs", type=Path, required=True, help="folder for the models")
-    parser.add_argument("sets", nargs="+", choices=[pool.name for pool in TESTS if pool.whole])
+    parser.add_argument("sets", nargs="+", help="folders in it")
     given = parser.parse_args()
-    pools = {pool.name: pool for pool in TESTS}
-    print("| set | documents | queries | BM25 | weights | difference | p |\n|---|---|---|---|---|---|---|")
-    gains = []
+    server = engine.connect(settings.load())
+    print(HEAD)
+    gains: dict[str, list[np.ndarray]] = {"weights": [], "weights + dense": []}
     for name in given.sets:
-        documents, values = figures(trained(given, name), Collection(given.data / name), pools[name])
-        gains.append(values["weights"] - values["bm25"])
-        bm25, weights, p = values["bm25"].mean(), values["weights"].mean(), randomisation_test(values["weights"], values["bm25"])
-        line = f"| {name} | {documents:,} | {len(gains[-1]):,} | {bm25:.4f} | {weights:.4f} | {weights - bm25:+.4f} | {p:.2g} |"
-        print(line, flush=True)
-    low, high = interval(gains)
-    print(f"\nMean gain over the sets {np.mean([gain.mean() for gain in gains]):+.4f}, 95 % between {low:+.4f} and {high:+.4f}.")
+        documents, experiment = measured(server, given.data / name, trained(given, name))
+        values = {row.mode: experiment.values[row.system]["nDCG@10"] for row in experiment.rows}
+        cells = [name, f"{documents:,}", f"{len(experiment.queries):,}"]
+        for label, (base, learned) in zip(gains, (MODES[:2], MODES[2:]), strict=True):
+            gains[label].append(values[learned] - values[base])
+            p = randomisation_test(values[learned], values[base])
+            cells += [f"{values[each].mean():.4f}" for each in (base, learned)] + [f"{gains[label][-1].mean():+.4f}", f"{p:.2g}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    for label, found in gains.items():
+        low, high = interval(found)
+        mean = np.mean([gain.mean() for gain in found])
+        print(f"\nMean gain of {label} over the sets {mean:+.4f}, 95 % between {low:+.4f} and {high:+.4f}.")
 
 
-def trained(given: argparse.Namespace, name: str) -> encoders.TextEncoder:
+def trained(given: argparse.Namespace, name: str) -> str:
+    """The folder of the model."""
     method, out = methods.get("fectek"), given.runs / name
     corpus = next((given.data / name).glob("corpus.jsonl*"))
     run.train(method, str(corpus), method.settings({}), out, resume=out.is_dir(), say=lambda line: print(line, file=sys.stderr))
-    return encoders.load(str(out), str(out), precision="int8")
+    return str(out)
+
+
+def measured(server: engine.Engine, folder: Path, model: str) -> tuple[int, Experiment]:
+    """Documents in the index, and every mode on the test split."""
+    dataset, name, options = corpora.open_dataset(str(folder)), f"bench-alone-{folder.name}", Options(weights=model, dense=model)
+    if up_to_date(server, dataset, name, options) is None:
+        build(server, dataset, name, options)
+    index = Index.open(server, name, weights=model, dense=model)
+    return index.lineage.documents, evaluate(index, dataset, grid(MODES, ["none"], index), baseline="lexical")
 
 
 def interval(gains: list[np.ndarray]) -> tuple[float, float]:

@@ -8,188 +8,35 @@ Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where t
 """
 
 # A script's functions need no types.
-# ruff: noqa: ANN002, ANN003, ANN201, ANN202, D102, PT008, SLF001
+# ruff: noqa: ANN002, ANN003, ANN202, D102
 from __future__ import annotations
 
 import hashlib
-import http.client
-import itertools
-import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 from unittest import mock
-from urllib.parse import urlsplit
 
-import numpy as np
 import orjson
+from sending import send
+from synthetic import NAME, Cached, corpus, remove, synthetic, timed
 
-from termweave import corpora, encoders, engine, settings
-from termweave.encoders.language import Familiarity
-from termweave.encoders.text import ModelInfo
+from termweave import corpora, engine, settings
 from termweave.indexer import Options, build, generations, ledgers, pipeline, verify
-from termweave.records import Encoding, TermWeights
 from termweave.search import lineage
 from termweave.signals import DocumentLayout
 from termweave.signals.dense import Dense
 
-NAME = "bench-indexing"
-DIMENSION = 384
-
-
-class Cached:
-    """In the place of the models: encodings that are there already."""
-
-    analysis = None
-    dimension = DIMENSION
-    too_long = 0
-
-    def __init__(self, variants: int = 512) -> None:
-        random = np.random.default_rng(0)
-        vocabulary = np.array([f"term{number}" for number in range(30_000)])
-        self.models = {output: ModelInfo("synthetic", "0" * 16, Path(), DIMENSION, None, 0) for output in ("weights", "dense")}
-        self._made = []
-        for _ in range(variants):
-            terms = np.unique(np.minimum(random.zipf(1.2, 90), 30_000) - 1)[:60]
-            vector = random.normal(size=DIMENSION).astype(np.float32)
-            impacts = random.uniform(0.1, 9, len(terms)).astype(np.float32)
-            self._made.append((TermWeights(tuple(vocabulary[terms].tolist()), impacts), vector / np.linalg.norm(vector)))
-        self._next = itertools.cycle(self._made)
-
-    def familiarity(self, _texts: list[str]) -> dict[str, Familiarity]:
-        return dict.fromkeys(self.models, Familiarity(100, 0.0, "Latin", None, 0.5, 1.3, "english"))
-
-    def only(self, _outputs: object) -> Cached:
-        return self
-
-    def encode(self, texts: list[str], **_: object) -> list[Encoding]:
-        return [Encoding(text, *next(self._next)) for text in texts]
-
-
-def corpus(folder: Path, count: int, first: int = 0) -> Path:
-    path = folder / f"{first}-{count}.jsonl"
-    text = "Every document says the same sentence until it is long enough to look like a paragraph of a real text. " * 6
-    with path.open("w", encoding="utf-8") as file:
-        for number in range(first, first + count):
-            file.write(json.dumps({"_id": f"d{number}", "title": f"number {number}", "text": text}) + "\n")
-    return path
-
-
-@contextmanager
-def synthetic(cached: Cached | None = None):
-    """Builds use cached encodings."""
-    cached = cached or Cached()
-    with mock.patch.object(encoders, "load", lambda **_: cached):
-        yield cached
-
-
-def remove(server: engine.Engine) -> None:
-    for index in server.request("GET", f"/{NAME}-*/_alias"):
-        if not index.endswith(".stats"):
-            generations.remove(server, index)
-
-
-def post(url: str, path: str, bodies: list, threads: int, write=lambda body: body) -> float:
-    """Bodies by plain threads, each with a connection of its own, as they are or written first; seconds."""
-    waiting = iter(bodies)
-    lock = threading.Lock()
-
-    def work() -> None:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc)
-        while True:
-            with lock:
-                body = next(waiting, None)
-            if body is None:
-                return
-            connection.request("POST", path, write(body), {"content-type": "application/x-ndjson"})
-            answer = connection.getresponse()
-            assert answer.status == 200
-            assert not json.loads(answer.read())["errors"]
-
-    started = time.perf_counter()
-    crew = [threading.Thread(target=work) for _ in range(threads)]
-    for thread in crew:
-        thread.start()
-    for thread in crew:
-        thread.join()
-    return time.perf_counter() - started
-
-
-def parsed(body: bytes) -> list[dict]:
-    """Actions and documents of a body, vectors as arrays: the least that somebody has who has encodings."""
-    lines = [orjson.loads(line) for line in body.splitlines()]
-    return [
-        {name: np.array(value, np.float32) if isinstance(value, list) else value for name, value in line.items()}
-        for line in lines
-    ]
-
-
-def written(lines: list[dict]) -> bytes:
-    return b"".join(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE) for line in lines)
-
-
-@contextmanager
-def timed(times: list[float], change=lambda each: each):
-    """Note how long the pipelines of builds run; `change` may exchange one before it does."""
-    run = pipeline.Pipeline.run
-
-    def noted(each, report):
-        each = change(each)
-        started = time.perf_counter()
-        counts = run(each, report)
-        times.append(time.perf_counter() - started)
-        return counts
-
-    with mock.patch.object(pipeline.Pipeline, "run", noted):
-        yield
-
-
-def send(server: engine.Engine, folder: Path, count: int = 15_000, rounds: int = 3) -> None:
-    """Building and acknowledging included, against bodies that are there already."""
-    source, bodies = corpora.open_source(corpus(folder, count)), []
-    once = pipeline.Sender._once
-
-    def recording(sender, batch):
-        bodies.append(b"".join(item.lines for item in batch))
-        return once(sender, batch)
-
-    plain: dict[int, list[float]] = {2: [], 3: [], 4: []}
-    bare: list[float] = []
-    ours: list[float] = []
-    with synthetic():
-        with mock.patch.object(pipeline.Sender, "_once", recording):
-            index = build(server, source, NAME, Options()).index
-        made = server.request("GET", f"/{index}")[index]
-        loading = {"index.knn": True, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
-        lines = [parsed(body) for body in bodies]
-        for _ in range(rounds):
-            for threads, times, given, write in (
-                *((threads, times, bodies, bytes) for threads, times in plain.items()),
-                (2, bare, lines, written),
-            ):
-                remove(server)
-                server.request("PUT", f"/{NAME}-plain", body={"mappings": made["mappings"], "settings": loading})
-                times.append(post(server.url, f"/{NAME}-plain/_bulk", given, threads, write))
-                server.request("DELETE", f"/{NAME}-plain")
-            with timed(ours):
-                build(server, source, NAME, Options())
-    medians = {threads: median(times) for threads, times in plain.items()}
-    best = min(medians, key=medians.__getitem__)
-    print(
-        f"send: {count:,} documents, {sum(map(len, bodies)) / 1e6:.0f} MB, from cached encodings: {count / median(ours):.0f}/s; "
-        f"the same bodies, pre-built, {best} plain threads: {count / medians[best]:.0f}/s; "
-        f"ratio {medians[best] / median(ours):.2f} (wanted .92)\n"
-        f"the least a client can do, 2 plain threads that only write each document with orjson and post: {count / median(bare):.0f}/s; "
-        f"ratio {medians[best] / median(bare):.2f}"
-    )
+if TYPE_CHECKING:
+    from termweave.records import Encoding
 
 
 class Kept:

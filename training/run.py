@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -22,7 +23,6 @@ from termweave.training.prospect import prospect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from termweave.training.learning import Learned
     from termweave.training.prospect import Prospect
@@ -96,7 +96,8 @@ def train(
 
 def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> None:
     """Make the run's folder this run's."""
-    asked = {"method": method.name, "dataset": spec, "settings": dict(settings)}
+    dataset = _absolute(spec)
+    asked = {"method": method.name, "dataset": dataset, "settings": dict(settings)}
     file = out / RUN
     if not file.is_file():
         if out.is_dir() and any(out.iterdir()):
@@ -110,11 +111,17 @@ def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, 
     if not resume:
         raise UsageError(f"{out} holds a run already.", "Go on with it: --resume; or name another folder with --out.")
     old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
-    new = {"method": method.name, "dataset": spec, **settings}
+    new = {"method": method.name, "dataset": dataset, **settings}
     differs = [name for name in new if old.get(name) != new[name]]
     if differs:
         what = "; ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in differs)
         raise UsageError(f"The run in {out} is another one: {what}.", "Give the settings it was begun with, or another --out.")
+
+
+def _absolute(spec: str) -> str:
+    """The data set, the same from whatever folder a run is resumed."""
+    folder, colon, split = spec.partition(":")
+    return f"{Path(folder).resolve()}{colon}{split}" if Path(folder).exists() else spec
 
 
 def _finish(

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from termweave.cli.methods import command
 from termweave.errors import UsageError
-from termweave.training import methods
+from termweave.training import methods, run
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "methods.1.json"
 
@@ -99,3 +99,16 @@ def test_the_command():
     whole = CliRunner().invoke(command, ["fectek"], catch_exceptions=False).stdout
     for parameter in methods.get("fectek").every:
         assert f"  {parameter.name} " in whole
+
+
+def test_a_run_is_the_same_from_another_folder(tmp_path, monkeypatch):
+    method = methods.get("fectek")
+    settings = method.settings({})
+    (tmp_path / "data").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run._claim(tmp_path / "out", method, "data:train", settings, resume=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run._claim(tmp_path / "out", method, "../data:train", settings, resume=True)
+    with pytest.raises(UsageError, match="dataset was"):
+        run._claim(tmp_path / "out", method, "../data:dev", settings, resume=True)

@@ -1,0 +1,139 @@
+"""How fast documents are sent from cached encodings, against the same bodies, pre-built: the row `send` of indexing.py."""
+
+# A script's functions need no types.
+# ruff: noqa: ANN202, D102, SLF001
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from statistics import median
+from typing import TYPE_CHECKING
+from unittest import mock
+from urllib.parse import urlsplit
+
+import numpy as np
+import orjson
+from synthetic import NAME, corpus, remove, synthetic, timed
+
+from termweave import corpora, engine
+from termweave.indexer import Options, build, pipeline
+from termweave.indexer.ledger import Entry, Ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def post(url: str, path: str, bodies: list, threads: int, write=lambda body: body, after=lambda _: None) -> float:
+    """Bodies by plain threads, each with a connection of its own, as they are or written first; seconds."""
+    waiting = iter(bodies)
+    lock = threading.Lock()
+
+    def work() -> None:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        while True:
+            with lock:
+                body = next(waiting, None)
+            if body is None:
+                return
+            connection.request("POST", path, write(body), {"content-type": "application/x-ndjson"})
+            answer = connection.getresponse()
+            assert answer.status == 200
+            assert not json.loads(answer.read())["errors"]
+            after(body)
+
+    started = time.perf_counter()
+    crew = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    return time.perf_counter() - started
+
+
+def parsed(body: bytes) -> list[dict]:
+    """Actions and documents of a body, vectors as arrays: the least that somebody has who has encodings."""
+    lines = [orjson.loads(line) for line in body.splitlines()]
+    return [
+        {name: np.array(value, np.float32) if isinstance(value, list) else value for name, value in line.items()}
+        for line in lines
+    ]
+
+
+def written(lines: list[dict]) -> bytes:
+    return b"".join(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE) for line in lines)
+
+
+class Entered:
+    """The least that a client with a ledger does: it reads documents, asks which are to be sent, writes them, enters them.
+
+    No digests, no weights to name and round, nothing looked at: all of that comes on top.
+    """
+
+    def __init__(self, ledger: Ledger, source: Path, bodies: list[list[dict]]) -> None:
+        self._ledger = ledger
+        places = {f"d{number}": (f"d{number}", number) for number in range(sum(map(len, bodies)) // 2)}
+        with source.open("rb") as file:
+            read = dict(zip(places, file, strict=True))
+        ledger.enter([Entry(*place, 0) for place in places.values()])
+        identities = [[line["index"]["_id"] for line in body[::2]] for body in bodies]
+        self.batches = [
+            (body, [places[each] for each in known], [read[each] for each in known])
+            for body, known in zip(bodies, identities, strict=True)
+        ]
+
+    def write(self, batch: tuple) -> bytes:
+        body, places, lines = batch
+        documents = [orjson.loads(line) for line in lines]
+        assert len(self._ledger.pending(places)) == len(documents)
+        return written(body)
+
+    def after(self, batch: tuple) -> None:
+        self._ledger.acknowledge([(identity, 1) for identity, _ in batch[1]])
+
+
+def send(server: engine.Engine, folder: Path, count: int = 15_000, rounds: int = 3) -> None:
+    """Building and acknowledging included, against bodies that are there already."""
+    file, bodies = corpus(folder, count), []
+    source = corpora.open_source(file)
+    once = pipeline.Sender._once
+
+    def recording(sender, batch):
+        bodies.append(b"".join(item.lines for item in batch))
+        return once(sender, batch)
+
+    plain: dict[int, list[float]] = {2: [], 3: [], 4: []}
+    bare: list[float] = []
+    entered: list[float] = []
+    ours: list[float] = []
+    with synthetic():
+        with mock.patch.object(pipeline.Sender, "_once", recording):
+            index = build(server, source, NAME, Options()).index
+        made = server.request("GET", f"/{index}")[index]
+        loading = {"index.knn": True, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
+        lines = [parsed(body) for body in bodies]
+        for number in range(rounds):
+            with Ledger(folder / f"{number}.db") as ledger:
+                least = Entered(ledger, file, lines)
+                for threads, times, given, *how in (
+                    *((threads, times, bodies) for threads, times in plain.items()),
+                    (2, bare, lines, written),
+                    (2, entered, least.batches, least.write, least.after),
+                ):
+                    remove(server)
+                    server.request("PUT", f"/{NAME}-plain", body={"mappings": made["mappings"], "settings": loading})
+                    times.append(post(server.url, f"/{NAME}-plain/_bulk", given, threads, *how))
+                    server.request("DELETE", f"/{NAME}-plain")
+            with timed(ours):
+                build(server, source, NAME, Options())
+    medians = {threads: median(times) for threads, times in plain.items()}
+    best = min(medians, key=medians.__getitem__)
+    print(
+        f"send: {count:,} documents, {sum(map(len, bodies)) / 1e6:.0f} MB, from cached encodings: {count / median(ours):.0f}/s; "
+        f"the same bodies, pre-built, {best} plain threads: {count / medians[best]:.0f}/s; "
+        f"ratio {medians[best] / median(ours):.2f} (wanted .92)\n"
+        f"the least a client can do, 2 plain threads that only write each document with orjson and post: {count / median(bare):.0f}/s; "
+        f"ratio {medians[best] / median(bare):.2f}\n"
+        f"the same, reading documents and keeping a ledger: {count / median(entered):.0f}/s; ratio {medians[best] / median(entered):.2f}"
+    )
