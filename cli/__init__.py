@@ -30,6 +30,7 @@ VERBS = (
     "weights",
     "evaluate",
     "tune",
+    "profiles",
     "methods",
     "train",
     "export",

@@ -45,8 +45,8 @@ def command(
 
     Fusion method, weights of the signals, whether neighbours rerank and with which parameters: all is fitted on one half of the
     queries and measured on the other. A profile that beats the default there (hybrid without reranking, as search does it without a
-    profile) is stored with the index, and search uses it from then on; else nothing changes and the exit status is 3. 'search
-    --mode hybrid' is always the untuned search.
+    profile), and the profile in force if there is one, is stored with the index, and search uses it from then on; else nothing
+    changes and the exit status is 3. 'search --mode hybrid' is always the untuned search; 'termweave profiles' lists and drops.
 
     \b
     Examples:
@@ -76,6 +76,12 @@ def command(
         index.adopt(report.profile)
     data = {"schema": "termweave.tune/1", **asdict(report), "adopted": adopted}
     out.emit(data, lambda: _show(report, out, adopted=adopted))
+    if not report.better and report.gain > 0:
+        raise GateNotMet(
+            f"The profile in force, {report.in_force!r}, is better on the {report.held_out} held-out queries "
+            f"({report.figures['in force']:.4f} against {report.figures['tuned']:.4f}); nothing was stored.",
+            f"It may have been fitted on some of them: 'termweave profiles {name} --drop {report.in_force}' makes room for the new one.",
+        )
     if not report.better:
         raise GateNotMet(
             f"The best profile found does not beat the default on the {report.held_out} held-out queries "
@@ -96,8 +102,9 @@ def _show(report: Report, out: Output, *, adopted: bool) -> None:
     table = Table(title=Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}"), title_justify="left")
     table.add_column("search")
     table.add_column(report.measure, justify="right")
+    named = {"tuned": report.profile.name, "in force": f"{report.in_force}, in force"}
     for system, value in report.figures.items():
-        table.add_row(label(system), f"{value:.4f}", style="bold" if system == "tuned" else "")
+        table.add_row(named.get(system) or label(system), f"{value:.4f}", style="bold" if system == "tuned" else "")
     console = out.console()
     console.print(table)
     told = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
@@ -106,8 +113,8 @@ def _show(report: Report, out: Output, *, adopted: bool) -> None:
     console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}", markup=False)
     reranking = report.profile.reranking
     if reranking:
-        named = ", ".join(f"{name} {value}" for name, value in reranking.items() if name != "similarity")
-        console.print(f"rnn: {named}", markup=False)
+        parameters = ", ".join(f"{name} {value}" for name, value in reranking.items() if name != "similarity")
+        console.print(f"rnn: {parameters}", markup=False)
     else:
         console.print("no reranking", markup=False)
     for note in report.notes:

@@ -20,7 +20,7 @@ from termweave.evaluation.trials import Bench
 from termweave.evaluation.wording import counted, label
 from termweave.search import fusion, modes
 from termweave.search.modes import Mode
-from termweave.search.profiles import Profile
+from termweave.search.profiles import Profile, find
 from termweave.search.ranking import Reranking
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class Report:
         trials: Rankings of all fitted queries that were looked at.
         profile: The best found.
         figures: System -> mean: every signal alone, "default" (what `search` does without a profile), "hybrid+rNN" (the
-            default reranked with the default parameters) and "tuned".
+            default reranked with the default parameters), "in force" (the profile that searches use now) and "tuned".
+        in_force: Name of the profile that searches use now; "": none.
         gain: Mean difference tuned - default.
         low: Lower end of its 95 % interval.
         high: Upper end.
@@ -97,6 +98,7 @@ class Report:
     held_out: int
     trials: int
     profile: Profile
+    in_force: str
     figures: Mapping[str, float]
     gain: float
     low: float
@@ -106,8 +108,8 @@ class Report:
 
     @property
     def better(self) -> bool:
-        """Whether the profile beats the default on the held-out half."""
-        return self.gain > 0
+        """Whether the profile beats the default on the held-out half, and is no worse there than the one in force."""
+        return self.gain > 0 and self.figures["tuned"] >= self.figures.get("in force", 0.0)
 
 
 def tune(
@@ -170,6 +172,9 @@ def tune(
     untuned = {**singles, "default": default}
     if "dense" in index.signals:
         untuned[systems.default_search(index.signals, Reranking()).name] = proof.values(plain, Reranking())
+    remarks = _remarks({each: values for each, values in untuned.items() if each != "default"}, default, tuned)
+    if now := find(index.lineage, None):
+        untuned["in force"] = proof.values(now.mode, now.rerank)
     low, high = interval(tuned - default)
     figures = {each: float(values.mean()) for each, values in {**untuned, "tuned": tuned}.items()}
     source = f"{dataset.name}:{dataset.split}"
@@ -181,33 +186,36 @@ def tune(
         held_out=len(queries) - half,
         trials=search.looked,
         profile=Profile(name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted),
+        in_force=now.name if now else "",
         figures=figures,
         gain=float((tuned - default).mean()),
         low=low,
         high=high,
         p=randomisation_test(tuned, default),
-        notes=(*lost, *asked.notes(), *_remarks(singles, default, tuned)),
+        notes=(*lost, *asked.notes(), *remarks),
     )
 
 
 def _remarks(
-    singles: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64]
+    untuned: Mapping[str, NDArray[np.float64]], default: NDArray[np.float64], tuned: NDArray[np.float64]
 ) -> Iterator[str]:
-    """What the means alone do not say: a gain that may be none, a signal that is better alone."""
+    """What the means alone do not say: a gain that may be none, a signal alone or the neighbours untuned that are better."""
     gained = bool((tuned - default).mean() > 0)
     low, high = interval(tuned - default)
     if gained and low <= 0:
         yield (
             f"The gain may be chance: its 95 % interval, {low:+.4f} to {high:+.4f}, holds 0; more judged queries would narrow it."
         )
-    best = max(singles, key=lambda name: float(singles[name].mean()))
+    best = max(untuned, key=lambda name: float(untuned[name].mean()))
     used, name = (tuned, "the tuned profile") if gained else (default, "the default")
-    difference = singles[best] - used
+    difference = untuned[best] - used
     if difference.mean() > 0:
         low, high = interval(difference)
+        mode, _, neighbours = best.partition("+")
+        which, how = (f"{mode} with untuned neighbours", " --rerank rnn") if neighbours else (f"{label(mode)} alone", "")
         yield (
-            f"{label(best)} alone is better than {name}, {singles[best].mean():.4f} against "
-            f"{used.mean():.4f} (95 % of the difference between {low:+.4f} and {high:+.4f}): search with --mode {best}."
+            f"{which} is better than {name}, {untuned[best].mean():.4f} against {used.mean():.4f} "
+            f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with --mode {mode}{how}."
         )
 
 

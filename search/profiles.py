@@ -75,3 +75,30 @@ def adopted(lineage: Lineage, profile: Profile) -> Lineage:
     """The lineage with a profile that searches use from now on."""
     check_name(profile.name, lineage.signals)
     return replace(lineage, profiles={**lineage.profiles, profile.name: profile.as_meta()}, profile=profile.name)
+
+
+def using(lineage: Lineage, name: str | None) -> Lineage:
+    """The lineage with another profile in force, of those it has; None: none, searches are as they were before any tuning.
+
+    Raises:
+        UsageError: It has no such profile.
+    """
+    return replace(lineage, profile="" if name is None else _known(lineage, name))
+
+
+def without(lineage: Lineage, name: str) -> Lineage:
+    """The lineage without a profile; where that was in force, none is.
+
+    Raises:
+        UsageError: It has no such profile.
+    """
+    gone = _known(lineage, name)
+    left = {each: profile for each, profile in lineage.profiles.items() if each != gone}
+    return replace(lineage, profiles=left, profile="" if lineage.profile == gone else lineage.profile)
+
+
+def _known(lineage: Lineage, name: str) -> str:
+    if name in lineage.profiles:
+        return name
+    there = f"It has: {', '.join(sorted(lineage.profiles))}." if lineage.profiles else "It has none: 'termweave tune' makes them."
+    raise UsageError(f"The index {lineage.name!r} has no profile {name!r}.", there)

@@ -1,0 +1,91 @@
+"""Profiles: listed, chosen, dropped; one in force gives way only to a better one."""
+
+import dataclasses
+import json
+import uuid
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.cli import run
+from termweave.evaluation import tuning
+from termweave.indexer import Options, build
+from termweave.search.profiles import Profile
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "profiles.1.json"
+FITTED = {"dataset": "mine:test", "measure": "nDCG@10", "queries": 30, "held_out": {"tuned": 0.5, "default": 0.4}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Thirty questions, each the name of a colour and a number, and the document that says it."""
+    root = tmp_path_factory.mktemp("colours")
+    words = [f"{colour} house number {number}" for colour in ("red", "green", "blue") for number in range(10)]
+    (root / "corpus.jsonl").write_text(
+        "\n".join(json.dumps({"_id": f"d{n}", "text": f"The {text}."}) for n, text in enumerate(words))
+    )
+    (root / "queries.jsonl").write_text("\n".join(json.dumps({"_id": f"q{n}", "text": text}) for n, text in enumerate(words)))
+    (root / "qrels").mkdir()
+    (root / "qrels" / "test.tsv").write_text("\n".join(f"q{n}\td{n}\t1" for n in range(len(words))) + "\n")
+    return root
+
+
+@pytest.fixture
+def index(opensearch_engine, folder, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(folder), name, Options())
+    yield tw.connect(opensearch_engine.url).index(name)
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+def in_force(index):
+    return tw.connect(index.engine.url).index(index.name).lineage.profile
+
+
+def test_profiles_are_listed_chosen_and_dropped(index, capsys):
+    assert run(["profiles", index.name]) == 0
+    assert f"has no profiles: 'termweave tune {index.name} DATASET' makes them" in capsys.readouterr().out
+    for name, share in (("first", 0.3), ("second", 0.6)):
+        index.adopt(Profile(name, {"weights": 1 - share, "dense": share}, "adaptive", None, FITTED))
+
+    assert run(["profiles", index.name]) == 0
+    table = capsys.readouterr().out
+    assert "0.5000" in table
+    assert table.index("first") < table.index("second") < table.index("in force")
+    assert run(["profiles", index.name, "--use", "first", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
+    assert (told["in_force"], [each["name"] for each in told["profiles"]]) == ("first", ["first", "second"])
+    assert in_force(index) == "first"
+    assert run(["profiles", index.name, "--use", "hybrid"]) == 0
+    assert in_force(index) == ""
+    assert run(["profiles", index.name, "--use", "second"]) == 0
+    assert run(["profiles", index.name, "--drop", "second"]) == 0
+    assert in_force(index) == ""
+
+    capsys.readouterr()
+    assert run(["profiles", index.name, "--drop", "second"]) == 2
+    assert "no profile 'second'.\nIt has: first." in capsys.readouterr().err
+
+
+def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys, monkeypatch):
+    index.adopt(Profile("old", {"weights": 0.5, "dense": 0.5}, "rrf", None, {}))
+    report = tuning.tune(index, corpora.open_dataset(folder))
+    assert report.in_force == "old"
+    shown = {"tuned": 0.6, "default": 0.5, "in force": 0.7}
+    worse = dataclasses.replace(report, gain=0.1, figures=shown)
+    assert not worse.better
+    assert dataclasses.replace(worse, figures={**shown, "in force": 0.6}).better
+    assert dataclasses.replace(worse, in_force="", figures={"tuned": 0.6, "default": 0.5}).better
+
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: worse)
+    assert run(["tune", index.name, str(folder), "--profile", "new"]) == 3
+    said = capsys.readouterr()
+    assert "'old', is better" in said.err
+    assert f"termweave profiles {index.name} --drop old" in said.err
+    assert "old, in force" in said.out
+    assert in_force(index) == "old"
