@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli._files import writable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -65,15 +67,16 @@ def answer_all(
     itself appears, or is replaced, only when every query is answered.
     """
     from termweave.corpora import queries
-    from termweave.evaluation import wording
+    from termweave.evaluation import systems, wording
     from termweave.search import Index, batch, lineage
 
     if run_file == "-" and out.json:
         raise click.UsageError("--run - prints the run itself: leave --json out, or name a file.")
+    writable(None, [None if run_file == "-" else Path(run_file)])
     asked = queries.read(queries_file)
     index = Index.open(server, lineage.resolve(server, name), **models)
     chosen, reranking = index.choose(mode, rerank)
-    title = run_name or (f"{chosen.name}+rNN" if reranking else chosen.name)
+    title = run_name or systems.system_of(chosen.name, reranking, index).name
     began = time.monotonic()
     shortened: list[str] = []
     options: dict[str, Any] = {"k": k, "candidates": candidates, "reranking": reranking, "where": where, "workers": workers}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli._files import writable
 from termweave.cli._options import CONTEXT, connection_options, output_options
 from termweave.cli.search import model_options
 
@@ -123,7 +124,7 @@ def command(
         plots.require()
     parsed = [gates.parse(each) for each in required]
     opened = corpora.open_dataset(dataset)
-    _writable(save_run, [html, per_query, None if markdown in {None, "-"} else Path(str(markdown))])
+    writable(save_run, [html, per_query, None if markdown in {None, "-"} else Path(str(markdown))])
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     rows = systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
@@ -156,28 +157,6 @@ def _timed(index: Index, found: Experiment, rows: list[System], timed: int, out:
     texts = [found.texts[query] for query in found.queries[:timed]]
     with out.progress("Timing") as bar:
         return replace(found, latency=latency.measure(index, rows, texts, bar))
-
-
-def _writable(folder: Path | None, files: list[Path | None]) -> None:
-    """See, before the work, that its results can be written.
-
-    Raises:
-        UsageError: They cannot.
-    """
-    from os import W_OK, access
-
-    from termweave.errors import UsageError
-
-    hint = "Name another place; nothing was evaluated."
-    if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{folder} cannot be made: {error.strerror}.", hint) from None
-    for place in [folder, *(file if file is None or file.exists() else file.parent for file in files)]:
-        if place is not None and not access(place, W_OK):
-            why = "" if place.exists() else ": it is not there"
-            raise UsageError(f"{place} cannot be written to{why}.", hint)
 
 
 def _written(found: Experiment, save_run: Path | None, per_query: Path | None, out: Output) -> None:

@@ -85,6 +85,8 @@ def parse(text: str) -> Gate:
         )
     _, measure, least, margin, run = found.groups()
     measures.check(measure)
+    if float(least or margin or 0) > 1:
+        raise UsageError(f"{text!r} can never tell anything: {measure} lies between 0 and 1.", "Write .4 for 40 %.")
     return Gate(
         text=text,
         system=found["system"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.errors import InputError
+from termweave.errors import InputError, UsageError
 from termweave.evaluation.wording import counted, queries
 
 if TYPE_CHECKING:
@@ -76,9 +76,18 @@ def idle(qrels: Qrels, relevant_from: int) -> list[str]:
 
 
 def uncovered(run: Run, ids: Sequence[str]) -> list[str]:
-    """Queries that a saved run says nothing of."""
+    """Queries that a saved run says nothing of.
+
+    Raises:
+        UsageError: It says nothing of any.
+    """
     absent = sum(query not in run.scores for query in ids)
     if not absent:
         return []
+    if absent == len(ids):
+        raise UsageError(
+            f"The run {run.name} has none of the {queries(absent)}, such as {ids[0]!r}: it is of another data set.",
+            "Compare with a run of the same data set and split.",
+        )
     counts = "it counts" if absent == 1 else "they count"
     return [f"The run {run.name} has no results for {absent:,} of {queries(len(ids))}; {counts} 0."]

@@ -100,9 +100,9 @@ def read(path: Path) -> Run:
                     ) from None
     except (OSError, UnicodeDecodeError) as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise UsageError(
-            f"The run {path} cannot be read: {why}.", "Write one with: termweave evaluate NAME DATASET --save-run DIR"
-        ) from None
+        made = "Write one with: termweave evaluate NAME DATASET --save-run DIR"
+        hint = "See who may read it." if isinstance(error, PermissionError) else made
+        raise UsageError(f"The run {path} cannot be read: {why}.", hint) from None
     return Run(name, scores)
 
 

@@ -43,12 +43,12 @@ class System:
 def default_systems(index: Index) -> list[System]:
     """BM25, each other signal, hybrid, hybrid reranked, the profile adopted: as far as the index has them."""
     signals = index.signals
-    systems = [_system(name, None, index) for name in sorted(signals, key=lambda name: name != "lexical")]
+    systems = [system_of(name, None, index) for name in sorted(signals, key=lambda name: name != "lexical")]
     systems.append(default_search(signals))
     if "dense" in signals:
         systems.append(default_search(signals, Reranking()))
     if profile := profiles.find(index.lineage, None):
-        systems.append(_system(profile.name, profile.rerank, index))
+        systems.append(system_of(profile.name, profile.rerank, index))
     return list(dict.fromkeys(systems))
 
 
@@ -89,7 +89,7 @@ def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[
         return default_systems(index)
     modes_of_table = chosen or list(dict.fromkeys(system.mode for system in default_systems(index)))
     pairs = [(mode, reranker) for mode in modes_of_table for reranker in rerankers or (None,)]
-    return list(dict.fromkeys(_system(mode, index.choose(mode, reranker)[1], index) for mode, reranker in pairs))
+    return list(dict.fromkeys(system_of(mode, index.choose(mode, reranker)[1], index) for mode, reranker in pairs))
 
 
 def with_baseline(systems: Sequence[System], asked: str | None, index: Index) -> tuple[list[System], str | Run]:
@@ -116,11 +116,11 @@ def with_baseline(systems: Sequence[System], asked: str | None, index: Index) ->
         return list(systems), runs.read(Path(asked))
     mode, _, reranker = asked.partition("+")
     mode = "lexical" if mode == BM25 else mode
-    added = _system(mode, index.choose(mode, reranker.lower() or None)[1], index)
+    added = system_of(mode, index.choose(mode, reranker.lower() or None)[1], index)
     return list(dict.fromkeys((added, *systems))), added.name
 
 
-def _system(mode: str, reranking: Reranking | None, index: Index) -> System:
+def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
     """A system of a table; a profile that reranks as it says keeps its bare name."""
     profile = profiles.find(index.lineage, mode)
     if profile is None or profile.rerank is None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import gates, runs
+from termweave.evaluation import gates, judgements, runs
 from termweave.records import Run
 
 
@@ -38,6 +38,19 @@ def test_what_is_no_requirement_is_refused(text):
 def test_what_is_no_measure_is_refused_before_anything_is_measured(text):
     with pytest.raises(UsageError, match="There is no measure"):
         gates.parse(text)
+
+
+@pytest.mark.parametrize("text", ["nDCG@10>=40", "MRR@10 within 5 of x.trec"])
+def test_what_lies_beyond_any_measure_is_refused(text):
+    with pytest.raises(UsageError, match="lies between 0 and 1"):
+        gates.parse(text)
+
+
+def test_a_baseline_of_other_queries_is_refused():
+    run = Run("other", {"q1": {"d1": 1.0}})
+    assert judgements.uncovered(run, ["q1", "q2"]) == ["The run other has no results for 1 of 2 queries; it counts 0."]
+    with pytest.raises(UsageError, match="none of the 2 queries, such as 'a1'"):
+        judgements.uncovered(run, ["a1", "a2"])
 
 
 def test_what_gates_look_at_has_to_be_in_the_table():

@@ -166,6 +166,7 @@ def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_p
         (["x", "--queries", "q.tsv", "--run", "out"], "takes no QUERY"),
         (["--queries", "q.tsv", "--run", "out", "--explain"], "shows nothing"),
         (["--queries", "no-such-file", "--run", "out"], "no file of queries"),
+        (["--queries", "q.tsv", "--run", "no-such-folder/out"], "no-such-folder cannot be written to: it is not there"),
     ],
 )
 def test_options_that_do_not_go_together_are_said(arguments, said, capsys):
