@@ -23,6 +23,7 @@ Full collections, test splits, every figure through the index on OpenSearch {ver
 ▲ ▼: better or worse than BM25, p < .05 (paired randomisation test, 10,000 draws, seed 0, Holm's correction over the table).
 Relevant for MRR and recall from grade {note}. Zero-shot means that no pair of a set was in our training: true of all but squad, medquad and
 stackfaq here; MiniLM itself has seen SQuAD, MS MARCO and StackExchange pairs.
+The vectors' graph (HNSW) is approximate and built anew with every index: figures with vectors move by some .0005 from one index to the next.
 
 Made by `python benchmarks/retrieval.py {sets}`.
 """
