@@ -66,9 +66,8 @@ def command(
         _pictures.write(files, query, [_pictures.of_hit(hit)], out)
 
     def show() -> None:
-        place = f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
         console = out.console()
-        console.print(f"{hit.fields.get('title') or hit.id}: {place}", markup=False)
+        console.print(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}", markup=False)
         console.print(_pictures.passage(hit))
         console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20), markup=False)
 

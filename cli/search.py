@@ -104,7 +104,10 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore; may lose documents. Not for passages."
 )
 @click.option(
-    "--server-fusion", is_flag=True, help="Let the server fuse the signals, by min-max (plugin neural-search). Not for passages."
+    "--server-fusion",
+    is_flag=True,
+    help="Let the server fuse the signals, by min-max (plugin neural-search). It takes the lowest hit of a list for 0, so where few "
+    "documents match, scores and order are not those of hybrid@min-max without it. Not for passages.",
 )
 @batch_options
 @model_options
@@ -242,6 +245,7 @@ def as_json(hit: Hit) -> dict[str, Any]:
         "rank": hit.rank,
         "fields": dict(hit.fields),
         "signals": signals,
+        "reranked": hit.reranked,
         "explanation": hit.explanation,
     }
     if (part := hit.passage) is not None:

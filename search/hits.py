@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.records import Document, Hit, Passage
+from termweave.records import Hit, Passage
 from termweave.search import explanation, shading
 from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: What an explanation shades.
 _SHADED = ("title", "text")
+#: A title with one of these at its end is a sentence; the last five are those of full width, and the ellipsis.
+_ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def of(
             explanation=parts.get(place.id),
             explainer=partial(_explain_later, engine, opened, candidates, place),
             passage=stored_passage(stored[place.id]),
+            reranked=place.rerank["share"] if place.rerank else 0.0,
         )
         for rank, place in enumerate(places, first)
     ]
@@ -117,9 +120,16 @@ def _explained(
     explained = explanation.of(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
     for document, said in explained.items():
         source = stored[document]
-        said["text"] = Document(document, source.get("text") or "", source.get("title") or "").content
+        said["text"] = _joined(source.get("title") or "", source.get("text") or "")
         said["words"] = shading.shade(said["text"], said["parts"], encoder=opened.encoder, engine=engine, index=candidates.index)
     return explained
+
+
+def _joined(title: str, text: str) -> str:
+    """Title and text as a reader sees them: models see them joined by a full stop always (`Document.content`)."""
+    if not (title.strip() and text.strip()):
+        return title if title.strip() else text
+    return f"{title}{' ' if title.rstrip().endswith(_ENDS) else '. '}{text}"
 
 
 def _explain_later(engine: Engine, opened: Opened, candidates: Candidates, place: Place) -> Mapping[str, Any]:

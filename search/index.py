@@ -11,6 +11,7 @@ from termweave.search import (
     clause_limit,
     explanation,
     feedback,
+    filters,
     highlighting,
     hits,
     lineage,
@@ -210,7 +211,8 @@ class Index:
 
         A document that is not among the candidates has rank 0 and the score it would have below the last of them: a signal
         alone gives its own, several fuse to 0. Its explanation holds what each signal gives it and what it would take.
-        `candidates` and `where`, as in `answer`, decide which these are.
+        `candidates` and `where`, as in `answer`, decide which these are; of a document that `where` excludes the explanation
+        says ``"excluded": True``.
 
         Raises:
             UsageError: The index does not hold the document.
@@ -223,8 +225,13 @@ class Index:
             for rank, place in enumerate(order(found, chosen, options), 1):
                 if place.id == document:
                     return hits.of(self.engine, self._now, [place], found, first=rank, fields=FIELDS, explain=True)[0]
+            excluded = bool(where) and not filters.passes(self.engine, found.index, document, where)
+            if excluded:  # what the signals would give it: the clauses at hand hold the filter
+                (found,) = self.candidates([found.query], names, depth=candidates)
             # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
             hit = hits.of(self.engine, self._now, [Place(document, 0.0)], found, first=0, fields=FIELDS, explain=True)[0]
+            if excluded:
+                return replace(hit, explanation={**(hit.explanation or {}), "excluded": True})
             return explanation.beyond(hit) if chosen.single and options is None else hit
 
         return self._on_the_live_one(once)
