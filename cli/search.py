@@ -13,7 +13,7 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._batch import DEPTH, answer_all, batch_options
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, IntRange, connection_options, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,7 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--candidates",
-            type=click.IntRange(1, 10_000),
+            type=IntRange(1, 10_000),
             default=100,
             show_default=True,
             help="How many each signal gives; fused scores depend on it. Pages behind them are searched for further.",
@@ -89,9 +89,9 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("query", required=False)
 @rank_options
 @click.option("--like", multiple=True, metavar="ID", help="More documents like this one, with or without a QUERY; repeatable.")
-@click.option("-k", type=click.IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
+@click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @candidate_options
-@click.option("--from", "start", type=click.IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
+@click.option("--from", "start", type=IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
 @click.option("--fields", default="title,text,metadata", show_default=True, help="Stored fields to bring along.")
 @click.option("--explain", is_flag=True, help="Say how each score comes about, and shade the words that gave it.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")

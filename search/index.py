@@ -248,7 +248,9 @@ class Index:
                 raise UsageError(
                     f"The profile in {mode!r} names its own fusion.", f"Say --mode {mode.partition('@')[0]}, or tune again."
                 )
-            return modes.parse("hybrid" if mode is None else mode, self.signals), chosen_reranking(rerank, reranking)
+            return modes.parse("hybrid" if mode is None else mode, self.signals, self.lineage.profiles), chosen_reranking(
+                rerank, reranking
+            )
         return profile.mode, chosen_reranking(rerank, reranking or profile.rerank)
 
     def adopt(self, profile: Profile) -> None:

@@ -77,6 +77,15 @@ def test_what_the_missing_side_would_have_scored():
     assert vectors.low == 0.6  # nobody knows what the others' is
 
 
+def test_what_modes_there_are_is_said_with_the_profiles():
+    with pytest.raises(UsageError, match="no signal or profile 'tunde'") as caught:
+        modes.parse("tunde", ["weights", "dense"], ["tuned"])
+    assert (
+        caught.value.hint
+        == "Known: hybrid, weights, dense, or signals with weights (weights:0.6,dense:0.4); profiles of tune: tuned."
+    )
+
+
 @pytest.mark.parametrize("by", ["adaptive", "min-max", "z-score", "sum"])
 def test_equal_scores_beyond_the_window_count_nothing_however_far_somebody_pages(by):
     pairs = [(name, 2.0) for name in "abcde"]

@@ -11,7 +11,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.errors import ModelError, UsageError
+from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import Options, build
 from termweave.search import Reranking
 
@@ -265,3 +265,10 @@ def test_requests_are_those_of_the_search_asked_for(index):
     search, fetch = index.requests("json", k=5, start=300, fields=["title", "metadata"], candidates=7)
     assert {body["size"] for body in search["body"] if body} == {700}  # 7, 70, 700: the first step that reaches hit 305
     assert fetch["path"].partition("=")[2] == "id,metadata,metadata_long,passage,passage_end,passage_start,title"
+
+
+def test_a_closed_index_says_how_it_is_opened(index, opensearch_engine):
+    opensearch_engine.request("POST", f"/{index.generation}/_close")
+    with pytest.raises(EngineError, match="could not search the signal 'weights': closed") as caught:
+        index.search("json functions")
+    assert "_open" in caught.value.hint
