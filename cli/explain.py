@@ -8,7 +8,7 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import as_json, candidate_options, model_options, rank_options, where
+from termweave.cli.search import as_json, candidate_options, check_words, model_options, rank_options, where
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +58,7 @@ def command(
     from termweave import engine
     from termweave.search import Index, explanation
 
+    check_words(query)
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     kept = where(filters, filter_json)
     hit = index.explain(query, document, mode=mode, rerank=rerank, candidates=candidates, where=kept)

@@ -18,25 +18,23 @@ from termweave.search import (
     modes,
     paging,
     profiles,
+    remarks,
     server_side,
-    stored_statistics,
 )
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
-from termweave.search.hits import Opened
-from termweave.search.models import encoder_of
 from termweave.search.ranking import Place, Reranking, chosen_reranking, order
-from termweave.signals import DocumentLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
+    from termweave.search.hits import Opened
     from termweave.search.lineage import Lineage
     from termweave.search.modes import Mode
     from termweave.search.profiles import Profile
-    from termweave.signals import Signal
+    from termweave.signals import DocumentLayout, Signal
 
 _T = TypeVar("_T")
 
@@ -60,10 +58,12 @@ class Answer:
     Attributes:
         hits: Best first.
         dropped: Signal -> query terms it left out because the server allows no more clauses, heaviest first.
+        remarks: Sentences: no word of the query found anything, a field asked for or filtered by is not there.
     """
 
     hits: list[Hit]
     dropped: Mapping[str, tuple[str, ...]]
+    remarks: tuple[str, ...] = ()
 
 
 class Index:
@@ -192,7 +192,8 @@ class Index:
                 seen.update(place.id for place in places)
                 if len(seen) >= last or all(len(ranked.scores) < depth for ranked in found.lists.values()):
                     break
-            return Answer(shown, dropped)
+            said = remarks.of(self.engine, self._now, found, shown, empty=not seen, fields=fields, where=where)
+            return Answer(shown, dropped, said)
 
         return self._on_the_live_one(once)
 
@@ -391,13 +392,7 @@ class Index:
         return prepared
 
     def _open(self) -> Opened:
-        index = lineage.resolve(self.engine, self.name)
-        found = lineage.read(self.engine, index)
-        encoder = encoder_of(found, self.name, self._models)
-        statistics = None
-        if found.statistics:
-            statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
-        return Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
+        return hits.opened(self.engine, self.name, self._models)
 
 
 def _further(passages: int) -> int:
