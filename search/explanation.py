@@ -157,7 +157,8 @@ def _said(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     place += f", passage {part['passage']}" if "passage" in part else ""
     words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
     more = f"  and {len(words) - terms} more" if len(words) > terms else ""
-    more += f"; {len(part['dropped']):,} terms left out, more than the server allows" if "dropped" in part else ""
+    left_out = len(part.get("dropped", ()))
+    more += f"; {left_out:,} term{'s' * (left_out != 1)} left out, more than the server allows" if left_out else ""
     return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"
 
 

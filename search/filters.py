@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from termweave.engine.connection import EngineResponseError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
@@ -37,7 +39,10 @@ def missing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> l
         return []
     asked = {str(number): {"exists": {"field": name}} for number, name in enumerate(names)}
     body = {"size": 0, "aggs": {"with": {"filters": {"filters": asked}}}}
-    buckets = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["with"]["buckets"]
+    try:
+        buckets = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["with"]["buckets"]
+    except EngineResponseError:  # the search itself was answered: a remark that cannot be had is none
+        return []
     return [name for number, name in enumerate(names) if not buckets[str(number)]["doc_count"]]
 
 

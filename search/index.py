@@ -143,7 +143,7 @@ class Index:
             explain: Bring along how each score comes about.
             highlight: Bring along where lexical and weights matched, and the passage around it.
             two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
-            server_fusion: Let the server fuse; its answer cannot be explained.
+            server_fusion: Let the server fuse, which gives other scores (`search.server_side`) that cannot be explained.
         """
         if not isinstance(query, str):
             raise UsageError(

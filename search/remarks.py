@@ -49,7 +49,7 @@ def of(
             "What the source says besides title and text is metadata, or metadata.NAME for one entry."
         )
     if empty and where and (missing := filters.missing(engine, found.index, where)):
-        remarks.append(f"No document has {_listed(missing)}, which the filter looks at.")
+        remarks.append(f"No document has {_listed(missing)} to filter by.")
     return tuple(remarks)
 
 

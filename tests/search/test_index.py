@@ -281,9 +281,7 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert "have fields 'nope', 'metadata.nope'." in nowhere
     assert remarks("json", fields=("title", "passage")) == ()  # the mapping knows it
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
-    assert remarks("json", where=only) == (
-        "No document has fields 'metadata.nofield', 'metadata.year', which the filter looks at.",
-    )
+    assert remarks("json", where=only) == ("No document has fields 'metadata.nofield', 'metadata.year' to filter by.",)
     assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ()
 
 
