@@ -231,7 +231,7 @@ def _hits(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
         causes = answer["error"].get("root_cause") or [answer["error"]]
         raise EngineError(
             f"The engine could not search the signal {signal!r}: {causes[0].get('reason', answer['error'])}.",
-            advice(answer["status"], answer["error"]),
+            advice(answer.get("status", 0), answer["error"]),
         )
     failed = answer["_shards"]["failed"]
     if failed or answer.get("timed_out"):

@@ -52,6 +52,7 @@ def test_contributions_add_up_for_every_hit(index, mode, rerank):
                     continue
                 if part["terms"]:  # from stored weights, against what the engine scored
                     assert sum(term["share"] for term in part["terms"]) == pytest.approx(part["score"], rel=1e-5)
+                assert ("approximate" in part) == (part["name"] == "dense")
                 if part["rank"] is None:
                     assert part["share"] == 0
                     assert "counts" not in part
