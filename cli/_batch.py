@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli._files import writable
+from termweave.cli._options import IntRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ def batch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--workers",
-            type=click.IntRange(1, 64),
+            type=IntRange(1, 64),
             default=4,
             show_default=True,
             help="With --queries: requests in flight at once.",

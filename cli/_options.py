@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
+class IntRange(click.IntRange):
+    """A whole number within bounds; click says of 1.5 that it is no "integer range"."""
+
+    name = "integer"
+
+
+class FloatRange(click.FloatRange):
+    """A number within bounds, likewise."""
+
+    name = "number"
+
+
 def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """A percentage as a share, for an option's callback: "0.1%" is 0.001.
 
@@ -172,7 +184,7 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--client-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key (PEM).")
     @click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate.")
     @click.option("--aws-sigv4", metavar="REGION", help="Sign requests for this AWS region.")
-    @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for one answer.  [default: 60]")
+    @click.option("--timeout", type=FloatRange(min=0, min_open=True), help="Seconds to wait for one answer.  [default: 60]")
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         from termweave import settings

@@ -78,13 +78,12 @@ def of_hit(hit: Hit) -> Picture:
 
     told = hit.explanation or {"score": 0.0, "parts": [], "text": "", "words": []}
     rows = explanation.as_rows(told, terms=20)
-    place = f"rank {hit.rank}" if hit.rank else "not among the candidates"
     return Picture(
         str(hit.fields.get("title") or hit.id),
         told["text"],
         [(each["start"], each["end"], each["share"]) for each in told["words"]],
         rows,
-        f"{hit.id}: {place}, score {hit.score:.4f}",
+        f"{hit.id}: {explanation.place(hit)}, score {hit.score:.4f}",
     )
 
 

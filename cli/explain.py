@@ -8,7 +8,7 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import as_json, candidate_options, model_options, rank_options, where
+from termweave.cli.search import as_json, candidate_options, check_words, model_options, rank_options, where
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +58,7 @@ def command(
     from termweave import engine
     from termweave.search import Index, explanation
 
+    check_words(query)
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     kept = where(filters, filter_json)
     hit = index.explain(query, document, mode=mode, rerank=rerank, candidates=candidates, where=kept)
@@ -66,9 +67,8 @@ def command(
         _pictures.write(files, query, [_pictures.of_hit(hit)], out)
 
     def show() -> None:
-        place = f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
         console = out.console()
-        console.print(f"{hit.fields.get('title') or hit.id}: {place}", markup=False)
+        console.print(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}", markup=False)
         console.print(_pictures.passage(hit))
         console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20), markup=False)
 

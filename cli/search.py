@@ -13,7 +13,7 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._batch import DEPTH, answer_all, batch_options
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, IntRange, connection_options, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,7 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--candidates",
-            type=click.IntRange(1, 10_000),
+            type=IntRange(1, 10_000),
             default=100,
             show_default=True,
             help="How many each signal gives; fused scores depend on it. Pages behind them are searched for further.",
@@ -89,10 +89,15 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("query", required=False)
 @rank_options
 @click.option("--like", multiple=True, metavar="ID", help="More documents like this one, with or without a QUERY; repeatable.")
-@click.option("-k", type=click.IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
+@click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @candidate_options
-@click.option("--from", "start", type=click.IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
-@click.option("--fields", default="title,text,metadata", show_default=True, help="Stored fields to bring along.")
+@click.option("--from", "start", type=IntRange(0, 10_000), default=0, show_default=True, help="How many to skip.")
+@click.option(
+    "--fields",
+    metavar="NAMES",
+    help="Stored fields to bring along, with commas; metadata.NAME is one entry of the metadata. Text output shows those named on a "
+    "line below.  [default: title,text,metadata]",
+)
 @click.option("--explain", is_flag=True, help="Say how each score comes about, and shade the words that gave it.")
 @click.option("--show-query", is_flag=True, help="Print the requests instead of sending them.")
 @click.option(
@@ -104,7 +109,10 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--two-phase", is_flag=True, help="Heavy query terms retrieve, light ones rescore; may lose documents. Not for passages."
 )
 @click.option(
-    "--server-fusion", is_flag=True, help="Let the server fuse the signals, by min-max (plugin neural-search). Not for passages."
+    "--server-fusion",
+    is_flag=True,
+    help="Let the server fuse the signals, by min-max (plugin neural-search). It takes the lowest hit of a list for 0, so where few "
+    "documents match, scores and order are not those of hybrid@min-max without it. Not for passages.",
 )
 @batch_options
 @model_options
@@ -121,7 +129,7 @@ def command(
     k: int | None,
     candidates: int,
     start: int,
-    fields: str,
+    fields: str | None,
     filters: tuple[str, ...],
     filter_json: str | None,
     explain: bool,
@@ -155,6 +163,7 @@ def command(
     """
     from termweave import engine
     from termweave.search import Index
+    from termweave.search.index import FIELDS
 
     kept = where(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
@@ -181,16 +190,14 @@ def command(
             out=out,
         )
         return
-    if query is None and not like:
-        raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
     if show_query and like:
         raise click.UsageError("--show-query does not go with --like: that query is made of what the index holds.")
     if run_file is not None or run_name is not None:
         raise click.UsageError("--run and --run-name go with --queries FILE.")
-    text = sys.stdin.read().strip() if query == "-" else query or ""
+    text = _text(query, like)
     k = k or 10
     index = Index.open(engine.connect(settings), name, **models)
-    asked = tuple(each.strip() for each in fields.split(",") if each.strip())
+    asked = FIELDS if fields is None else tuple(each.strip() for each in fields.split(",") if each.strip())
     options: dict[str, Any] = {
         "k": k,
         "candidates": candidates,
@@ -211,7 +218,7 @@ def command(
     marks = not out.json if highlight is None else highlight
     answer = index.answer(text, like=like, explain=explain or bool(files), highlight=marks, **options)
     took = (time.perf_counter() - began) * 1000
-    _warn(answer.dropped, out)
+    _warn(answer.dropped, out, answer.remarks)
     data = {
         "schema": "termweave.search/1",
         "query": text,
@@ -222,10 +229,32 @@ def command(
         data["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
     if files:
         _pictures.write(files, text, [_pictures.of_hit(hit) for hit in answer.hits], out)
-    out.emit(data, lambda: show(answer.hits, out) if answer.hits else "Nothing found.")
+    out.emit(data, lambda: show(answer.hits, out, others=fields is not None) if answer.hits else "Nothing found.")
 
 
-def _warn(dropped: Mapping[str, Sequence[str]], out: Output) -> None:
+def _text(query: str | None, like: Sequence[str]) -> str:
+    """The text to search with; documents to search with may stand alone."""
+    if query is None and not like:
+        raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
+    text = sys.stdin.read().strip() if query == "-" else query or ""
+    if not like:
+        check_words(text)
+    return text
+
+
+def check_words(query: str) -> None:
+    """Refuse a query without a character to search with.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if not query.strip():
+        raise click.UsageError("The query is empty. Give it some words.")
+
+
+def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[str] = ()) -> None:
+    for remark in remarks:
+        out.warn(remark)
     for signal, terms in dropped.items():
         out.warn(
             f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,} that contribute least: "
@@ -242,6 +271,7 @@ def as_json(hit: Hit) -> dict[str, Any]:
         "rank": hit.rank,
         "fields": dict(hit.fields),
         "signals": signals,
+        "reranked": hit.reranked,
         "explanation": hit.explanation,
     }
     if (part := hit.passage) is not None:
@@ -251,8 +281,8 @@ def as_json(hit: Hit) -> dict[str, Any]:
     return found
 
 
-def show(hits: Sequence[Hit], out: Output) -> None:
-    """Hits for a terminal."""
+def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
+    """Hits for a terminal; `others`: with the fields besides title and text."""
     from rich.text import Text
 
     from termweave.search import explanation
@@ -273,14 +303,32 @@ def show(hits: Sequence[Hit], out: Output) -> None:
         if hit.explanation is not None:
             console.print(Text("     ").append_text(_pictures.passage(hit)))
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
-            continue
-        snippet = " ".join(str(hit.fields.get("text", "")).split())
-        if "text" in marks:
+        elif "text" in marks:
             cut = marks["text"].start + len(marks["text"].text) < len(str(hit.fields["text"]))
             before, behind = "... " if marks["text"].start else "", "..." if cut else ""
             console.print(Text.assemble(f"     {before}", _marked("", marks["text"], ""), behind))
-        elif snippet:
-            console.print(Text(f"     {snippet[:_SNIPPET]}{'...' if len(snippet) > _SNIPPET else ''}"))
+        elif snippet := " ".join(str(hit.fields.get("text", "")).split()):
+            console.print(Text(f"     {_short(snippet)}"))
+        if others and (line := _others(hit)):
+            console.print(Text(f"     {line}", "dim"))
+
+
+def _others(hit: Hit) -> str:
+    """The fields of a hit besides title and text, on one line."""
+    import json  # it writes what orjson refuses and a document may hold: lone surrogates
+
+    from termweave.search.hits import flat
+
+    found = []
+    for name, value in flat(hit.fields):
+        if name not in {"title", "text"}:
+            said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found.append(f"{name}: {_short(' '.join(said.split()))}")
+    return "  ".join(found)
+
+
+def _short(line: str) -> str:
+    return f"{line[:_SNIPPET]}{'...' if len(line) > _SNIPPET else ''}"
 
 
 def _marked(text: str, highlight: Highlight | None, style: str) -> Text:

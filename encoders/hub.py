@@ -54,7 +54,7 @@ def fetch(name: str) -> Path:
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
-    from huggingface_hub.utils import disable_progress_bars  # noqa: PLC0415
+    from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
 
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
     if repository.count("/") != 1:

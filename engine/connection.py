@@ -41,6 +41,14 @@ class EngineResponseError(EngineError):
         self.body = body
 
 
+class NotOpenSearch(EngineResponseError):
+    """A web server that is no OpenSearch has no such page: that is not an index, or a document, that is missing."""
+
+    def __init__(self, url: str, request: str, body: Any) -> None:
+        super().__init__(0, "no OpenSearch", body, hint="Check the address.")
+        self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
+
+
 class _Transport(Protocol):
     """What `Engine` needs of opensearch-py's transport: the seam at which tests put scripted failures."""
 
@@ -108,6 +116,7 @@ class Engine:
         Raises:
             EngineUnreachable: Nothing answered.
             EngineResponseError: The engine answered with an error.
+            NotOpenSearch: Something else did.
         """
         if retry is None:
             retry = _changes_nothing(method, path)
@@ -146,8 +155,10 @@ class Engine:
             raise _unreachable(self.url, error) from error
         except TransportError as error:
             status = error.status_code if isinstance(error.status_code, int) else 0
+            if status == 404 and not _from_opensearch(error.info):
+                raise NotOpenSearch(self.url, f"{method} {path}", error.info) from error
             raise EngineResponseError(
-                status, _reason(error), error.info, request=f"{method} {path}", hint=_hint(status, error)
+                status, _reason(error), error.info, request=f"{method} {path}", hint=advice(status, error.info)
             ) from error
         except SerializationError as error:
             raise EngineError(
@@ -308,6 +319,11 @@ def _unreachable(url: str, error: Exception) -> EngineUnreachable:
     return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
 
 
+def _from_opensearch(body: Any) -> bool:
+    """Whether a 404 is an OpenSearch's own: it says its error, which document it does not have, or (templates) ``{}``."""
+    return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index"}))
+
+
 def _reason(error: Any) -> str:
     """The innermost sentence: shards fail for a cause, and "all shards failed" helps nobody."""
     info = error.info if isinstance(error.info, dict) else {}
@@ -320,15 +336,16 @@ def _reason(error: Any) -> str:
     return str(cause or info.get("message") or error.error or "no reason given")
 
 
-def _hint(status: int, error: Any) -> str:
+def advice(status: int, body: Any) -> str:
+    """What to do about an error that the engine answered, or one of a `_msearch` held; "" where nothing general is known."""
     if status == 401:
         return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
-    if "index_closed_exception" in str(error.info):
+    if "index_closed_exception" in str(body):
         return "Open the index again (POST /INDEX/_open), or build it anew under another name."
-    if "create-index blocked" in str(error.info):
+    if "create-index blocked" in str(body):
         return "The server's disks are nearly full: free some space; it takes indices again by itself."
-    if status == 403 and "read-only" not in str(error.info):
+    if status == 403 and "read-only" not in str(body):
         return "The role of this user lacks a permission; the documentation lists those that termweave needs."
-    if "flood-stage" in str(error.info) or "read-only-allow-delete" in str(error.info):
+    if "flood-stage" in str(body) or "read-only-allow-delete" in str(body):
         return "The server's disk is full: free some space; the index opens again by itself."
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.connection import advice
 from termweave.errors import EngineError
 from termweave.search.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
@@ -228,7 +229,10 @@ def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) 
 def _hits(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
     if "error" in answer:
         causes = answer["error"].get("root_cause") or [answer["error"]]
-        raise EngineError(f"The engine could not search the signal {signal!r}: {causes[0].get('reason', answer['error'])}.")
+        raise EngineError(
+            f"The engine could not search the signal {signal!r}: {causes[0].get('reason', answer['error'])}.",
+            advice(answer.get("status", 0), answer["error"]),
+        )
     failed = answer["_shards"]["failed"]
     if failed or answer.get("timed_out"):
         what = f"{failed} of {answer['_shards']['total']} shards failed" if failed else "it ran out of time"

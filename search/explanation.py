@@ -41,10 +41,11 @@ def of(
         words: Term -> the word of the query that it stands for.
 
     Returns:
-        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. A signal's part holds its own `score`, where that
-        lies between the lowest and the best candidate (`normalised`, from 0 to 1), the `lowest` score a candidate has,
-        the `rank`, and `terms`, which sum to the signal's score; shares sum to the final score. A signal that did not
-        return the document says all the same what it gives it, with rank None and share 0.
+        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. A signal's part holds its own `score`, the `rank`, and
+        `terms`, which sum to the signal's score; shares sum to the final score. Where signals are fused, ``share = normalised *
+        counts``: what the method makes of score or rank, from 0 to 1, and how much the signal counts. `lowest` is the score that
+        counts 0: the last candidate's, or the floor of a list that is short. A signal that did not return the document
+        says all the same what it gives it, with rank None and share 0; `approximate` if its search may pass documents over.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
     for signal in signals:
@@ -57,27 +58,34 @@ def of(
             said, answer = place.signals.get(signal.name), told.get(place.id)
             if said is None and answer is None:
                 continue
-            score = said.score if said else signal.score(answer["_score"], clause) if answer else 0.0
+            score = signal.score(answer["_score"], clause) if answer else 0.0
             answer = answer or {}
             shares = signal.explain(candidates.query, clause, answer.get("_source", {}), answer.get("_explanation"))
-            part: dict[str, Any] = {
+            part = {
                 "name": signal.name,
-                "score": score,
-                "normalised": ranked.normalised(score, said.rank if said else None),
-                "lowest": min(ranked.scores.values(), default=0.0),
-                "rank": said.rank if said else None,
-                "share": said.share if said else 0.0,
+                **_standing(said or SignalScore(score, None, 0.0), clause),
+                "lowest": ranked.low,
                 "terms": [{"term": each.term, "word": words.get(each.term, each.term), "share": each.share} for each in shares],
             }
             if (number := ranked.passages.get(place.id)) is not None:
                 part["passage"] = number
-            if clause.dropped:
-                part["dropped"] = list(clause.dropped)
             explained[place.id]["parts"].append(part)
     for place in places:
         if place.rerank is not None:
             explained[place.id]["parts"].append({"name": "rnn", **place.rerank})
     return explained
+
+
+def _standing(said: SignalScore, clause: Clause) -> dict[str, Any]:
+    """What a signal said of a document, and what is to be known of the clause that asked."""
+    told: dict[str, Any] = {"score": said.score, "rank": said.rank, "share": said.share}
+    if said.counts is not None:
+        told |= {"normalised": said.normalised, "counts": said.counts}
+    if clause.reach is not None:
+        told["approximate"] = True
+    if clause.dropped:
+        told["dropped"] = list(clause.dropped)
+    return told
 
 
 def _ask(
@@ -110,6 +118,13 @@ def beyond(hit: Hit) -> Hit:
     return replace(hit, score=score, signals=said, explanation={**told, "score": score, "parts": parts})
 
 
+def place(hit: Hit) -> str:
+    """Where an explained document stands, for readers."""
+    if (hit.explanation or {}).get("excluded"):
+        return "excluded by the filter"
+    return f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
+
+
 def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
     """A few lines for a terminal, heaviest part first."""
     rows = as_rows(explanation, terms=terms)
@@ -121,10 +136,10 @@ def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
 def as_rows(explanation: Mapping[str, Any], *, terms: int = 6) -> list[tuple[float, str, str]]:
     """Share, name and a sentence for each part, heaviest first."""
     parts = sorted(explanation["parts"], key=lambda part: -part["share"])
-    return [(part["share"], part["name"], _said(part, terms)) for part in parts]
+    return [(part["share"], part["name"], _said(part, terms, excluded=explanation.get("excluded", False))) for part in parts]
 
 
-def _said(part: Mapping[str, Any], terms: int) -> str:
+def _said(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     if part["name"] == "rnn":
         near = part["neighbours"]
         named = ", ".join(near[:4]) + (f" and {len(near) - 4} more" if len(near) > 4 else "")
@@ -132,11 +147,24 @@ def _said(part: Mapping[str, Any], terms: int) -> str:
             f"s {part['similarity']:.4f}, J {part['jaccard']:.4f}, lambda {part['weight']}; "
             f"shares {f'neighbours {named}' if near else 'no neighbours'}"
         )
-    place = f"normalised {part['normalised']:.4f}, rank {part['rank']}"
-    if part["rank"] is None:
-        place = f"not among its candidates, the last of which has {part['lowest']:.4f}"
+    place = f"rank {part['rank']}"
+    if excluded:
+        place = "excluded by the filter"
+    elif part["rank"] is None:
+        place = _missed(part)
+    elif "counts" in part:
+        place += f", normalised {part['normalised']:.4f} x {part['counts']:.4f}"
     place += f", passage {part['passage']}" if "passage" in part else ""
     words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
     more = f"  and {len(words) - terms} more" if len(words) > terms else ""
-    more += f"; {len(part['dropped']):,} terms left out, more than the server allows" if "dropped" in part else ""
+    left_out = len(part.get("dropped", ()))
+    more += f"; {left_out:,} term{'s' * (left_out != 1)} left out, more than the server allows" if left_out else ""
     return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"
+
+
+def _missed(part: Mapping[str, Any]) -> str:
+    """Why a signal did not return a document."""
+    if part["score"] <= part["lowest"] + 1e-6 + 1e-5 * abs(part["lowest"]):  # the engine's own scores differ by as much
+        return f"not among its candidates, the last of which has {part['lowest']:.4f}"
+    why = "k-NN search is approximate" if "approximate" in part else "two-phase search retrieves by the heavy terms only"
+    return f"passed over, although its last candidate has {part['lowest']:.4f}: {why}"

@@ -22,7 +22,7 @@ from termweave.errors import UsageError
 from termweave.records import SignalScore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.search.server_side import FusedList
     from termweave.signals import Signal
@@ -80,17 +80,12 @@ class Ranked:
             low = min(low, signal.floor)
         return cls(ordered, low, high, len(values), signal.spread(low, high), passages or {})
 
-    def normalised(self, score: float, rank: int | None) -> float:
-        """Min-max into [0, 1]; 0 for what is not in the window, 1 in it where all its scores are equal."""
-        return 0.0 if rank is None or rank > self.within else self._scaled([score])[0]
-
-    def all_normalised(self) -> list[float]:
-        """Every score normalised, in the order of `scores`."""
-        return self._scaled(islice(self.scores.values(), self.within)) + [0.0] * (len(self.scores) - self.within)
-
-    def _scaled(self, scores: Iterable[float]) -> list[float]:
+    def normalised(self) -> list[float]:
+        """Min-max into [0, 1], in the order of `scores`; 0 for what is not in the window, 1 in it where all its scores are equal."""
         low, extent = self.low, self.high - self.low
-        return [(score - low) / extent for score in scores] if extent > 0 else [1.0 for _ in scores]
+        inside = islice(self.scores.values(), self.within)
+        values = [(score - low) / extent if extent > 0 else 1.0 for score in inside]
+        return values + [0.0] * (len(self.scores) - self.within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ class Method:
     says: str
     source: str
     extent: Callable[[Ranked], float]
-    values: Callable[[Ranked], list[float]] = Ranked.all_normalised
+    values: Callable[[Ranked], list[float]] = Ranked.normalised
 
 
 def _deviations(ranked: Ranked) -> float:
@@ -184,7 +179,7 @@ class Fusion:
             scale, values = factor * self.counts[name], self.values[name]
             for place, (document, score) in enumerate(ranked.scores.items()):
                 if document in said:
-                    said[document][name] = SignalScore(score, place + 1, scale * values[place])
+                    said[document][name] = SignalScore(score, place + 1, scale * values[place], values[place], scale)
         return said
 
 

@@ -7,23 +7,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.records import Document, Hit, Passage
-from termweave.search import explanation, shading
+from termweave.records import Hit, Passage
+from termweave.search import explanation, lineage, shading, stored_statistics
+from termweave.search.models import encoder_of
+from termweave.signals import DocumentLayout
 from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.search.candidates import Candidates
     from termweave.search.lineage import Lineage
     from termweave.search.ranking import Place
-    from termweave.signals import DocumentLayout
     from termweave.statistics import CorpusStatistics
 
 #: What an explanation shades.
 _SHADED = ("title", "text")
+#: A title with one of these at its end is a sentence; the last five are those of full width, and the ellipsis.
+_ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,21 @@ class Opened:
     layout: DocumentLayout
     statistics: CorpusStatistics | None
     encoder: TextEncoder
+
+
+def opened(engine: Engine, name: str, models: Mapping[str, str | None]) -> Opened:
+    """The generation that a name means now.
+
+    Args:
+        engine: Where it is.
+        name: An alias, or the generation's own name.
+        models: "weights" and "dense" -> where the model is, if not where the generation says.
+    """
+    index = lineage.resolve(engine, name)
+    found = lineage.read(engine, index)
+    encoder = encoder_of(found, name, models)
+    statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
+    return Opened(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, encoder)
 
 
 def of(
@@ -75,6 +93,7 @@ def of(
             explanation=parts.get(place.id),
             explainer=partial(_explain_later, engine, opened, candidates, place),
             passage=stored_passage(stored[place.id]),
+            reranked=place.rerank["share"] if place.rerank else 0.0,
         )
         for rank, place in enumerate(places, first)
     ]
@@ -117,9 +136,16 @@ def _explained(
     explained = explanation.of(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
     for document, said in explained.items():
         source = stored[document]
-        said["text"] = Document(document, source.get("text") or "", source.get("title") or "").content
+        said["text"] = _joined(source.get("title") or "", source.get("text") or "")
         said["words"] = shading.shade(said["text"], said["parts"], encoder=opened.encoder, engine=engine, index=candidates.index)
     return explained
+
+
+def _joined(title: str, text: str) -> str:
+    """Title and text as a reader sees them: models see them joined by a full stop always (`Document.content`)."""
+    if not (title.strip() and text.strip()):
+        return title if title.strip() else text
+    return f"{title}{' ' if title.rstrip().endswith(_ENDS) else '. '}{text}"
 
 
 def _explain_later(engine: Engine, opened: Opened, candidates: Candidates, place: Place) -> Mapping[str, Any]:
@@ -143,3 +169,17 @@ def _fields(stored: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]:
     if "metadata" in roots and (metadata := stored_metadata(stored)):
         fields["metadata"] = metadata
     return fields
+
+
+def flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a hit by the names that `fields` takes: entries of the metadata with a dot.
+
+    Example:
+        >>> dict(flat({"title": "Timer", "metadata": {"kind": "class"}}))
+        {'title': 'Timer', 'metadata.kind': 'class'}
+    """
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

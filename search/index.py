@@ -11,31 +11,30 @@ from termweave.search import (
     clause_limit,
     explanation,
     feedback,
+    filters,
     highlighting,
     hits,
     lineage,
     modes,
     paging,
     profiles,
+    remarks,
     server_side,
-    stored_statistics,
 )
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
-from termweave.search.hits import Opened
-from termweave.search.models import encoder_of
 from termweave.search.ranking import Place, Reranking, chosen_reranking, order
-from termweave.signals import DocumentLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
+    from termweave.search.hits import Opened
     from termweave.search.lineage import Lineage
     from termweave.search.modes import Mode
     from termweave.search.profiles import Profile
-    from termweave.signals import Signal
+    from termweave.signals import DocumentLayout, Signal
 
 _T = TypeVar("_T")
 
@@ -59,10 +58,12 @@ class Answer:
     Attributes:
         hits: Best first.
         dropped: Signal -> query terms it left out because the server allows no more clauses, heaviest first.
+        remarks: Sentences: no word of the query found anything, a field asked for or filtered by is not there.
     """
 
     hits: list[Hit]
     dropped: Mapping[str, tuple[str, ...]]
+    remarks: tuple[str, ...] = ()
 
 
 class Index:
@@ -142,7 +143,7 @@ class Index:
             explain: Bring along how each score comes about.
             highlight: Bring along where lexical and weights matched, and the passage around it.
             two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
-            server_fusion: Let the server fuse; its answer cannot be explained.
+            server_fusion: Let the server fuse, which gives other scores (`search.server_side`) that cannot be explained.
         """
         if not isinstance(query, str):
             raise UsageError(
@@ -191,7 +192,8 @@ class Index:
                 seen.update(place.id for place in places)
                 if len(seen) >= last or all(len(ranked.scores) < depth for ranked in found.lists.values()):
                     break
-            return Answer(shown, dropped)
+            said = remarks.of(self.engine, self._now, found, shown, empty=not seen, fields=fields, where=where)
+            return Answer(shown, dropped, said)
 
         return self._on_the_live_one(once)
 
@@ -210,7 +212,8 @@ class Index:
 
         A document that is not among the candidates has rank 0 and the score it would have below the last of them: a signal
         alone gives its own, several fuse to 0. Its explanation holds what each signal gives it and what it would take.
-        `candidates` and `where`, as in `answer`, decide which these are.
+        `candidates` and `where`, as in `answer`, decide which these are; of a document that `where` excludes the explanation
+        says ``"excluded": True``.
 
         Raises:
             UsageError: The index does not hold the document.
@@ -223,8 +226,13 @@ class Index:
             for rank, place in enumerate(order(found, chosen, options), 1):
                 if place.id == document:
                     return hits.of(self.engine, self._now, [place], found, first=rank, fields=FIELDS, explain=True)[0]
+            excluded = bool(where) and not filters.passes(self.engine, found.index, document, where)
+            if excluded:  # what the signals would give it: the clauses at hand hold the filter
+                (found,) = self.candidates([found.query], names, depth=candidates)
             # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
             hit = hits.of(self.engine, self._now, [Place(document, 0.0)], found, first=0, fields=FIELDS, explain=True)[0]
+            if excluded:
+                return replace(hit, explanation={**(hit.explanation or {}), "excluded": True})
             return explanation.beyond(hit) if chosen.single and options is None else hit
 
         return self._on_the_live_one(once)
@@ -241,7 +249,9 @@ class Index:
                 raise UsageError(
                     f"The profile in {mode!r} names its own fusion.", f"Say --mode {mode.partition('@')[0]}, or tune again."
                 )
-            return modes.parse("hybrid" if mode is None else mode, self.signals), chosen_reranking(rerank, reranking)
+            return modes.parse("hybrid" if mode is None else mode, self.signals, self.lineage.profiles), chosen_reranking(
+                rerank, reranking
+            )
         return profile.mode, chosen_reranking(rerank, reranking or profile.rerank)
 
     def adopt(self, profile: Profile) -> None:
@@ -382,13 +392,7 @@ class Index:
         return prepared
 
     def _open(self) -> Opened:
-        index = lineage.resolve(self.engine, self.name)
-        found = lineage.read(self.engine, index)
-        encoder = encoder_of(found, self.name, self._models)
-        statistics = None
-        if found.statistics:
-            statistics = stored_statistics.load(self.engine, index, found.statistics["hash"])
-        return Opened(index, found, DocumentLayout.from_meta(found.signals), statistics, encoder)
+        return hits.opened(self.engine, self.name, self._models)
 
 
 def _further(passages: int) -> int:

@@ -152,5 +152,5 @@ def _what_instead(engine: Engine, name: str) -> str:
             {row["alias"] for row in aliases if not row["alias"].startswith(".") and not row["alias"].endswith(".write")}
         )
         if names:
-            return f"Known names: {', '.join(names[:20])}{' ...' if names[20:] else ''}."
+            return f"Known names: {', '.join(names[:20])}{f' and {len(names) - 20} more' if names[20:] else ''}."
     return "Build one with 'termweave index SOURCE NAME'."

@@ -10,7 +10,7 @@ from termweave.errors import UsageError
 from termweave.search import fusion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,13 @@ class Mode:
         return len(self.weights) == 1
 
 
-def parse(text: str, available: Sequence[str]) -> Mode:
+def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -> Mode:
     """Read a mode.
 
     Args:
         text: "hybrid", the name of a signal, or a weighted list: ``weights:0.6,dense:0.4``; behind an @ the fusion method.
         available: Signals of the index.
+        profiles: Names that mean something elsewhere, for messages.
 
     Raises:
         UsageError: It names what the index does not have, weights that are none, or an unknown method.
@@ -49,8 +50,10 @@ def parse(text: str, available: Sequence[str]) -> Mode:
         >>> parse("hybrid@rrf", ["lexical", "weights", "dense"]).fusion
         'rrf'
     """
+    known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
+    known += f"; profiles of tune: {', '.join(profiles)}." if profiles else "."
     if not text.strip():
-        raise UsageError("The mode is empty.", f"Known: hybrid, {', '.join(available)}, or a list of these with weights.")
+        raise UsageError("The mode is empty.", known)
     signals, at, by = text.partition("@")
     joined = fusion.method(by if at else fusion.DEFAULT)
     if signals == "hybrid":
@@ -60,7 +63,7 @@ def parse(text: str, available: Sequence[str]) -> Mode:
         for part in signals.split(","):
             name, _, weight = part.strip().partition(":")
             if name not in available:
-                raise UsageError(f"The index has no signal {name!r}.", f"It has: {', '.join(available)}; 'hybrid' joins them.")
+                raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", known)
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
             parts[name] = _weight(weight, text)

@@ -1,8 +1,9 @@
 """Fusion by the server: one `hybrid` query through a pipeline that travels with the request.
 
 An option. The client's fusion is the default because it gives the same numbers on every version and keeps what each signal
-said: the server normalises over the best of each shard, gives the last of a list .001 in place of 0, orders equal scores by internal
-number, and answers with the final score only. Run on 3.6.0 with the neural-search plugin.
+said: the server normalises over the best of each shard, takes the lowest hit for the minimum of a short list of words, too, gives
+the last of a list .001 in place of 0, orders equal scores by internal number, and answers with the final score only.
+Run on 3.6.0 with the neural-search plugin.
 """
 
 from __future__ import annotations

@@ -176,12 +176,16 @@ class SignalScore:
     Attributes:
         score: The signal's own score (for dense: the inner product).
         rank: 1-based rank in the signal's list; None when the signal did not return it.
-        share: What it contributes to the fused score.
+        share: What it contributes to the final score.
+        normalised: What the fusion makes of score or rank, in [0, 1]; None where nothing is fused.
+        counts: How much the signal counts for this query: ``share = normalised * counts``.
     """
 
     score: float
     rank: int | None
     share: float
+    normalised: float | None = None
+    counts: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +214,12 @@ class Hit:
         score: The final score, after fusion and reranking.
         rank: 1-based.
         fields: The stored fields asked for (title, text, metadata ...).
-        signals: Signal name -> what it said.
+        signals: Signal name -> what it said; their shares and `reranked` sum to `score`.
         explanation: Filled when asked for: how the score comes about; its parts sum to `score`.
         explainer: What makes the explanation later, where it was not asked for.
         passage: Of a document that is indexed in passages, the one that was found: `fields["text"]` is its text.
         highlights: Where words matched, at most one passage a field; None where it was not asked for.
+        reranked: What the reranker contributes to `score`.
     """
 
     id: str
@@ -226,11 +231,12 @@ class Hit:
     explainer: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
     passage: Passage | None = None
     highlights: tuple[Highlight, ...] | None = None
+    reranked: float = 0.0
 
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickled without what could explain it later: that holds a connection."""
         kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
-        return Hit, (*kept, None, self.passage, self.highlights)
+        return Hit, (*kept, None, self.passage, self.highlights, self.reranked)
 
     def explain(self) -> Mapping[str, Any]:
         """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.

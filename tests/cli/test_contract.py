@@ -77,6 +77,14 @@ def test_a_fault_of_our_own_is_a_sentence_and_a_report(capsys, monkeypatch, own_
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "says"), [("-k=1.5", "'1.5' is not a valid integer."), ("--timeout=x", "'x' is not a valid number.")]
+)
+def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
+    assert run(["search", "docs", "json", *option.split("=")]) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_interrupted_is_130(capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -118,11 +118,17 @@ def test_search_in_a_terminal_from_standard_input_with_filter_and_paging(termwea
     assert {"Join", "path", "components"} <= {text["text"][start:end] for start, end in text["matches"]}
     only = json.loads(termweave("search", live, "json", "--json", "--fields", "title").stdout)["hits"][0]
     assert set(only["fields"]) == {"title"}
+    shown = termweave("search", live, "json", "--fields", "title,metadata.kind,nope")
+    assert "     metadata.kind: entry\n" in shown.stdout
+    assert "have a field 'nope'" in shown.stderr
+    assert "metadata" not in termweave("search", live, "json").stdout
+    for arguments in (["search", live, "  "], ["search", live, "-"], ["explain", live, "", "json"]):
+        assert "The query is empty" in termweave(*arguments, stdin="\n", status=2).stderr
 
 
 @pytest.mark.parametrize(
     "query",
-    ["", "   ", "?!", "🙂", "the of and", "a" * 5000, "word " * 3000, "\u202eשלום", "os.path.join", '"quoted" AND (x OR y) *'],
+    ["?!", "🙂", "the of and", "a" * 5000, "word " * 3000, "\u202eשלום", "os.path.join", '"quoted" AND (x OR y) *'],
 )
 def test_queries_that_say_little_or_too_much_are_answered(termweave, live, query):
     done = termweave("search", live, query, "--json", "--mode", "lexical:1,weights:1,dense:1")

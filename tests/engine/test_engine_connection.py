@@ -14,7 +14,9 @@ import time
 import pytest
 
 from termweave.engine import EngineResponseError, access, connect
+from termweave.engine.connection import NotOpenSearch
 from termweave.errors import EngineError, EngineUnreachable, UsageError
+from termweave.search import Index
 from termweave.settings import load
 
 
@@ -143,6 +145,25 @@ def test_something_that_is_no_opensearch(scripted):
     with pytest.raises(EngineError, match="not in JSON"):
         engine.request("GET", "/_cluster/health")
     engine.close()
+
+
+@pytest.mark.parametrize("body", [b"<html>Not Found</html>", b"", {"detail": "Not Found"}])
+def test_a_web_server_without_the_page_is_not_a_missing_index(scripted, body):
+    scripted.answers["*"] = (404, body)
+    with connect(load(url=scripted.url)) as engine:
+        with pytest.raises(NotOpenSearch, match=f"{scripted.url} is no OpenSearch") as caught:
+            engine.request("GET", "/docs/_alias")
+        assert caught.value.hint == "Check the address."
+        with pytest.raises(NotOpenSearch):
+            Index.open(engine, "docs")
+
+
+@pytest.mark.parametrize("body", [{"error": "alias [docs] missing", "status": 404}, {"_index": "docs", "found": False}, {}])
+def test_an_opensearch_without_the_page_says_what_is_missing(scripted, body):
+    scripted.answers["*"] = (404, body)
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
+        engine.request("GET", "/docs/_alias")
+    assert (type(caught.value), caught.value.status) == (EngineResponseError, 404)
 
 
 def test_basic_authentication_from_settings_or_address(scripted):

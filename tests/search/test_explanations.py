@@ -10,6 +10,8 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.indexer import Options, build
+from termweave.search import explanation, hits
+from termweave.search.fusion import METHODS
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue", "ﬁnal café", "你好世界", "👍🏽 party", "שלום")
@@ -41,6 +43,7 @@ def test_contributions_add_up_for_every_hit(index, mode, rerank):
             told = hit.explain()
             assert told["score"] == hit.score
             assert sum(part["share"] for part in told["parts"]) == pytest.approx(hit.score, abs=1e-5)
+            assert sum(each.share for each in hit.signals.values()) + hit.reranked == pytest.approx(hit.score, abs=1e-5)
             for part in told["parts"]:
                 if part["name"] == "rnn":
                     mixed = part["weight"] * part["similarity"] + (1 - part["weight"]) * part["jaccard"]
@@ -49,10 +52,16 @@ def test_contributions_add_up_for_every_hit(index, mode, rerank):
                     continue
                 if part["terms"]:  # from stored weights, against what the engine scored
                     assert sum(term["share"] for term in part["terms"]) == pytest.approx(part["score"], rel=1e-5)
-                assert 0 <= part["normalised"] <= 1
+                assert ("approximate" in part) == (part["name"] == "dense")
                 if part["rank"] is None:
                     assert part["share"] == 0
-                else:
+                    assert "counts" not in part
+                elif "counts" in part:
+                    assert 0 <= part["normalised"] <= 1
+                    assert part["share"] == part["normalised"] * part["counts"]
+                else:  # one signal alone keeps its own scores
+                    assert part["share"] == part["score"] == hit.score
+                if part.get("normalised"):
                     assert part["score"] >= part["lowest"]
 
 
@@ -100,3 +109,46 @@ def test_a_document_found_by_one_signal_says_what_the_others_give_it(index):
         other = parts["dense" if "weights" in hit.signals else "weights"]
         assert other["rank"] is None
         assert other["share"] == 0
+
+
+@pytest.mark.parametrize("by", sorted(METHODS))
+def test_the_figures_shown_lead_to_the_share_by_every_method(index, by):
+    """The minimum in use is shown: words that few documents hold count from 0, and their last candidate lies above that."""
+    hits = index.search("json functions", mode=f"weights,dense@{by}", explain=True)
+    parts = [part for hit in hits for part in hit.explain()["parts"] if part["rank"] is not None]
+    assert {part["name"] for part in parts} == {"weights", "dense"}
+    best = {name: max(part["score"] for part in parts if part["name"] == name) for name in ("weights", "dense")}
+    for part in parts:
+        low, high = part["lowest"], best[part["name"]]
+        expected = 61 / (60 + part["rank"]) if by == "rrf" else (part["score"] - low) / (high - low)
+        assert part["normalised"] == pytest.approx(expected, abs=1e-4)
+        assert part["share"] == part["normalised"] * part["counts"]
+    assert f"normalised {parts[0]['normalised']:.4f} x {parts[0]['counts']:.4f}" in explanation.as_text(hits[0].explain())
+    short = index.search("json", mode="weights,dense", k=1, explain=True)[0].explain()["parts"]
+    assert next(part for part in short if part["name"] == "weights")["lowest"] == 0
+
+
+def test_a_vector_that_the_approximate_search_passed_over_is_said_to_be():
+    part = {"name": "dense", "score": 0.13, "lowest": 0.10, "rank": None, "share": 0.0, "terms": [], "approximate": True}
+    ((_, _, said),) = explanation.as_rows({"score": 0.0, "parts": [part]})
+    assert said == "0.1300, passed over, although its last candidate has 0.1000: k-NN search is approximate"
+    ((_, _, said),) = explanation.as_rows({"score": 0.0, "parts": [{**part, "score": 0.1}]})
+    assert said == "0.1000, not among its candidates, the last of which has 0.1000"
+
+
+def test_a_document_that_the_filter_excludes_is_said_to_be(index):
+    only = [{"term": {"id": "1-3"}}]
+    hit = index.explain("json functions", "1-4", mode="hybrid", where=only)
+    assert (hit.rank, hit.score, hit.explain()["excluded"]) == (0, 0.0, True)
+    assert explanation.place(hit) == "excluded by the filter"
+    parts = {part["name"]: part for part in hit.explain()["parts"]}
+    assert {"weights", "dense"} <= parts.keys()  # what they would give it
+    assert all(part["share"] == 0 for part in parts.values())
+    assert "excluded" not in index.explain("json functions", "1-3", where=only).explain()
+
+
+def test_title_and_text_are_joined_for_readers():
+    assert hits._joined("Auto-sorting?", "Another way") == "Auto-sorting? Another way"
+    assert hits._joined("Sorting", "Another way") == "Sorting. Another way"
+    assert hits._joined(" ", "Another way") == "Another way"
+    assert hits._joined("Sorting", "") == "Sorting"

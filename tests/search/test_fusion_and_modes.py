@@ -70,11 +70,20 @@ def test_what_the_missing_side_would_have_scored():
     """A full list says of the others: at most my lowest. A short list of words says: 0, for they hold none."""
     words = Weights()
     full = Ranked.of([("a", 9.0), ("b", 6.0)], 2, words)
-    assert (full.low, full.normalised(6.0, 2)) == (6.0, 0.0)
+    assert (full.low, full.normalised()) == (6.0, [1.0, 0.0])
     short = Ranked.of([("a", 9.0), ("b", 6.0)], 3, words)
-    assert (short.low, short.normalised(6.0, 2)) == (0.0, pytest.approx(2 / 3))
+    assert (short.low, short.normalised()) == (0.0, [1.0, pytest.approx(2 / 3)])
     vectors = Ranked.of([("a", 0.9), ("b", 0.6)], 3, Dense(dimension=4))
     assert vectors.low == 0.6  # nobody knows what the others' is
+
+
+def test_what_modes_there_are_is_said_with_the_profiles():
+    with pytest.raises(UsageError, match="no signal or profile 'tunde'") as caught:
+        modes.parse("tunde", ["weights", "dense"], ["tuned"])
+    assert (
+        caught.value.hint
+        == "Known: hybrid, weights, dense, or signals with weights (weights:0.6,dense:0.4); profiles of tune: tuned."
+    )
 
 
 @pytest.mark.parametrize("by", ["adaptive", "min-max", "z-score", "sum"])
@@ -86,7 +95,7 @@ def test_equal_scores_beyond_the_window_count_nothing_however_far_somebody_pages
         for reach in (3, 5)
     ]
     assert scores[0] == {name: score for name, score in scores[1].items() if name != "d"}
-    assert Ranked.of(pairs, 3).all_normalised() == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert Ranked.of(pairs, 3).normalised() == [1.0, 1.0, 1.0, 0.0, 0.0]
 
 
 def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():

@@ -11,7 +11,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.errors import ModelError, UsageError
+from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import Options, build
 from termweave.search import Reranking
 
@@ -265,3 +265,28 @@ def test_requests_are_those_of_the_search_asked_for(index):
     search, fetch = index.requests("json", k=5, start=300, fields=["title", "metadata"], candidates=7)
     assert {body["size"] for body in search["body"] if body} == {700}  # 7, 70, 700: the first step that reaches hit 305
     assert fetch["path"].partition("=")[2] == "id,metadata,metadata_long,passage,passage_end,passage_start,title"
+
+
+def test_an_answer_says_what_nobody_may_have_meant(index):
+    """No word found, a field that is nowhere, a filter on nothing; and silence where all is well."""
+
+    def remarks(query, **options):
+        return index.answer(query, k=3, **options).remarks
+
+    assert remarks("json functions", fields=("title", "text", "metadata")) == ()
+    assert remarks("zyzzyva") == ("No word of the query finds a document: these are the nearest by vectors alone.",)
+    assert remarks("zyzzyva", mode="dense") == ()  # nobody asked for words
+    assert remarks("zyzzyva", mode="weights") == ()  # nothing found is answer enough
+    (nowhere,) = remarks("json", fields=("title", "nope", "metadata.nope"))
+    assert "have fields 'nope', 'metadata.nope'." in nowhere
+    assert remarks("json", fields=("title", "passage")) == ()  # the mapping knows it
+    only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
+    assert remarks("json", where=only) == ("No document has fields 'metadata.nofield', 'metadata.year' to filter by.",)
+    assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ()
+
+
+def test_a_closed_index_says_how_it_is_opened(index, opensearch_engine):
+    opensearch_engine.request("POST", f"/{index.generation}/_close")
+    with pytest.raises(EngineError, match="could not search the signal 'weights': closed") as caught:
+        index.search("json functions")
+    assert "_open" in caught.value.hint

@@ -1,0 +1,72 @@
+"""What somebody should know who sees an answer, in sentences: it is not wrong, but perhaps not what was meant."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from termweave.search import filters
+from termweave.search.hits import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.engine import Engine
+    from termweave.records import Hit
+    from termweave.search.candidates import Candidates
+    from termweave.search.hits import Opened
+
+
+def of(
+    engine: Engine,
+    opened: Opened,
+    found: Candidates,
+    shown: Sequence[Hit],
+    *,
+    empty: bool,
+    fields: Sequence[str],
+    where: Sequence[Mapping[str, Any]],
+) -> tuple[str, ...]:
+    """Remarks on an answer.
+
+    Args:
+        engine: Where the index is; asked only where nothing was found.
+        opened: The generation that answered.
+        found: What the signals found.
+        shown: The hits of the page.
+        empty: Nothing was found on any page.
+        fields: Stored fields asked for.
+        where: Filters of the query DSL.
+    """
+    remarks = []
+    by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
+    words = found.lists.keys() - by_vector
+    if found.query.text.strip() and words and not empty and not any(found.lists[name].scores for name in words):
+        remarks.append("No word of the query finds a document: these are the nearest by vectors alone.")
+    if shown and (nowhere := _unknown(opened, shown, fields)):
+        remarks.append(
+            f"Neither these hits nor the index's mapping have {_listed(nowhere)}. "
+            "What the source says besides title and text is metadata, or metadata.NAME for one entry."
+        )
+    if empty and where and (missing := filters.missing(engine, found.index, where)):
+        remarks.append(f"No document has {_listed(missing)} to filter by.")
+    return tuple(remarks)
+
+
+def _unknown(opened: Opened, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
+    """The fields asked for that no hit has and no mapping names."""
+    there = {name for hit in shown for name, _ in flat(hit.fields)}
+    absent = [each for each in fields if not any(_means(each, name) for name in there)]
+    if not absent:
+        return []
+    known = {*opened.layout.mapping({})["properties"], *opened.layout.extra}
+    return [each for each in absent if each not in known]
+
+
+def _means(asked: str, name: str) -> bool:
+    """Whether a field asked for is, or holds, the one of that name; the engine takes patterns."""
+    return name == asked or name.startswith(f"{asked}.") or fnmatchcase(name, asked)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{'a field' if len(names) == 1 else 'fields'} {', '.join(map(repr, names))}"
