@@ -65,6 +65,8 @@ def command(
     """
     from contextlib import suppress
 
+    if deep == 0.0:
+        raise click.UsageError("--deep 0% reads nothing back: leave it out, or write --deep 5%.")
     from termweave import corpora, engine
     from termweave.errors import TermweaveError, VerificationFailed
     from termweave.indexer import ledgers, refusals, verify, verify_against_source
@@ -107,8 +109,9 @@ def command(
         if found.ok:
             read = f" (content of {found.read:,} read back)" if deep else ""
             passages = f" in {found.counted:,} passages" if found.counted != found.documents else ""
-            return f"{name}: {found.documents:,} documents{passages}, all there, nothing twice, as in {against}{read}."
-        what = "documents and passages" if found.counted != found.documents else "documents"
+            documents = f"{found.documents:,} document{'s' if found.documents != 1 else ''}"
+            return f"{name}: {documents}{passages}, all there, nothing twice, as in {against}{read}."
+        what = "documents and passages" if found.counted != found.documents else "document" if found.counted == 1 else "documents"
         lines = [f"{name}: {found.counted:,} {what}; {against} has {found.expected:,}."]
         for kind in ("missing", "extra", "altered"):
             ids: list[str] = getattr(found, kind)

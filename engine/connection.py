@@ -327,6 +327,8 @@ def _hint(status: int, error: Any) -> str:
         return "Open the index again (POST /INDEX/_open), or build it anew under another name."
     if "create-index blocked" in str(error.info):
         return "The server's disks are nearly full: free some space; it takes indices again by itself."
+    if "(api)" in str(error.info):  # "FORBIDDEN/8/index write (api)": set by somebody, and only a person takes it away
+        return "Somebody set index.blocks on this index: PUT /INDEX/_settings takes it away, {\"index.blocks.write\": null}, say."
     if status == 403 and "read-only" not in str(error.info):
         return "The role of this user lacks a permission; the documentation lists those that termweave needs."
     if "flood-stage" in str(error.info) or "read-only-allow-delete" in str(error.info):

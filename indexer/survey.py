@@ -91,7 +91,7 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
         progress("Reading", sample.seen, source.total or (sample.seen * size // position if position and size else None))
     if not sample.seen:
         left = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
-        hint = "Name a source that does: `termweave index --help` lists the kinds."
+        hint = "Mend it, or name a source that does: `termweave index --help` lists the kinds, and options that name fields."
         raise InputError(f"{source.name} holds no documents{left}.", hint)
     return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.clashes)
 
