@@ -195,6 +195,7 @@ def command(
     from termweave.indexer import Built, Options, Updated, build, custom, generations
     from termweave.indexer.passages import Window
     from termweave.signals import Pruning
+    from termweave.words import counted
 
     _check_together(
         ("--plan says what a whole build makes: leave out --plan or --update", only_plan and update),
@@ -265,15 +266,17 @@ def command(
         "seconds": round(built.seconds, 3),
         "notes": [*opened.remarks, *built.warnings, *built.notes, *map(str, opened.skipped)],
     }
-    passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
-    documents = f"{built.documents:,} document{'s' if built.documents != 1 else ''}{passages}"
+    passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
+    documents = f"{counted(built.documents, 'document')}{passages}"
     text = f"{built.name}: {documents} in {built.index}, verified and live ({', '.join(built.signals)}; "
     text += f"{built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)"
     if isinstance(built, Updated):
-        data["update"] = {**asdict(built.counts), "deleted": built.deleted}
-        text += f"\n{built.counts}{f'; {built.deleted:,} deleted' if built.deleted else ''}"
+        data["update"] = {**asdict(built.counts), "deleted": built.deleted, "outdated": built.outdated}
+        text += f"\nDocuments: {built.counts}"
         if built.counts.gone and not delete_missing:
-            text += " (kept; --delete-missing deletes them)"
+            text += f" (kept; --delete-missing deletes {'it' if built.counts.gone == 1 else 'them'})"
+        text += f"; {built.deleted:,} deleted" if built.deleted else ""
+        text += f"\nPassages: {built.outdated:,} that changed documents have no longer were deleted" if built.outdated else ""
     out.emit(data, text)
 
 

@@ -25,7 +25,9 @@ SCHEMA = "termweave.weights/1"
 @click.command("weights", context_settings=CONTEXT, short_help="Which words of a text matter.")
 @click.argument("text")
 @click.option(
-    "--model", metavar="MODEL", help="Folder, installed package, name or hf:OWNER/NAME of a weights model.  [default: the shipped one]"
+    "--model",
+    metavar="MODEL",
+    help="Folder, installed package, name or hf:OWNER/NAME of a weights model.  [default: the shipped one]",
 )
 @click.option(
     "--kind",

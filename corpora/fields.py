@@ -169,7 +169,9 @@ class Mapper:
         """
         id_, title, text = self._id(found, line), self._title(found), self._text(found)
         if title is None and text is None:
-            raise BadLine(f"neither a title nor a text among {_names(found)} (--id-field, --title-field and --text-field say which is which)")
+            raise BadLine(
+                f"neither a title nor a text among {_names(found)} (--id-field, --title-field and --text-field say which is which)"
+            )
         nested = found.get("metadata")
         if isinstance(nested, dict):
             del found["metadata"]

@@ -136,9 +136,7 @@ class _Columns:
                 return self.names[int(name) - 1]
             hint = "Name one of these, or its number."
             if not known:  # whoever names a cell of a first document would lose it
-                hint = (
-                    f"Where that is a document, name columns by their numbers, 1 to {len(cells)}; where it is a header line, by name."
-                )
+                hint = f"Where that is a document, name columns by their numbers, 1 to {len(cells)}; where it is a header line, by name."
             raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", hint)
 
         taken = {*map(column, asked.named())}
@@ -257,7 +255,7 @@ def _hint(said: str, delimiter: str) -> str:
         return SKIP_HINT
     # Quotes that are characters are read as such once every cell is quoted and the quotes in it are doubled.
     cell = "\\t" if delimiter == "\t" else delimiter
-    quoting = f"sed 's/\"/\"\"/g; s/[^{cell}]*/\"&\"/g'"
+    quoting = f'sed \'s/"/""/g; s/[^{cell}]*/"&"/g\''
     return (
         "Write a quote within a quoted cell twice, or leave such rows out with --skip-bad; where quotes are characters like others "
         f"in all of the file, `{quoting}` makes a table of it in which they are."

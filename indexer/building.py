@@ -82,6 +82,7 @@ class Generation:
     statistics: CorpusStatistics | None
     ledger: Ledger
     notes: list[str]
+    warnings: list[str]
 
 
 def build(
@@ -143,7 +144,7 @@ def build(
                 seconds=time.monotonic() - started,
                 signals=planned.signals,
                 notes=(*planned.notes, *current.notes),
-                warnings=planned.warnings,
+                warnings=(*planned.warnings, *current.warnings),
             )
 
 
@@ -193,13 +194,14 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
         ledger.put("lineage", asdict(found))
+        ledger.put("said", [[*surveyed.notes, *left], surveyed.warnings])  # a build that resumes surveys nothing
         ledger.put("state", "building")
     except BaseException:
         ledger.close()
         with suppress(EngineError):  # what this call made and nobody could resume; where this fails, the next build does it
             generations.remove(engine, index)
         raise
-    return Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left])
+    return Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left], surveyed.warnings)
 
 
 def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
@@ -217,8 +219,12 @@ def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
 
 def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> Generation:
     statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
-    note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} documents were there already."
-    return Generation(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note])
+    what = "passages" if found.passages else "documents"
+    note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {what} were there already."
+    notes, warnings = ledger.get("said") or ([], [])
+    return Generation(
+        index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note, *notes], warnings
+    )
 
 
 def _cut(window: Window | None, ledger: Ledger) -> dict[str, int]:

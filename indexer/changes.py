@@ -172,10 +172,10 @@ class Changes:
         return replace(counts, new=counts.new - new, changed=counts.changed - (both - new), refused=both)
 
     def stale(self, *, gone: bool) -> Iterator[list[str]]:
-        """Ids stored that are no more: passages that changed documents do not have any longer, and with `gone` whole documents."""
-        which = "" if gone else " WHERE document NOT IN (SELECT document FROM gone)"
+        """Ids stored that are no more: passages that changed documents have no longer; with `gone` instead those of whole documents."""
+        which = "IN" if gone else "NOT IN"
         with in_words(self._path, "read"):
-            cursor = self._db.execute(f"SELECT id FROM stale{which}")  # noqa: S608
+            cursor = self._db.execute(f"SELECT id FROM stale WHERE document {which} (SELECT document FROM gone)")  # noqa: S608
             while rows := cursor.fetchmany(_PAGE):
                 yield [row[0] for row in rows]
 

@@ -60,9 +60,10 @@ def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[st
             continue
         if other:
             done, total, made_of = ledger.acknowledged, ledger.total, ledger.get("made_of")
+            what = "passages" if found.passages else "documents"
             ledger.close()
             raise UnfinishedBuild(
-                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} documents), "
+                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} {what}), "
                 f"made otherwise: {_differences(made_of or _remembered(found), planned.made_of)}.",
                 "Repeat the command that began it to finish it, or add --fresh to throw it away.",
             )

@@ -52,7 +52,8 @@ class Updated:
         documents: Documents in it now.
         passages: How many they are stored as.
         sent: Documents or passages sent.
-        deleted: Documents or passages deleted.
+        deleted: Documents deleted.
+        outdated: Passages deleted that documents changed meanwhile have no longer.
         seconds: Wall-clock time.
         signals: Names of its signals.
         notes: What a user should know.
@@ -66,6 +67,7 @@ class Updated:
     passages: int
     sent: int
     deleted: int
+    outdated: int
     seconds: float
     signals: tuple[str, ...]
     notes: tuple[str, ...]
@@ -125,8 +127,8 @@ def update(
                 ledger.put("name", name)
                 ledger.put("state", "updating")
             layout = DocumentLayout.from_meta(found.signals, found.fields)
-            current = Generation(index, found, layout, statistics, ledger, [])
-            counts, sent, deleted, warnings = _apply(
+            current = Generation(index, found, layout, statistics, ledger, [], [])
+            counts, sent, deleted, outdated = _apply(
                 engine, source, options, encoder, current, watched, delete_missing=delete_missing
             )
             after = _described(found, source, current, counts, moment, deleted=deleted)
@@ -153,10 +155,11 @@ def update(
                 passages=ledger.acknowledged,
                 sent=sent,
                 deleted=deleted,
+                outdated=outdated,
                 seconds=time.monotonic() - started,
                 signals=tuple(found.signals),
                 notes=tuple(current.notes),
-                warnings=tuple(warnings),
+                warnings=tuple(current.warnings),
             )
 
 
@@ -169,8 +172,8 @@ def _apply(
     progress: Progress,
     *,
     delete_missing: bool,
-) -> tuple[changes.Counts, int, int, list[str]]:
-    """Compare, send what differs, delete what is stale; returns counts, sent, deleted, warnings."""
+) -> tuple[changes.Counts, int, int, int]:
+    """Compare, send what differs, delete what is stale; returns counts, sent, documents deleted, outdated passages deleted."""
     ledger, found = current.ledger, current.lineage
     cut = in_passages(source, Window.of(found.passages))
     elsewhere = not ledger.total
@@ -190,16 +193,19 @@ def _apply(
         with Ledger(path) as said:
             surveyed = survey(cut, encoder if current.statistics else None, said, skip_bad=options.skip_bad, progress=progress)
         current.notes += surveyed.notes
+        current.warnings += [*surveyed.warnings, *_drifted(current, surveyed)]
         with changes.Changes(ledger.path, path) as difference:
             difference.enter()
             planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
             sent = send_rest(engine, cut, planned, current, progress)
             difference.keep_refused()
-            deleted = remove(engine, current.index, ledger, difference.stale(gone=delete_missing))
+            outdated = remove(engine, current.index, ledger, difference.stale(gone=False))
+            deleted = 0
             if delete_missing:
+                remove(engine, current.index, ledger, difference.stale(gone=True))
                 foreign = verify(engine, current.index, ledger, current.layout).extra
-                deleted += remove(engine, current.index, None, in_pages(foreign))
-            return difference.settled(), sent, deleted, _drifted(current, surveyed)
+                deleted = difference.counts.gone + remove(engine, current.index, None, in_pages(foreign))
+            return difference.settled(), sent, deleted, outdated
 
 
 def _drifted(current: Generation, surveyed: Survey) -> list[str]:
@@ -217,7 +223,7 @@ def _described(
     ledger = current.ledger
     passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
     after = replace(found, documents=ledger.documents, passages=passages, complete=True)
-    if not (counts.new or counts.changed or deleted):
+    if not (counts.new or counts.changed or deleted):  # nothing is outdated where nothing changed
         return after
     came_from = {"name": source.name, "fingerprint": source.fingerprint}
     return replace(after, source=came_from, fingerprint="", updated=moment)

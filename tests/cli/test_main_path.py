@@ -309,7 +309,7 @@ def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine
     found = json.loads(termweave("search", "cli-few", "function seconds JSON document", "--json").stdout)["hits"]
     assert not {"timer", "json"} & {hit["id"] for hit in found}
     again = termweave("index", str(folder), "cli-few", "--update", "--weights", "none", "--dense", "none", "--json")
-    counts = {"new": 2, "changed": 0, "unchanged": 4, "gone": 0, "refused": 0, "deleted": 0}
+    counts = {"new": 2, "changed": 0, "unchanged": 4, "gone": 0, "refused": 0, "deleted": 0, "outdated": 0}
     assert valid(again.stdout, "index")["update"] == counts
     assert "all there, nothing twice" in termweave("verify", "cli-few", str(folder)).stdout
     assert (

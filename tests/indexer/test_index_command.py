@@ -101,7 +101,7 @@ def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engi
     assert Index.open(opensearch_engine, name).lineage.documents == 196
     again = index([*numbered(197), *odd], "--allow-refused", "5%", "--update", "--json")
     found = orjson.loads(again.out)
-    assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0}
+    assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0, "outdated": 0}
     assert found["documents"] == 197
     assert run(["verify", name, "--url", opensearch_engine.url]) == 0
     assert "4 documents or passages were refused" in capsys.readouterr().err
@@ -146,6 +146,37 @@ def test_all_bad_lines_are_named_by_wish(index):
     assert "line 11" in index(documents, "--skip-bad", "--verbose").err
     notes = orjson.loads(index(documents, "--skip-bad", "--json").out)["notes"]
     assert all(any(f"line {line}:" in note for note in notes) for line in range(4, 12))
+
+
+@pytest.mark.engine
+def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_resume(index, monkeypatch):
+    documents = [*numbered(3), *numbered(2), *({"_id": "d1", "text": f"other {number}"} for number in range(7))]
+    said = "7 documents of corpus.jsonl left out, because another one with other content has the id they have: "
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building, "_settle", stop)
+    index(documents, "--skip-bad", status=130)
+    monkeypatch.undo()
+    for more in ([], ["--update"]):
+        told = index(documents, "--skip-bad", "--quiet", *more).err
+        assert f"Warning: {said}'d1' (line 6; line 2 is kept), " in told
+        assert "(line 10; line 2 is kept), ...." in told
+        notes = orjson.loads(index(documents, "--skip-bad", "--json", *more).out)["notes"]
+        assert "2 documents repeated another one, id and content; the first of each was kept." in notes
+
+
+@pytest.mark.engine
+def test_an_update_says_documents_as_documents_and_passages_as_passages(index):
+    long = {"_id": "long", "text": "This is a sentence of a text. " * 40}
+    index([*numbered(3), long], "--passage-size", "20")
+    changed = index([*numbered(2), {**long, "text": "Short now."}], "--update").out
+    assert "Documents: 0 new, 1 changed, 2 unchanged, 1 no longer in the source (kept; --delete-missing deletes it)" in changed
+    assert "1 deleted" not in changed
+    assert "that changed documents have no longer were deleted" in changed
+    found = orjson.loads(index(numbered(2), "--update", "--delete-missing", "--json").out)["update"]
+    assert (found["gone"], found["deleted"], found["outdated"]) == (2, 2, 0)
 
 
 @pytest.mark.engine
