@@ -392,6 +392,7 @@ def _gate(
                 out.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for verdict in verdicts if not verdict.met]
         if missed:
-            raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} was not published; the live generation stays.")
+            ways = f"'termweave promote {name} {generation}' publishes it all the same, 'termweave prune {name}' removes it"
+            raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} is whole, and was not published: {ways}.")
 
     return check

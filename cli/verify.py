@@ -73,6 +73,7 @@ def command(
     from termweave.indexer.passages import Window, in_passages
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
+    from termweave.words import counted
 
     server, updating = engine.connect(settings), False
     refused: list[str] = []
@@ -108,8 +109,8 @@ def command(
         against = source or "its ledger"
         if found.ok:
             read = f" (content of {found.read:,} read back)" if deep else ""
-            passages = f" in {found.counted:,} passages" if found.counted != found.documents else ""
-            documents = f"{found.documents:,} document{'s' if found.documents != 1 else ''}"
+            passages = f" in {counted(found.counted, 'passage')}" if found.counted != found.documents else ""
+            documents = counted(found.documents, "document")
             return f"{name}: {documents}{passages}, all there, nothing twice, as in {against}{read}."
         what = "documents and passages" if found.counted != found.documents else "document" if found.counted == 1 else "documents"
         lines = [f"{name}: {found.counted:,} {what}; {against} has {found.expected:,}."]

@@ -124,14 +124,15 @@ def build(
             try:
                 sent = send_rest(engine, source, planned, current, watched)
                 current.notes.extend(_settle(engine, current, options))
-                current.notes.extend(summary.stored(engine, current.index, current.layout))
-                gate(current.index)
-                lease.check()
-            except (RefusedDocuments, VerificationFailed, GateNotMet):
+            except (RefusedDocuments, VerificationFailed):
+                lineage.write(engine, current.index, current.lineage)  # it may have been whole when its gate refused it
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
                 raise
+            current.notes.extend(summary.stored(engine, current.index, current.layout))
             passages = {**current.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
             whole = replace(current.lineage, complete=True, documents=ledger.documents, passages=passages)
+            pass_gate(engine, gate, current, whole)
+            lease.check()
             lineage.write(engine, current.index, whole)
             generations.publish(engine, name, current.index, before)
             ledger.put("state", "complete")
@@ -155,6 +156,21 @@ def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> s
         return None
     same = lineage.read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
     return index if same else None
+
+
+def pass_gate(engine: Engine, gate: Callable[[str], None], current: Generation, whole: Lineage) -> None:
+    """Ask the gate; a generation that misses it is whole all the same and says so, to be promoted or pruned.
+
+    Raises:
+        GateNotMet: It was missed.
+    """
+    try:
+        gate(current.index)
+    except GateNotMet as missed:
+        lineage.write(engine, current.index, replace(whole, missed=missed.message))
+        current.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that asks once more
+        current.ledger.put("state", "missed")
+        raise
 
 
 def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> Generation:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import changes, copying, generations, ledgers, refusals
-from termweave.indexer.building import Generation, send_rest, while_held
+from termweave.indexer.building import Generation, pass_gate, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
@@ -138,7 +138,7 @@ def update(
                 generations.finish(engine, index, finish, int(restored["number_of_replicas"]))
             _prove(engine, current, options.allow_refused)
             if gate is not None:
-                gate(index)
+                pass_gate(engine, gate, current, after)
             lease.check()
             lineage.write(engine, index, after)
             if new:

@@ -32,6 +32,10 @@ def index(opensearch_engine, name, tmp_path, capsys):
     return call
 
 
+def documents(engine, name):
+    return engine.request("GET", f"/{name}/_count")["count"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -75,6 +79,44 @@ def test_a_copy_has_its_own_time_and_rollback_finds_the_way_back(opensearch_engi
     assert (parent.index, copy.live) == (before, True)
     assert copy.created > parent.created
     assert generations.previous(opensearch_engine, name) == before
+
+
+@pytest.mark.engine
+def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensearch_engine, name, index, tmp_path, capsys):
+    def verb(*arguments, status=0):
+        assert run([*arguments, "--url", opensearch_engine.url]) == status
+        return capsys.readouterr()
+
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "number1"}\n')
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("q\td3\t1\n")  # which the query does not find
+    gate = ["--require", "nDCG@10>=0.99", "--on", str(tmp_path)]
+
+    def refused(*options):
+        said = index(numbered(5), *gate, *options, status=3).err
+        newest = generations.of(opensearch_engine, name)[0]
+        assert (newest.complete, newest.live, newest.documents, bool(newest.missed)) == (True, False, 5, True)
+        assert f"'termweave promote {name} {newest.index}' publishes it all the same, 'termweave prune {name}' removes it" in said
+        return newest.index
+
+    first = refused()
+    assert refused() == first  # the same build asks its gate again
+    assert "None of its generations is published" in verb("search", name, "number1", status=2).err
+    index(numbered(4))  # another source leaves it where it is
+    second = refused("--fresh")
+    assert {first, second} < {each.index for each in generations.of(opensearch_engine, name)}
+    assert verb("generations", name).out.count("refused by its gate") == 2
+    index(numbered(6))
+    assert "4 documents in" not in verb("rollback", name).out
+    assert documents(opensearch_engine, name) == 4  # not one of the two that are newer
+    verb("promote", name, second)
+    assert documents(opensearch_engine, name) == 5
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    index(numbered(7))
+    verb("rollback", name)  # newest before the live one that was published
+    verb("prune", name, "--keep", "9", "--yes")
+    assert first not in {each.index for each in generations.of(opensearch_engine, name)}
+    assert second in {each.index for each in generations.of(opensearch_engine, name)}
 
 
 @pytest.mark.engine
@@ -180,14 +222,19 @@ def test_an_update_says_documents_as_documents_and_passages_as_passages(index):
 
 
 @pytest.mark.engine
-def test_an_unfinished_first_build_is_not_said_to_begin_anew(index, monkeypatch):
+def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, name, index, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(building, "_settle", stop)
     index(numbered(3), status=130)
     monkeypatch.undo()
+    (unfinished,) = generations.of(opensearch_engine, name)
+    assert (unfinished.complete, unfinished.documents) == (False, None)
     said = index(numbered(3), "--update").err
+    (whole,) = generations.of(opensearch_engine, name)
+    assert (whole.index, whole.documents) == (unfinished.index, 3)
+    assert whole.bytes > unfinished.bytes  # what `_stats` says may be 10 s old
     assert "a build that was begun is finished" in said
     assert "Resumed" in said
 
