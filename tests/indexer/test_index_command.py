@@ -43,6 +43,7 @@ def documents(engine, name):
         (["--passage-stride", "10"], "belongs to --passage-size"),
         (["--on", "./nfcorpus"], "--on names the queries of a gate"),
         (["--new"], "belong to --update"),
+        (["--fresh", "--update"], "leave out --fresh or --update"),
         (["--of-live"], "belong together"),
     ],
 )
@@ -130,6 +131,7 @@ def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index)
     index([long, odd])  # whole, each has its own
 
 
+ANALYSIS = '{"analyzer": {"own": {"type": "custom", "tokenizer": "standard", "filter": ["lowercase"]}}}'
 LONG_ID = "y" * 40_000
 
 
@@ -207,6 +209,32 @@ def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_res
         assert "(line 10; line 2 is kept), ...." in told
         notes = orjson.loads(index(documents, "--skip-bad", "--json", *more).out)["notes"]
         assert "2 documents repeated another one, id and content; the first of each was kept." in notes
+
+
+@pytest.mark.engine
+def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path):
+    mapping, settings = tmp_path / "mapping.json", tmp_path / "settings.json"
+
+    def files(kind, interval):
+        mapping.write_text(f'{{"properties": {{"year": {{"type": "{kind}"}}}}}}')
+        settings.write_text(f'{{"refresh_interval": "{interval}", "number_of_routing_shards": 4, "analysis": {ANALYSIS}}}')
+        return ["--mapping", str(mapping), "--settings", str(settings)]
+
+    same = ["--passage-size", "50", "--signals", "lexical", "--analyzer", "german", "--shards", "2", "--replicas", "0"]
+    same += files("integer", "5s")
+    index(numbered(2), *same)
+    assert "1 new" in index(numbered(3), "--update", *same).out
+    for option, value, held in (
+        ("--passage-size", "60", "50"),
+        ("--analyzer", "english", "german"),
+        ("--shards", "1", "2"),
+        ("--prune", "0.1", "none"),
+    ):
+        told = index(numbered(4), "--update", option, value, status=2).err
+        assert f"{option} is {held} there and {value} here" in told
+        assert f"leave out {option}; to build anew, leave out --update" in told
+    assert '"index.refresh_interval":"5s"' in index(numbered(4), "--update", *files("integer", "6s"), status=2).err
+    assert '"type":"keyword"' in index(numbered(4), "--update", *files("keyword", "5s"), status=2).err
 
 
 @pytest.mark.engine
