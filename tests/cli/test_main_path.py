@@ -313,7 +313,8 @@ def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine
     assert valid(again.stdout, "index")["update"] == counts
     assert "all there, nothing twice" in termweave("verify", "cli-few", str(folder)).stdout
     assert (
-        "--analyzer is english there and german here" in termweave("index", str(folder), "cli-few", "--update", "--analyzer", "german", status=2).stderr
+        "--analyzer is english there and german here"
+        in termweave("index", str(folder), "cli-few", "--update", "--analyzer", "german", status=2).stderr
     )
     assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-few*")
