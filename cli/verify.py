@@ -112,8 +112,8 @@ def command(
             passages = f" in {counted(found.counted, 'passage')}" if found.counted != found.documents else ""
             documents = counted(found.documents, "document")
             return f"{name}: {documents}{passages}, all there, nothing twice, as in {against}{read}."
-        what = "documents and passages" if found.counted != found.documents else "document" if found.counted == 1 else "documents"
-        lines = [f"{name}: {found.counted:,} {what}; {against} has {found.expected:,}."]
+        what = ("document or passage", "documents and passages") if found.counted != found.documents else ("document",)
+        lines = [f"{name}: {counted(found.counted, *what)}; {against} has {found.expected:,}."]
         for kind in ("missing", "extra", "altered"):
             ids: list[str] = getattr(found, kind)
             lines += [f"  {kind}: {identity}" for identity in ids[:_SHOWN]]
@@ -125,7 +125,7 @@ def command(
         what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
         out.say(f"{what} {_advice(found, refused, updating=updating)}")
     if refused:
-        many = "1 document or passage was" if len(refused) == 1 else f"{len(refused):,} documents or passages were"
+        many = counted(len(refused), "document or passage was", "documents or passages were")
         out.say(f"{many} refused by the engine when {name} was built: {letters} says which, why and what to do.")
     if not found.ok:
         return VerificationFailed.exit_status

@@ -19,6 +19,7 @@ from termweave.corpora.filesource import FileSource
 from termweave.corpora.packing import opened
 from termweave.corpora.sources import Fields
 from termweave.errors import InputError, UsageError
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,7 @@ class Table(FileSource):
     def _document(self, mapper: Mapper, row: list[str], line: int) -> Document | BadLine:
         names = self._columns.names
         if len(row) != len(names):
-            return BadLine(f"{len(row)} cell{'s' * (len(row) != 1)} where {len(names)} should be")
+            return BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
         try:
             return mapper.document(dict(zip(names, row, strict=True)), line)
         except BadLine as bad:

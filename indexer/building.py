@@ -299,8 +299,7 @@ def _settle(engine: Engine, current: Generation, options: Options) -> list[str]:
         current.ledger.again([*found.missing, *found.altered])
         advice = "with --fresh" if found.extra else "again: it sends what is missing or altered"
         raise VerificationFailed(
-            f"{current.index} holds {found.counted:,} documents and should hold {found.expected:,}: "
-            f"{len(found.missing)} missing, {len(found.extra)} extra, {len(found.altered)} altered.",
+            f"{current.index} {found}.",
             f"It was not published. Run the same command {advice}.",
         )
     return notes

@@ -25,6 +25,7 @@ from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of
 from termweave.signals import DocumentLayout
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +132,7 @@ def update(
             counts, sent, deleted, outdated = _apply(
                 engine, source, options, encoder, current, watched, delete_missing=delete_missing
             )
-            after = _described(found, source, current, counts, moment, deleted=deleted)
+            after = _described(found, source, current, counts, moment, deleted=deleted + outdated)
             if new:
                 restored = ledger.get("settings")
                 finish = {"index.refresh_interval": restored["refresh_interval"]}
@@ -180,12 +181,12 @@ def _apply(
     other = changes.adopt(engine, current.index, ledger, current.layout)
     if other and elsewhere:
         current.notes.append(
-            f"This host has no ledger of {current.index}: {_documents(other)} taken as stored, by the digests beside them "
+            f"This host has no ledger of {current.index}: {counted(other, 'document was', 'documents were')} taken as stored, by the digests beside them "
             "('termweave verify NAME --deep' reads them back)."
         )
     elif other:
         current.notes.append(
-            f"{_documents(other)} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or "
+            f"{counted(other, 'document was', 'documents were')} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or "
             "damage): they were read back, and what does not agree with its own digests counts as changed."
         )
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
@@ -223,14 +224,10 @@ def _described(
     ledger = current.ledger
     passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
     after = replace(found, documents=ledger.documents, passages=passages, complete=True)
-    if not (counts.new or counts.changed or deleted):  # nothing is outdated where nothing changed
+    if not (counts.new or counts.changed or deleted):
         return after
     came_from = {"name": source.name, "fingerprint": source.fingerprint}
     return replace(after, source=came_from, fingerprint="", updated=moment)
-
-
-def _documents(count: int) -> str:
-    return "1 document was" if count == 1 else f"{count:,} documents were"
 
 
 def _prove(engine: Engine, current: Generation, allowed: float) -> None:
@@ -238,11 +235,7 @@ def _prove(engine: Engine, current: Generation, allowed: float) -> None:
     current.notes.extend(refusals.check(current.ledger, current.index, allowed))
     found = verify(engine, current.index, current.ledger, current.layout)
     if not found.ok:
-        raise VerificationFailed(
-            f"{current.index} holds {found.counted:,} documents and should hold {found.expected:,}: "
-            f"{len(found.missing)} missing, {len(found.extra)} extra, {len(found.altered)} altered.",
-            _way_out(found),
-        )
+        raise VerificationFailed(f"{current.index} {found}.", _way_out(found))
 
 
 def _way_out(found: Difference) -> str:

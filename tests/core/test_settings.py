@@ -72,7 +72,7 @@ def test_a_wrong_value_is_said_where_it_stands(nowhere, monkeypatch):
         settings.load(timeout=-1)
     (nowhere / "termweave.toml").write_text("timeout = 7\npassword = 4711")
     monkeypatch.delenv("TERMWEAVE_TIMEOUT")
-    with pytest.raises(UsageError, match="password, from .* cannot be what it is") as caught:
+    with pytest.raises(UsageError, match=r"password, from .* cannot be what it is") as caught:
         settings.load()
     assert "4711" not in str(caught.value)
 

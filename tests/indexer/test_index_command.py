@@ -177,6 +177,23 @@ def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine,
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("parts", [(1, 40), (40, 1), (40, 20)])
+def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys, parts):
+    file = tmp_path / "own.json"
+    file.write_text('{"properties": {"year": {"type": "integer"}}}')
+    before, after = ({"_id": "long", "text": "This is a sentence of a text. " * part} for part in parts)
+    index([*numbered(3), {**before, "year": 1999}], "--mapping", str(file), "--passage-size", "20")
+    told = index([*numbered(3), {**after, "year": "long ago"}], "--update", "--allow-refused", "99%")
+    assert "0 new, 0 changed, 1 refused, 3 unchanged" in told.out
+    assert f"{name}: 4 documents" in told.out
+    assert [hit.id for hit in Index.open(opensearch_engine, name).search("sentence", mode="lexical")] == ["long"]
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    index([*numbered(3), {**after, "year": 2000}], "--update")
+    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.engine
 def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
     said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
     assert "refused 1 of 1" in said
