@@ -41,7 +41,7 @@ class Generation:
         index: The concrete index.
         created: UTC, ISO 8601.
         source: Name of the corpus.
-        documents: Documents in it; of one in passages, those of the source; None while it is unfinished: nobody can count them.
+        documents: Documents in it; of one in passages, those of the source; None where nobody can count them: unfinished, or closed.
         bytes: On disk, copies included.
         complete: Whole and verified; others are unfinished, or documents of theirs were refused.
         live: The alias points at it.
@@ -205,7 +205,8 @@ def of(engine: Engine, name: str) -> list[Generation]:
         UsageError: There is none.
     """
     check_one(name)
-    mappings = engine.request("GET", f"/{name}-*/_mapping", params={"filter_path": "*.mappings._meta.termweave"}) or {}
+    params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
+    mappings = engine.request("GET", f"/{name}-*/_mapping", params=params) or {}
     lineages = {
         index: Lineage.from_meta(found["mappings"]["_meta"], index)
         for index, found in mappings.items()
@@ -220,8 +221,8 @@ def of(engine: Engine, name: str) -> list[Generation]:
             index=index,
             created=lineage.created,
             source=lineage.source["name"],
-            documents=_documents(lineage, segments[index]),
-            bytes=sum(each["size_in_bytes"] for _, each in segments[index]),
+            documents=_documents(lineage, segments.get(index)),
+            bytes=sum(each["size_in_bytes"] for _, each in segments.get(index, [])),
             complete=lineage.complete,
             live=index == now,
             missed=lineage.missed,
@@ -232,25 +233,25 @@ def of(engine: Engine, name: str) -> list[Generation]:
 
 
 def _segments(engine: Engine, indices: list[str]) -> dict[str, list[tuple[bool, dict[str, Any]]]]:
-    """Index -> its segments, each with whether a primary shard holds it. `_stats` is 10 s old at worst, and right after a build too small."""
-    found = engine.request("GET", f"/{','.join(indices)}/_segments")["indices"]
+    """Index that is open -> its segments, each with whether a primary shard holds it. What `_stats` says may be 10 s old: a build is larger by then."""
+    found = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
     return {
         index: [
             (copy["routing"]["primary"], segment)
-            for copies in found[index]["shards"].values()
+            for copies in shards["shards"].values()
             for copy in copies
             for segment in copy["segments"].values()
         ]
-        for index in indices
+        for index, shards in found.items()
     }
 
 
-def _documents(lineage: Lineage, segments: list[tuple[bool, dict[str, Any]]]) -> int | None:
-    if not lineage.complete:  # while documents come in, nothing is refreshed
+def _documents(lineage: Lineage, segments: list[tuple[bool, dict[str, Any]]] | None) -> int | None:
+    if not lineage.complete or segments is None:  # while documents come in, nothing is refreshed
         return None
     if lineage.passages:
         return lineage.documents
-    return sum(each["num_docs"] for primary, each in segments if primary and each["search"])
+    return sum(int(each["num_docs"]) for primary, each in segments if primary and each["search"])
 
 
 def promote(engine: Engine, name: str, index: str) -> str | None:

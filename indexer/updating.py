@@ -187,7 +187,7 @@ def _apply(
     elif other:
         current.notes.append(
             f"{counted(other, 'document was', 'documents were')} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or "
-            "damage): they were read back, and what does not agree with its own digests counts as changed."
+            "damage): what is stored was read back, and what does not agree with its own digests counts as changed."
         )
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"

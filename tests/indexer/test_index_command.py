@@ -311,6 +311,10 @@ def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_en
     index(numbered(1))
     opensearch_engine.request("POST", f"/{live(opensearch_engine, name)}/_close")
     assert "Open the index again" in index(numbered(1), "--update", status=1).err
+    (closed,) = generations.of(opensearch_engine, name)
+    assert (closed.live, closed.documents) == (True, None)
+    assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
+    assert live(opensearch_engine, name) is None
 
 
 @pytest.mark.engine
