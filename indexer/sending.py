@@ -278,7 +278,7 @@ class Sender:
             )
         return EngineError(
             f"The engine keeps rejecting documents: {reason}.",
-            "See its log; lower --workers, or free disk space. Run the command again: it resumes.",
+            f"{block_hint(reason) or 'See its log, and lower --workers.'} Run the command again: it resumes.",
         )
 
     def _too_large(self, batch: Sequence[Item], size: int) -> list[Sequence[Item]]:
