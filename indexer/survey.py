@@ -193,8 +193,8 @@ class _Seen:
         if not self.clashes:
             return []
         named = ", ".join(self.named) + (", ..." if self.clashes > _NAMED else "")
-        documents, them = counted(self.clashes, "document"), "it has" if self.clashes == 1 else "they have"
-        return [f"{documents} of {source.name} left out, because another one with other content has the id {them}: {named}."]
+        documents = counted(self.clashes, "document")
+        return [f"{documents} of {source.name} left out, for an id that an earlier document with other content has: {named}."]
 
 
 class _Sample:

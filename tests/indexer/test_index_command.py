@@ -212,7 +212,7 @@ def test_all_bad_lines_are_named_by_wish(index):
 @pytest.mark.engine
 def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_resume(index, monkeypatch):
     documents = [*numbered(3), *numbered(2), *({"_id": "d1", "text": f"other {number}"} for number in range(7))]
-    said = "7 documents of corpus.jsonl left out, because another one with other content has the id they have: "
+    said = "7 documents of corpus.jsonl left out, for an id that an earlier document with other content has: "
 
     def stop(*_):
         raise KeyboardInterrupt
