@@ -55,28 +55,31 @@ def command(*, name: str, ids: tuple[str, ...], file: TextIO | None, yes: bool, 
 
 def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
     from termweave.indexer import generations, removing
+    from termweave.words import counted
 
     found = generations.of(server, name)
     if not yes:
-        documents = sum(each.documents for each in found)
-        count = f"{len(found)} generation{'s' if len(found) != 1 else ''}"
+        documents = counted(sum(each.documents or 0 for each in found), "document")
         building = "" if all(each.complete for each in found) else " (one is unfinished: perhaps it is being built now)"
-        click.confirm(f"Delete {name!r} with {count}{building} and {documents:,} documents?", abort=True, err=True)
+        click.confirm(
+            f"Delete {name!r} with {counted(len(found), 'generation')}{building} and {documents}?", abort=True, err=True
+        )
     removing.remove_all(server, name, found)
     data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}
-    out.emit(data, f"{name}: deleted, {len(found)} generation{'s' if len(found) != 1 else ''}.")
+    out.emit(data, f"{name}: deleted, {counted(len(found), 'generation')}.")
 
 
 def _documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: bool) -> None:
     from termweave.indexer import removing
+    from termweave.words import counted
 
     found = removing.find(server, name, ids)
     if found.absent:
         named = ", ".join(repr(each) for each in found.absent[:_NAMED])
         out.say(f"Not in {name!r}: {named}{' ...' if found.absent[_NAMED:] else ''} ({len(found.absent):,}).")
-    many = f"{len(found.documents):,} document{'s' if len(found.documents) != 1 else ''}"
+    many = counted(len(found.documents), "document")
     if found.documents and not yes:
-        cut = f" ({len(found.passages):,} passages)" if len(found.passages) != len(found.documents) else ""
+        cut = f" ({counted(len(found.passages), 'passage')})" if len(found.passages) != len(found.documents) else ""
         click.confirm(f"Delete {many}{cut} from {name!r}?", abort=True, err=True)
     removing.remove_documents(server, name, found)
     data = {

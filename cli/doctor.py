@@ -215,8 +215,9 @@ def _print(findings: list[Finding], places: list[dict[str, Any]]) -> None:
     click.echo("\nPlaces, all removable:")
     for row in places:
         click.echo(f"     {row['name']:<16} {row['path']}  {_size(row['bytes']) if row['exists'] else 'not there yet'}")
-    elsewhere = " and node" if any(row["name"] == "node" for row in places) else ""
-    click.echo(f"State{elsewhere} holds the terms and texts of your corpora: treat it as you treat the corpora.")
+    elsewhere = any(row["name"] == "node" for row in places)
+    held, them = ("State and node hold", "them") if elsewhere else ("State holds", "it")
+    click.echo(f"{held} the terms and texts of your corpora: treat {them} as you treat the corpora.")
 
 
 def _size(count: int) -> str:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 def command(*, name: str, settings: Settings, out: Output) -> None:
     """List the generations of NAME, newest first.
 
+    One is live. An unfinished one goes on with its 'termweave index' command. One that its gate refused is whole and verified:
+    'termweave promote' publishes it all the same, 'termweave prune' removes it, and --json says what it missed.
+
     \b
     Examples:
       termweave generations docs
@@ -52,6 +55,7 @@ def _table(found: list[Generation]) -> Table:
     ):
         table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for each in found:
-        state = "live" if each.live else "" if each.complete else "unfinished"
-        table.add_row(each.index, each.created, each.source, f"{each.documents:,}", f"{each.bytes / 1e6:,.1f}", state)
+        state = "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
+        documents = "-" if each.documents is None else f"{each.documents:,}"
+        table.add_row(each.index, each.created, each.source, documents, f"{each.bytes / 1e6:,.1f}", state)
     return table

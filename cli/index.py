@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from termweave.indexer.survey import Progress
     from termweave.settings import Settings
 
-#: Options that say how a generation is made; an update takes them from the generation.
+#: Options that say how a generation is made; an update keeps that, and takes no other values.
 _OF_A_BUILD = (
     "signals",
     "analyzer",
+    "prune",
     "shards",
     "replicas",
     "settings_file",
     "mapping_file",
     "passage_size",
     "passage_stride",
-    "fresh",
 )
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -192,12 +192,14 @@ def command(
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave import engine, indexer
-    from termweave.indexer import Built, Options, Updated, build, custom, generations
+    from termweave.indexer import Built, Options, Updated, build, custom, generations, keeping
     from termweave.indexer.passages import Window
     from termweave.signals import Pruning
+    from termweave.words import counted
 
     _check_together(
         ("--plan says what a whole build makes: leave out --plan or --update", only_plan and update),
+        ("--fresh begins a build anew: leave out --fresh or --update", fresh and update),
         ("--delete-missing and --new belong to --update", not update and (delete_missing or new)),
         ("--within and --of-live belong together: --within .01 --of-live", of_live != (within is not None)),
         (
@@ -233,12 +235,12 @@ def command(
         _plan(server, opened, name, dataset or source, options, out)
         return
     gate = _gate(server, name, required, within, dataset or source, options, out)
-    if update and generations.live(server, name) is None:
+    live = generations.live(server, name) if update else None
+    if update and live is None:
         out.say(f"{name!r} has no live generation to update: it is built, or a build that was begun is finished.")
-        update = False
     run: Callable[..., Built | Updated] = partial(build, gate=gate)
-    if update:
-        _nothing_else()
+    if live is not None:
+        keeping.check(server, live, options, _said_of_a_build())
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
     terminated = Event()
     try:
@@ -265,15 +267,17 @@ def command(
         "seconds": round(built.seconds, 3),
         "notes": [*opened.remarks, *built.warnings, *built.notes, *map(str, opened.skipped)],
     }
-    passages = f" ({built.passages:,} passages)" if built.passages != built.documents else ""
-    documents = f"{built.documents:,} document{'s' if built.documents != 1 else ''}{passages}"
+    passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
+    documents = f"{counted(built.documents, 'document')}{passages}"
     text = f"{built.name}: {documents} in {built.index}, verified and live ({', '.join(built.signals)}; "
     text += f"{built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)"
     if isinstance(built, Updated):
-        data["update"] = {**asdict(built.counts), "deleted": built.deleted}
-        text += f"\n{built.counts}{f'; {built.deleted:,} deleted' if built.deleted else ''}"
+        data["update"] = {**asdict(built.counts), "deleted": built.deleted, "outdated": built.outdated}
+        text += f"\nDocuments: {built.counts}"
         if built.counts.gone and not delete_missing:
-            text += " (kept; --delete-missing deletes them)"
+            text += f" (kept; --delete-missing deletes {'it' if built.counts.gone == 1 else 'them'})"
+        text += f"; {built.deleted:,} deleted" if built.deleted else ""
+        text += f"\nPassages: {built.outdated:,} that changed documents have no longer were deleted" if built.outdated else ""
     out.emit(data, text)
 
 
@@ -311,17 +315,11 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
         out.warn(warning)
 
 
-def _nothing_else() -> None:
-    """Refuse what an update cannot change.
-
-    Raises:
-        UsageError: An option says how a generation is made.
-    """
-    context = click.get_current_context()
-    for option in _OF_A_BUILD:
-        if context.get_parameter_source(option) == ParameterSource.COMMANDLINE:
-            flag = f"--{option.removesuffix('_file').replace('_', '-')}"
-            raise click.UsageError(f"An update keeps what the live generation is made with: leave out {flag}, or --update.")
+def _said_of_a_build() -> list[str]:
+    """The flags on the command line that say how a generation is made."""
+    source = click.get_current_context().get_parameter_source
+    said = (option for option in _OF_A_BUILD if source(option) == ParameterSource.COMMANDLINE)
+    return [f"--{option.removesuffix('_file').replace('_', '-')}" for option in said]
 
 
 @contextmanager
@@ -389,6 +387,7 @@ def _gate(
                 out.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for verdict in verdicts if not verdict.met]
         if missed:
-            raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} was not published; the live generation stays.")
+            ways = f"'termweave promote {name} {generation}' publishes it all the same, 'termweave prune {name}' removes it"
+            raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} is whole, and was not published: {ways}.")
 
     return check

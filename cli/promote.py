@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @output_options
 @connection_options
 def command(*, name: str, generation: str, settings: Settings, out: Output) -> None:
-    """Point the alias NAME at GENERATION, in one atomic step.
+    """Point the alias NAME at GENERATION, in one atomic step; also at one that its gate refused.
 
     \b
     Examples:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @output_options
 @connection_options
 def command(*, name: str, keep: int, yes: bool, settings: Settings, out: Output) -> None:
-    """Delete generations of NAME that are neither live nor among the newest. Unfinished ones are left alone.
+    """Delete generations of NAME that are neither live nor among the newest, and those that their gates refused.
+
+    Unfinished ones are left alone.
 
     \b
     Examples:
@@ -35,14 +37,16 @@ def command(*, name: str, keep: int, yes: bool, settings: Settings, out: Output)
     """
     from termweave import engine
     from termweave.indexer import generations
+    from termweave.words import counted
 
     server = engine.connect(settings)
     old = generations.prunable(server, name, keep)
     if old and not yes:
         for each in old:
-            click.echo(f"{each.index}  {each.documents:,} documents, {each.created}", err=True)
+            refused = ", refused by its gate" if each.missed else ""
+            click.echo(f"{each.index}  {counted(each.documents or 0, 'document')}, {each.created}{refused}", err=True)
         click.confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?", abort=True, err=True)
     for each in old:
         generations.remove(server, each.index)
     data = {"schema": "termweave.prune/1", "name": name, "deleted": [each.index for each in old]}
-    out.emit(data, f"{name}: {len(old)} generation{'s' if len(old) != 1 else ''} deleted.")
+    out.emit(data, f"{name}: {counted(len(old), 'generation')} deleted.")

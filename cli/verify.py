@@ -65,12 +65,15 @@ def command(
     """
     from contextlib import suppress
 
+    if deep == 0.0:
+        raise click.UsageError("--deep 0% reads nothing back: leave it out, or write --deep 5%.")
     from termweave import corpora, engine
     from termweave.errors import TermweaveError, VerificationFailed
     from termweave.indexer import ledgers, refusals, verify, verify_against_source
     from termweave.indexer.passages import Window, in_passages
     from termweave.search import lineage
     from termweave.signals import DocumentLayout
+    from termweave.words import counted
 
     server, updating = engine.connect(settings), False
     refused: list[str] = []
@@ -106,10 +109,11 @@ def command(
         against = source or "its ledger"
         if found.ok:
             read = f" (content of {found.read:,} read back)" if deep else ""
-            passages = f" in {found.counted:,} passages" if found.counted != found.documents else ""
-            return f"{name}: {found.documents:,} documents{passages}, all there, nothing twice, as in {against}{read}."
-        what = "documents and passages" if found.counted != found.documents else "documents"
-        lines = [f"{name}: {found.counted:,} {what}; {against} has {found.expected:,}."]
+            passages = f" in {counted(found.counted, 'passage')}" if found.counted != found.documents else ""
+            documents = counted(found.documents, "document")
+            return f"{name}: {documents}{passages}, all there, nothing twice, as in {against}{read}."
+        what = ("document or passage", "documents and passages") if found.counted != found.documents else ("document",)
+        lines = [f"{name}: {counted(found.counted, *what)}; {against} has {found.expected:,}."]
         for kind in ("missing", "extra", "altered"):
             ids: list[str] = getattr(found, kind)
             lines += [f"  {kind}: {identity}" for identity in ids[:_SHOWN]]
@@ -121,7 +125,7 @@ def command(
         what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
         out.say(f"{what} {_advice(found, refused, updating=updating)}")
     if refused:
-        many = "1 document or passage was" if len(refused) == 1 else f"{len(refused):,} documents or passages were"
+        many = counted(len(refused), "document or passage was", "documents or passages were")
         out.say(f"{many} refused by the engine when {name} was built: {letters} says which, why and what to do.")
     if not found.ok:
         return VerificationFailed.exit_status

@@ -6,6 +6,8 @@ one line in a pyproject. Which reader a path belongs to is decided by content, n
 
 from __future__ import annotations
 
+import os
+import stat
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.corpora import packing
+from termweave.corpora.dialect import DELIMITERS
 from termweave.corpora.files import head, spooled, unpacked
 from termweave.corpora.sources import Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
@@ -101,7 +104,7 @@ def _split(spec: str) -> tuple[str, str]:
     path, colon, split = spec.rpartition(":")
     if not colon or _exists(spec) or path == "ir":
         return spec, DEFAULT_SPLIT
-    return path, split or DEFAULT_SPLIT
+    return path, split
 
 
 def _exists(spec: str) -> bool:
@@ -137,6 +140,8 @@ def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
 
 def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
     kinds = f"A source is one of: {', '.join(labels)}; files may be packed (.gz, .zst), and `-` is standard input."
+    if _hidden(spec):
+        return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name what you may read.")
     if not _exists(spec):
         path, _, split = spec.rpartition(":")
         if path and _exists(path):
@@ -146,4 +151,19 @@ def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
         return UsageError(f"{spec} is a folder without corpus.jsonl, and without a file of text (.txt, .md, .html).", kinds)
     if said := packing.foreign(head(Path(spec))):
         return UsageError(f"{shown} is {said[0]}, and that is not read.", said[1])
-    return UsageError(f"{shown} is in no format that is known here.", kinds)
+    known = ", ".join(DELIMITERS.values())
+    table = f"Between the columns of a table stand {known}, or the character that a first line like `sep=^` names. "
+    return UsageError(f"{shown} is in no format that is known here.", ("" if b"\0" in head(Path(spec)) else table) + kinds)
+
+
+def _hidden(spec: str) -> bool:
+    """Whether this user may not look into a folder, or not into one that the path leads through."""
+    try:
+        if stat.S_ISDIR(os.stat(spec).st_mode):  # noqa: PTH116 - a Path is normalised, and "." behind it would go
+            os.stat(f"{spec}/.")  # noqa: PTH116
+            os.scandir(spec).close()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False

@@ -17,6 +17,7 @@ from termweave.corpora.jsonl import JsonLines, parse
 from termweave.corpora.sources import Derived
 from termweave.errors import UsageError
 from termweave.records import Qrels, Query
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +144,8 @@ class BeirFolder(Derived):
         notes = []
         if lost:
             dropped = sum(map(len, lost.values()))
-            notes.append(f"{dropped} judgements of {table} are on {len(lost)} queries that {path} lacks; they were left out.")
+            judged, on = counted(dropped, "judgement"), counted(len(lost), "query", "queries")
+            notes.append(f"{judged} of {table} left out: on {on} that {path} lacks.")
         return queries, {query.id: qrels[query.id] for query in queries}, notes
 
 
@@ -215,7 +217,7 @@ def _columns(line: bytes | None) -> tuple[str, str, str]:
         raise BadLine(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8", _COLUMNS) from None
     columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
     if len(columns) not in {3, 4}:
-        raise BadLine(f"{len(columns)} column{'s' * (len(columns) > 1)} where 3 (or TREC's 4) should be", _COLUMNS)
+        raise BadLine(f"{counted(len(columns), 'column')} where 3 (or TREC's 4) should be", _COLUMNS)
     return columns[0].strip(), columns[-2].strip(), columns[-1].strip()
 
 

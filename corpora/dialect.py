@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 #: Names that make a first line a header line.
 KNOWN = frozenset({*ID_KEYS, *TEXT_KEYS, TITLE_KEY})
 
-_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+#: What stands between columns, in words.
+DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 #: A table without a known name has more than this share of rows as wide as the first: some may be broken.
 _ENOUGH = 0.5
 _EXCEL = "sep="
@@ -43,7 +44,7 @@ class Dialect:
     announced: bool = False
 
     def __str__(self) -> str:
-        return f"{_DELIMITERS.get(self.delimiter, repr(self.delimiter))} between columns, {'' if self.quoted else 'no '}quoting"
+        return f"{DELIMITERS.get(self.delimiter, repr(self.delimiter))} between columns, {'' if self.quoted else 'no '}quoting"
 
     def options(self) -> dict[str, object]:
         """Keyword arguments for `csv.reader`: strict, because what a lenient one makes of a stray quote is lost text."""
@@ -62,7 +63,7 @@ def find(start: str, *, whole: bool) -> Dialect | None:
     if not whole:
         del lines[-1:]
     announced = bool(lines) and lines[0].lower().startswith(_EXCEL) and len(lines[0].strip()) == len(_EXCEL) + 1
-    delimiters: tuple[str, ...] = (lines.pop(0)[len(_EXCEL)],) if announced else tuple(_DELIMITERS)
+    delimiters: tuple[str, ...] = (lines.pop(0)[len(_EXCEL)],) if announced else tuple(DELIMITERS)
     best: tuple[tuple[bool, float, int], Dialect] | None = None
     for delimiter in delimiters:
         for quoted in _quotings(lines, delimiter):
@@ -74,11 +75,14 @@ def find(start: str, *, whole: bool) -> Dialect | None:
 
 def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
     """Which of quoted and unquoted the lines leave open."""
-    if any(line.startswith('"') or f'{delimiter}"' in line for line in lines):
-        return True, False
-    # Nothing speaks for quotes so far. Behind commas they will mean something when they come; in a TSV that has none in
-    # its first lines a quote is a character (MS MARCO, and what search tools write).
-    return (delimiter != "\t",)
+    # Possessive, because a quote that is never closed would be tried in every length.
+    mark = re.escape(delimiter)
+    others, closed = re.subn(rf'(?:^|(?<={mark}))"(?:[^"]|"")*+"(?={mark}|\r?$)', "", "".join(lines), flags=re.MULTILINE)
+    stray = len(re.findall(rf'(?:^|{mark})"', others, flags=re.MULTILINE))
+    if closed > stray:
+        return (True,)
+    # In a TSV a quote is a character (MS MARCO, and what search tools write); behind commas it will mean something when it comes.
+    return (False,) if delimiter == "\t" else (True, False) if stray else (True,)
 
 
 class _Fit:

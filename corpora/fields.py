@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from datetime import date, time, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -31,7 +32,8 @@ TEXT_KEYS = ("text", "contents", "body", "content")
 TITLE_KEY = "title"
 
 SKIP_HINT = "Mend it, or leave such entries out with --skip-bad."
-_MANY = 40
+#: Characters of a value, and fields of an entry, that a message shows.
+_MANY, _NAMED = 40, 12
 
 
 class BadLine(ValueError):
@@ -93,6 +95,12 @@ def text_of(found: dict[str, Any], keys: tuple[str, ...]) -> str | None:
     if not isinstance(value, str):
         raise BadLine(f"{key!r} is {_shown(value)} where a string should be")
     return value
+
+
+def _names(found: dict[str, Any]) -> str:
+    """The fields that are left of an entry, for a message."""
+    names = [repr(name) for name in islice(found, _NAMED)]
+    return ", ".join([*names, "..."] if len(found) > _NAMED else names) or "its fields"
 
 
 def _shown(value: Any) -> str:
@@ -161,7 +169,9 @@ class Mapper:
         """
         id_, title, text = self._id(found, line), self._title(found), self._text(found)
         if title is None and text is None:
-            raise BadLine(f"neither a title nor a text; a text is called {', '.join(map(repr, TEXT_KEYS))}")
+            raise BadLine(
+                f"neither a title nor a text among {_names(found)} (--id-field, --title-field and --text-field say which is which)"
+            )
         nested = found.get("metadata")
         if isinstance(nested, dict):
             del found["metadata"]

@@ -18,6 +18,7 @@ from termweave.corpora.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json
 from termweave.corpora.filesource import EntrySource
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,7 +184,8 @@ class IrDataset(EntrySource):
         notes = []
         if lost:
             dropped = sum(len(qrels[query]) for query in lost)
-            notes.append(f"{dropped} judgements of {self._judged_name} are on {len(lost)} queries it lacks; they were left out.")
+            judged = counted(dropped, "judgement")
+            notes.append(f"{judged} of {self._judged_name} left out: on {counted(len(lost), 'query', 'queries')} that it lacks.")
         return queries, {query.id: qrels[query.id] for query in queries}, notes
 
 

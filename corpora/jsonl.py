@@ -50,6 +50,12 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
     def not_json(literal: str) -> None:
         raise ValueError(literal)
 
+    if text.replace(" ", "") in {"{", "[", "[{"}:
+        values = "jq -c '.[]'" if "[" in text else "jq -c ."
+        kind = "array" if "[" in text else "object"
+        return BadLine(
+            f"broken JSON: an {kind} that goes on over several lines (`{values}` puts each object on a line of its own)"
+        )
     reason, column = error.msg, error.pos + 1
     try:
         json.loads(text, parse_constant=not_json)

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora import dialect, files
-from termweave.corpora.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, not_utf8, too_long
+from termweave.corpora.fields import ID_KEYS, SKIP_HINT, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, not_utf8, too_long
 from termweave.corpora.filesource import FileSource
 from termweave.corpora.packing import opened
 from termweave.corpora.sources import Fields
 from termweave.errors import InputError, UsageError
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,7 @@ class Table(FileSource):
     def _document(self, mapper: Mapper, row: list[str], line: int) -> Document | BadLine:
         names = self._columns.names
         if len(row) != len(names):
-            return BadLine(f"{len(row)} cell{'s' * (len(row) != 1)} where {len(names)} should be")
+            return BadLine(f"{counted(len(row), 'cell')} where {len(names)} should be")
         try:
             return mapper.document(dict(zip(names, row, strict=True)), line)
         except BadLine as bad:
@@ -117,7 +118,9 @@ class _Columns:
 
     def __init__(self, first: tuple[str, ...], asked: Fields, file: str) -> None:
         cells = [cell.strip() for cell in first]
-        self.header = any(cell.lower() in dialect.KNOWN or cell in asked.named() for cell in cells)
+        known = any(cell.lower() in dialect.KNOWN for cell in cells)
+        self.header = known or any(cell in asked.named() for cell in cells)
+        self._by_options = self.header and not known
         numbers = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or number for cell, number in zip(cells, numbers, strict=True)] if self.header else numbers
         if any("\udc80" <= character <= "\udcff" for name in self.names for character in name):
@@ -132,7 +135,10 @@ class _Columns:
                 return name
             if name.isdecimal() and 0 < int(name) <= len(self.names):
                 return self.names[int(name) - 1]
-            raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", "Name one of these, or its number.")
+            hint = "Name one of these, or its number."
+            if not known:  # whoever names a cell of a first document would lose it
+                hint = f"Where that is a document, name columns by their numbers, 1 to {len(cells)}; where it is a header line, by name."
+            raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", hint)
 
         taken = {*map(column, asked.named())}
         free = {name.lower(): name for name in reversed(self.names) if name not in taken}
@@ -158,6 +164,7 @@ class _Columns:
             f"text = {' + '.join(map(repr, self.fields.text))}" if self.fields.text else "",
             f"metadata = {', '.join(map(repr, other))}" if other else "",
             "" if self.header else "no header line",
+            "its first line is the header line, as options say" if self._by_options else "",
         ]
         return "; ".join(filter(None, parts))
 
@@ -236,12 +243,24 @@ def _rows(lines: _Lines, found: Dialect) -> Iterator[tuple[int, list[str] | BadL
         except csv.Error as error:
             # Its other lines may be rows of their own, which a stray quote has swallowed.
             again = True
-            yield lines.first, lines.trouble or BadLine(_reason(str(error), lines))
+            yield lines.first, lines.trouble or BadLine(_reason(str(error), lines), _hint(str(error), found.delimiter))
             continue
         if lines.trouble:
             yield lines.first, lines.trouble
         elif row:
             yield lines.first, row
+
+
+def _hint(said: str, delimiter: str) -> str:
+    if "new-line" in said or "field larger" in said:
+        return SKIP_HINT
+    # Quotes that are characters are read as such once every cell is quoted and the quotes in it are doubled.
+    cell = "\\t" if delimiter == "\t" else delimiter
+    quoting = f'sed \'s/"/""/g; s/[^{cell}]*/"&"/g\''
+    return (
+        "Write a quote within a quoted cell twice, or leave such rows out with --skip-bad; where quotes are characters like others "
+        f"in all of the file, `{quoting}` makes a table of it in which they are."
+    )
 
 
 def _reason(said: str, lines: _Lines) -> str:

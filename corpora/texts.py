@@ -22,6 +22,7 @@ from termweave.corpora.packing import SUFFIXES, opened
 from termweave.corpora.sources import Skipped
 from termweave.errors import InputError, TermweaveError
 from termweave.records import Document
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +98,7 @@ class TextFolder(FileSource):
         if not others:
             return []
         named = ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(_NAMED))
-        count = f"{others.total():,} files are" if others.total() > 1 else "1 file is"
+        count = counted(others.total(), "file is", "files are")
         return [f"{self.shown}: {count} no text and passed over ({named}{', ...' if len(others) > _NAMED else ''})."]
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:

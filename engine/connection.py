@@ -8,6 +8,7 @@ fast as the client's own serializer.
 from __future__ import annotations
 
 import logging
+import re
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 #: Calls that change nothing are sent again after a lost connection or one of these answers.
 _RETRIED_STATUS = frozenset({429, 502, 503, 504})
 _ATTEMPTS = 4
+_BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 
 
 class EngineResponseError(EngineError):
@@ -344,8 +346,21 @@ def advice(status: int, body: Any) -> str:
         return "Open the index again (POST /INDEX/_open), or build it anew under another name."
     if "create-index blocked" in str(body):
         return "The server's disks are nearly full: free some space; it takes indices again by itself."
-    if status == 403 and "read-only" not in str(body):
+    if blocked := block_hint(str(body)):
+        return blocked
+    if status == 403:
         return "The role of this user lacks a permission; the documentation lists those that termweave needs."
-    if "flood-stage" in str(body) or "read-only-allow-delete" in str(body):
+    return ""
+
+
+def block_hint(said: str) -> str:
+    """What to do about a block on an index that the engine's words name: one that a full disk set goes by itself, others do not.
+
+    OpenSearch 2 and 3 say "FORBIDDEN/8/index write (api)" and "TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark".
+    """
+    if "flood-stage" in said or "read-only-allow-delete" in said or "read-only / allow delete" in said:
         return "The server's disk is full: free some space; the index opens again by itself."
+    if found := _BLOCK.search(said):
+        setting = f"index.blocks.{found[1].replace('-', '_')}"
+        return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
     return ""

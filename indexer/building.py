@@ -82,6 +82,7 @@ class Generation:
     statistics: CorpusStatistics | None
     ledger: Ledger
     notes: list[str]
+    warnings: list[str]
 
 
 def build(
@@ -123,14 +124,15 @@ def build(
             try:
                 sent = send_rest(engine, source, planned, current, watched)
                 current.notes.extend(_settle(engine, current, options))
-                current.notes.extend(summary.stored(engine, current.index, current.layout))
-                gate(current.index)
-                lease.check()
-            except (RefusedDocuments, VerificationFailed, GateNotMet):
+            except (RefusedDocuments, VerificationFailed):
+                lineage.write(engine, current.index, current.lineage)  # it may have been whole when its gate refused it
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
                 raise
+            current.notes.extend(summary.stored(engine, current.index, current.layout))
             passages = {**current.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
             whole = replace(current.lineage, complete=True, documents=ledger.documents, passages=passages)
+            pass_gate(engine, gate, current, whole)
+            lease.check()
             lineage.write(engine, current.index, whole)
             generations.publish(engine, name, current.index, before)
             ledger.put("state", "complete")
@@ -143,7 +145,7 @@ def build(
                 seconds=time.monotonic() - started,
                 signals=planned.signals,
                 notes=(*planned.notes, *current.notes),
-                warnings=planned.warnings,
+                warnings=(*planned.warnings, *current.warnings),
             )
 
 
@@ -154,6 +156,21 @@ def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> s
         return None
     same = lineage.read(engine, index).fingerprint == plan(source, engine.capabilities, options).fingerprint
     return index if same else None
+
+
+def pass_gate(engine: Engine, gate: Callable[[str], None], current: Generation, whole: Lineage) -> None:
+    """Ask the gate; a generation that misses it is whole all the same and says so, to be promoted or pruned.
+
+    Raises:
+        GateNotMet: It was missed.
+    """
+    try:
+        gate(current.index)
+    except GateNotMet as missed:
+        lineage.write(engine, current.index, replace(whole, missed=missed.message))
+        current.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that asks once more
+        current.ledger.put("state", "missed")
+        raise
 
 
 def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> Generation:
@@ -193,13 +210,14 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
         ledger.put("lineage", asdict(found))
+        ledger.put("said", [[*surveyed.notes, *left], surveyed.warnings])  # a build that resumes surveys nothing
         ledger.put("state", "building")
     except BaseException:
         ledger.close()
         with suppress(EngineError):  # what this call made and nobody could resume; where this fails, the next build does it
             generations.remove(engine, index)
         raise
-    return Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left])
+    return Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left], surveyed.warnings)
 
 
 def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
@@ -217,8 +235,12 @@ def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
 
 def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> Generation:
     statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
-    note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} documents were there already."
-    return Generation(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note])
+    what = "passages" if found.passages else "documents"
+    note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {what} were there already."
+    notes, warnings = ledger.get("said") or ([], [])
+    return Generation(
+        index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note, *notes], warnings
+    )
 
 
 def _cut(window: Window | None, ledger: Ledger) -> dict[str, int]:
@@ -277,8 +299,7 @@ def _settle(engine: Engine, current: Generation, options: Options) -> list[str]:
         current.ledger.again([*found.missing, *found.altered])
         advice = "with --fresh" if found.extra else "again: it sends what is missing or altered"
         raise VerificationFailed(
-            f"{current.index} holds {found.counted:,} documents and should hold {found.expected:,}: "
-            f"{len(found.missing)} missing, {len(found.extra)} extra, {len(found.altered)} altered.",
+            f"{current.index} {found}.",
             f"It was not published. Run the same command {advice}.",
         )
     return notes

@@ -45,6 +45,7 @@ CREATE TEMP TABLE new AS
         (SELECT 1 FROM main.documents AS held WHERE held.id = document OR held.parent = document);
 """
 _TOUCHED = "SELECT document FROM sent UNION SELECT document FROM stale WHERE document NOT IN (SELECT document FROM gone)"
+_REFUSED = "SELECT coalesce(parent, id) FROM main.documents WHERE refused IS NOT NULL"
 _ENTER = """
 INSERT INTO main.documents (id, line, bucket, source, parent) SELECT id, line, bucket, source, parent FROM sent WHERE true
     ON CONFLICT (id) DO UPDATE SET line = excluded.line, bucket = excluded.bucket, source = excluded.source,
@@ -52,7 +53,7 @@ INSERT INTO main.documents (id, line, bucket, source, parent) SELECT id, line, b
 """
 _WERE = """
 CREATE TEMP TABLE were AS SELECT id, source, encoding FROM main.documents
-    WHERE encoding IS NOT NULL AND parent IS NULL AND id IN (SELECT id FROM sent WHERE parent IS NULL)
+    WHERE encoding IS NOT NULL AND id IN (SELECT id FROM sent)
 """
 _KEEP = """
 UPDATE main.documents SET (source, encoding) = (SELECT source, encoding FROM were WHERE were.id = documents.id)
@@ -165,17 +166,20 @@ class Changes:
 
     def settled(self) -> Counts:
         """The counts after sending: what was refused is neither new nor changed."""
-        refused = "SELECT DISTINCT coalesce(parent, id) FROM main.documents WHERE refused IS NOT NULL"
-        new = self._count(f"SELECT count(*) FROM new WHERE document IN ({refused})")  # noqa: S608
-        both = self._count(f"SELECT count(*) FROM ({_TOUCHED}) WHERE document IN ({refused})")  # noqa: S608
+        new = self._count(f"SELECT count(*) FROM new WHERE document IN ({_REFUSED})")  # noqa: S608
+        both = self._count(f"SELECT count(*) FROM ({_TOUCHED}) WHERE document IN ({_REFUSED})")  # noqa: S608
         counts = self.counts
         return replace(counts, new=counts.new - new, changed=counts.changed - (both - new), refused=both)
 
     def stale(self, *, gone: bool) -> Iterator[list[str]]:
-        """Ids stored that are no more: passages that changed documents do not have any longer, and with `gone` whole documents."""
-        which = "" if gone else " WHERE document NOT IN (SELECT document FROM gone)"
+        """Ids stored that are no more: passages that changed documents have no longer; with `gone` instead those of whole documents.
+
+        A changed document of which something was refused keeps what it had.
+        """
+        changed = f"document NOT IN (SELECT document FROM gone UNION {_REFUSED})"  # noqa: S608
+        which = "document IN (SELECT document FROM gone)" if gone else changed
         with in_words(self._path, "read"):
-            cursor = self._db.execute(f"SELECT id FROM stale{which}")  # noqa: S608
+            cursor = self._db.execute(f"SELECT id FROM stale WHERE {which}")  # noqa: S608
             while rows := cursor.fetchmany(_PAGE):
                 yield [row[0] for row in rows]
 

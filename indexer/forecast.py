@@ -249,8 +249,7 @@ def _clauses(planned: Plan, surveyed: Survey, queries: Sequence[str], capabiliti
 
 def _warnings(planned: Plan, surveyed: Survey) -> Iterator[str]:
     texts = [document.content for document in surveyed.sample]
-    if surveyed.clashes:
-        yield f"{surveyed.clashes:,} documents have the id of another one with other content: the build stops there without --skip-bad."
+    yield from (f"{warning} Without --skip-bad the build stops there." for warning in surveyed.warnings)
     yield from surveyed.notes
     longest = min((model.max_length for model in planned.encoder.models.values()), default=0)
     if longest:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from termweave.engine import EngineResponseError
 from termweave.engine.connection import quote
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import ledgers
-from termweave.search.lineage import Lineage, check_one, exists, read
+from termweave.search.lineage import Lineage, check_one, exists, read, write
 from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
@@ -40,19 +41,21 @@ class Generation:
         index: The concrete index.
         created: UTC, ISO 8601.
         source: Name of the corpus.
-        documents: Documents in it; of one in passages, those of the source.
-        bytes: On disk.
-        complete: Built, verified and published once; others are unfinished or were refused.
+        documents: Documents in it; of one in passages, those of the source; None where nobody can count them: unfinished, or closed.
+        bytes: On disk, copies included.
+        complete: Whole and verified; others are unfinished, or documents of theirs were refused.
         live: The alias points at it.
+        missed: What its gate found wanting, where that kept it from being published.
     """
 
     index: str
     created: str
     source: str
-    documents: int
+    documents: int | None
     bytes: int
     complete: bool
     live: bool
+    missed: str
 
 
 def check_name(engine: Engine, name: str) -> None:
@@ -202,7 +205,8 @@ def of(engine: Engine, name: str) -> list[Generation]:
         UsageError: There is none.
     """
     check_one(name)
-    mappings = engine.request("GET", f"/{name}-*/_mapping", params={"filter_path": "*.mappings._meta.termweave"}) or {}
+    params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
+    mappings = engine.request("GET", f"/{name}-*/_mapping", params=params) or {}
     lineages = {
         index: Lineage.from_meta(found["mappings"]["_meta"], index)
         for index, found in mappings.items()
@@ -210,25 +214,48 @@ def of(engine: Engine, name: str) -> list[Generation]:
     }
     if not lineages:
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", "Build one with 'termweave index SOURCE NAME'.")
-    stats = engine.request("GET", f"/{','.join(sorted(lineages))}/_stats/docs,store")["indices"]
+    segments = _segments(engine, sorted(lineages))
     now = live(engine, name)
     found = [
         Generation(
             index=index,
             created=lineage.created,
             source=lineage.source["name"],
-            documents=lineage.documents if lineage.passages else stats[index]["primaries"]["docs"]["count"],
-            bytes=stats[index]["total"]["store"]["size_in_bytes"],
+            documents=_documents(lineage, segments.get(index)),
+            bytes=sum(each["size_in_bytes"] for _, each in segments.get(index, [])),
             complete=lineage.complete,
             live=index == now,
+            missed=lineage.missed,
         )
         for index, lineage in lineages.items()
     ]
     return sorted(found, key=lambda generation: (generation.created, generation.index), reverse=True)
 
 
+def _segments(engine: Engine, indices: list[str]) -> dict[str, list[tuple[bool, dict[str, Any]]]]:
+    """Index that is open -> its segments, each with whether a primary shard holds it. What `_stats` says may be 10 s old: a build is larger by then."""
+    found = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
+    return {
+        index: [
+            (copy["routing"]["primary"], segment)
+            for copies in shards["shards"].values()
+            for copy in copies
+            for segment in copy["segments"].values()
+        ]
+        for index, shards in found.items()
+    }
+
+
+def _documents(lineage: Lineage, segments: list[tuple[bool, dict[str, Any]]] | None) -> int | None:
+    if not lineage.complete or segments is None:  # while documents come in, nothing is refreshed
+        return None
+    if lineage.passages:
+        return lineage.documents
+    return sum(int(each["num_docs"]) for primary, each in segments if primary and each["search"])
+
+
 def promote(engine: Engine, name: str, index: str) -> str | None:
-    """Point the alias at another complete generation; returns the one it left.
+    """Point the alias at another complete generation, one that missed its gate included; returns the one it left.
 
     Raises:
         UsageError: There is no such generation, or it was never finished.
@@ -239,29 +266,37 @@ def promote(engine: Engine, name: str, index: str) -> str | None:
     if not known[index].complete:
         raise UsageError(f"{index!r} was never finished and verified.", "Finish it by repeating its 'termweave index' command.")
     before = live(engine, name)
+    if known[index].missed:  # it was published deliberately: `rollback` may come back to it
+        write(engine, index, replace(read(engine, index), missed=""))
+        with suppress(UsageError), ledgers.existing(engine, index) as ledger:
+            ledger.put("state", "complete")
     publish(engine, name, index, before)
     return before
 
 
 def previous(engine: Engine, name: str) -> str:
-    """The generation to roll back to: the newest complete one that is older than the live one.
+    """The generation to roll back to: the newest complete one that is older than the live one and that no gate refused.
 
     Raises:
         UsageError: There is none.
     """
     known = of(engine, name)
     places = [place for place, generation in enumerate(known) if generation.live]
-    older = [generation.index for generation in known[places[0] + 1 if places else 0 :] if generation.complete]
+    older = [generation.index for generation in known[places[0] + 1 if places else 0 :] if _published(generation)]
     if not older:
         raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists those there are.")
     return older[0]
 
 
 def prunable(engine: Engine, name: str, keep: int) -> list[Generation]:
-    """Generations that are neither live nor among the `keep` newest complete ones; unfinished ones are left alone."""
+    """Generations that are neither live nor among the `keep` newest published ones; unfinished ones are left alone."""
     complete = [generation for generation in of(engine, name) if generation.complete]
-    kept = {generation.index for generation in complete[:keep]}
+    kept = {generation.index for generation in list(filter(_published, complete))[:keep]}
     return [generation for generation in complete if generation.index not in kept and not generation.live]
+
+
+def _published(generation: Generation) -> bool:
+    return generation.complete and not generation.missed
 
 
 def remove(engine: Engine, index: str) -> None:

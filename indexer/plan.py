@@ -159,7 +159,7 @@ def _in_words(source: Source, encoder: TextEncoder, signals: Sequence[str], anal
         else "none"
         for output in ("weights", "dense")
     }
-    cut, pruned = options.passages, options.prune
+    cut = options.passages
     return {
         "source": f"{source.name} ({source.fingerprint[:8]})",
         **models,
@@ -171,6 +171,6 @@ def _in_words(source: Source, encoder: TextEncoder, signals: Sequence[str], anal
         "--skip-bad": "yes" if options.skip_bad else "no",
         "--passage-size": str(cut.size) if cut else "none",
         "--passage-stride": str(cut.stride) if cut else "none",
-        "--prune": f"{100 * pruned.share:g}%" if pruned.share else f"{pruned.below:g}" if pruned.below else "none",
+        "--prune": str(options.prune),
         "layout": str(lineage.SCHEMA),
     }

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from termweave.errors import RefusedDocuments
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +92,7 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     refused = ledger.refused()
     if not refused:
         return []
-    sentence = f"The engine refused {len(refused):,} of {ledger.total:,} documents: {_named(refused)}."
+    sentence = f"The engine refused {len(refused):,} of {counted(ledger.total, 'document')}: {_named(refused)}."
     file = write(ledger)
     first = advice(refused[0][2])
     whole = len(refused) == ledger.total  # an index of nothing is never meant

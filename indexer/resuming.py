@@ -39,7 +39,7 @@ def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[st
     for path in sorted(ledgers.folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
         ledger = Ledger(path)
         state = ledger.get("state")
-        if ledger.get("name") != name or state not in {"surveying", "building", "rejected"}:
+        if ledger.get("name") != name or state not in {"surveying", "building", "rejected", "missed"}:
             ledger.close()
             continue
         index = path.stem
@@ -54,15 +54,19 @@ def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[st
             ledger.close()
             continue
         other = found.fingerprint != planned.fingerprint
+        if state == "missed" and (fresh or other):  # whole, and not published: `promote` and `prune` decide about it
+            ledger.close()
+            continue
         if fresh or (other and state == "rejected"):  # a rejected one of another source has served its purpose
             ledger.close()
             generations.remove(engine, index)
             continue
         if other:
             done, total, made_of = ledger.acknowledged, ledger.total, ledger.get("made_of")
+            what = "passages" if found.passages else "documents"
             ledger.close()
             raise UnfinishedBuild(
-                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} documents), "
+                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} {what}), "
                 f"made otherwise: {_differences(made_of or _remembered(found), planned.made_of)}.",
                 "Repeat the command that began it to finish it, or add --fresh to throw it away.",
             )

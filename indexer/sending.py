@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
+from termweave.engine.connection import block_hint
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer import pace
 from termweave.indexer.generations import writer
@@ -277,7 +278,7 @@ class Sender:
             )
         return EngineError(
             f"The engine keeps rejecting documents: {reason}.",
-            "See its log; lower --workers, or free disk space. Run the command again: it resumes.",
+            f"{block_hint(reason) or 'See its log, and lower --workers.'} Run the command again: it resumes.",
         )
 
     def _too_large(self, batch: Sequence[Item], size: int) -> list[Sequence[Item]]:
@@ -295,9 +296,7 @@ def _halves(batch: Sequence[Item]) -> list[Sequence[Item]]:
 
 
 def _hint(result: dict[str, Any]) -> str:
-    if "read-only" in _reason(result) or "blocked" in _reason(result):
-        return "The index is blocked, usually because a disk is full: free some space and run the command again, it resumes."
-    return "Run the command again when that is mended: it resumes."
+    return f"{block_hint(_reason(result))} Run the command again when that is mended: it resumes.".lstrip()
 
 
 def _reason(result: dict[str, Any]) -> str:

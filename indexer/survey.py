@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from termweave.errors import InputError
@@ -11,6 +11,7 @@ from termweave.indexer.ledger import Duplicate, Entry, Ledger
 from termweave.indexer.passages import Passages
 from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -46,13 +47,13 @@ class Survey:
         statistics: Of the whole source; None without a weights model.
         sample: Up to 512 documents, drawn evenly, of each the first 20,000 characters.
         notes: What was skipped or repeated.
-        clashes: Documents left out because another one with other content had their id.
+        warnings: How many documents were left out because another one with other content has their id; the first by id and line.
     """
 
     statistics: CorpusStatistics | None
     sample: list[Document]
     notes: list[str]
-    clashes: int = 0
+    warnings: list[str]
 
 
 def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
@@ -91,9 +92,9 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
         progress("Reading", sample.seen, source.total or (sample.seen * size // position if position and size else None))
     if not sample.seen:
         left = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
-        hint = "Name a source that does: `termweave index --help` lists the kinds."
+        hint = "Mend it, or name a source that does: `termweave index --help` lists the kinds, and options that name fields."
         raise InputError(f"{source.name} holds no documents{left}.", hint)
-    return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.clashes)
+    return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.warnings(source))
 
 
 def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:
@@ -152,12 +153,17 @@ class _Seen:
 
     repeated: int = 0
     clashes: int = 0
+    named: list[str] = field(default_factory=list)
     textless: int = 0
     unfilterable: int = 0
 
     def count(self, documents: list[Document], again: Collection[Duplicate]) -> None:
-        self.repeated += len(again)
-        self.clashes += sum(not each.same for each in again)
+        other = [each for each in again if not each.same]
+        self.repeated += len(again) - len(other)
+        self.clashes += len(other)
+        self.named += [
+            f"{each.id!r} (line {each.line}; line {each.first_line} is kept)" for each in other[: _NAMED - len(self.named)]
+        ]
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
                 continue  # its document is counted
@@ -167,23 +173,28 @@ class _Seen:
     def notes(self, source: Source) -> list[str]:
         notes = []
         if self.repeated:
-            notes.append(f"{_documents(self.repeated)} repeated an id that was there before; the first of each was kept.")
+            notes.append(
+                f"{counted(self.repeated, 'document')} repeated another one, id and content; the first of each was kept."
+            )
         if self.textless:
-            notes.append(f"{_documents(self.textless)} without any text: no search finds them, filters and ids do.")
+            notes.append(f"{counted(self.textless, 'document')} without any text: no search finds them, filters and ids do.")
         if self.unfilterable:
             notes.append(
-                f"{_documents(self.unfilterable)} with metadata of more than 30,000 bytes: stored, but not to be filtered on."
+                f"{counted(self.unfilterable, 'document')} with metadata of more than 30,000 bytes: stored, but not to be filtered on."
             )
         if source.skipped:
             count = source.skipped.count
             named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])
-            entries = "1 entry" if count == 1 else f"{count:,} entries"
+            entries = counted(count, "entry", "entries")
             notes.append(f"{entries} could not be read and left out ({named}{'; ...' if count > _NAMED else ''}).")
         return notes
 
-
-def _documents(count: int) -> str:
-    return "1 document" if count == 1 else f"{count:,} documents"
+    def warnings(self, source: Source) -> list[str]:
+        if not self.clashes:
+            return []
+        named = ", ".join(self.named) + (", ..." if self.clashes > _NAMED else "")
+        documents = counted(self.clashes, "document")
+        return [f"{documents} of {source.name} left out, for an id that an earlier document with other content has: {named}."]
 
 
 class _Sample:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import changes, copying, generations, ledgers, refusals
-from termweave.indexer.building import Generation, send_rest, while_held
+from termweave.indexer.building import Generation, pass_gate, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
@@ -25,6 +25,7 @@ from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of
 from termweave.signals import DocumentLayout
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,8 @@ class Updated:
         documents: Documents in it now.
         passages: How many they are stored as.
         sent: Documents or passages sent.
-        deleted: Documents or passages deleted.
+        deleted: Documents deleted.
+        outdated: Passages deleted that documents changed meanwhile have no longer.
         seconds: Wall-clock time.
         signals: Names of its signals.
         notes: What a user should know.
@@ -66,6 +68,7 @@ class Updated:
     passages: int
     sent: int
     deleted: int
+    outdated: int
     seconds: float
     signals: tuple[str, ...]
     notes: tuple[str, ...]
@@ -125,18 +128,18 @@ def update(
                 ledger.put("name", name)
                 ledger.put("state", "updating")
             layout = DocumentLayout.from_meta(found.signals, found.fields)
-            current = Generation(index, found, layout, statistics, ledger, [])
-            counts, sent, deleted, warnings = _apply(
+            current = Generation(index, found, layout, statistics, ledger, [], [])
+            counts, sent, deleted, outdated = _apply(
                 engine, source, options, encoder, current, watched, delete_missing=delete_missing
             )
-            after = _described(found, source, current, counts, moment, deleted=deleted)
+            after = _described(found, source, current, counts, moment, deleted=deleted + outdated)
             if new:
                 restored = ledger.get("settings")
                 finish = {"index.refresh_interval": restored["refresh_interval"]}
                 generations.finish(engine, index, finish, int(restored["number_of_replicas"]))
             _prove(engine, current, options.allow_refused)
             if gate is not None:
-                gate(index)
+                pass_gate(engine, gate, current, after)
             lease.check()
             lineage.write(engine, index, after)
             if new:
@@ -153,10 +156,11 @@ def update(
                 passages=ledger.acknowledged,
                 sent=sent,
                 deleted=deleted,
+                outdated=outdated,
                 seconds=time.monotonic() - started,
                 signals=tuple(found.signals),
                 notes=tuple(current.notes),
-                warnings=tuple(warnings),
+                warnings=tuple(current.warnings),
             )
 
 
@@ -169,37 +173,40 @@ def _apply(
     progress: Progress,
     *,
     delete_missing: bool,
-) -> tuple[changes.Counts, int, int, list[str]]:
-    """Compare, send what differs, delete what is stale; returns counts, sent, deleted, warnings."""
+) -> tuple[changes.Counts, int, int, int]:
+    """Compare, send what differs, delete what is stale; returns counts, sent, documents deleted, outdated passages deleted."""
     ledger, found = current.ledger, current.lineage
     cut = in_passages(source, Window.of(found.passages))
     elsewhere = not ledger.total
     other = changes.adopt(engine, current.index, ledger, current.layout)
     if other and elsewhere:
         current.notes.append(
-            f"This host has no ledger of {current.index}: {_documents(other)} taken as stored, by the digests beside them "
+            f"This host has no ledger of {current.index}: {counted(other, 'document was', 'documents were')} taken as stored, by the digests beside them "
             "('termweave verify NAME --deep' reads them back)."
         )
     elif other:
         current.notes.append(
-            f"{_documents(other)} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or "
-            "damage): they were read back, and what does not agree with its own digests counts as changed."
+            f"{counted(other, 'document was', 'documents were')} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or "
+            "damage): what is stored was read back, and what does not agree with its own digests counts as changed."
         )
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"
         with Ledger(path) as said:
             surveyed = survey(cut, encoder if current.statistics else None, said, skip_bad=options.skip_bad, progress=progress)
         current.notes += surveyed.notes
+        current.warnings += [*surveyed.warnings, *_drifted(current, surveyed)]
         with changes.Changes(ledger.path, path) as difference:
             difference.enter()
             planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
             sent = send_rest(engine, cut, planned, current, progress)
             difference.keep_refused()
-            deleted = remove(engine, current.index, ledger, difference.stale(gone=delete_missing))
+            outdated = remove(engine, current.index, ledger, difference.stale(gone=False))
+            deleted = 0
             if delete_missing:
+                remove(engine, current.index, ledger, difference.stale(gone=True))
                 foreign = verify(engine, current.index, ledger, current.layout).extra
-                deleted += remove(engine, current.index, None, in_pages(foreign))
-            return difference.settled(), sent, deleted, _drifted(current, surveyed)
+                deleted = difference.counts.gone + remove(engine, current.index, None, in_pages(foreign))
+            return difference.settled(), sent, deleted, outdated
 
 
 def _drifted(current: Generation, surveyed: Survey) -> list[str]:
@@ -223,20 +230,12 @@ def _described(
     return replace(after, source=came_from, fingerprint="", updated=moment)
 
 
-def _documents(count: int) -> str:
-    return "1 document was" if count == 1 else f"{count:,} documents were"
-
-
 def _prove(engine: Engine, current: Generation, allowed: float) -> None:
     """No more refused than is allowed, and stored what was sent."""
     current.notes.extend(refusals.check(current.ledger, current.index, allowed))
     found = verify(engine, current.index, current.ledger, current.layout)
     if not found.ok:
-        raise VerificationFailed(
-            f"{current.index} holds {found.counted:,} documents and should hold {found.expected:,}: "
-            f"{len(found.missing)} missing, {len(found.extra)} extra, {len(found.altered)} altered.",
-            _way_out(found),
-        )
+        raise VerificationFailed(f"{current.index} {found}.", _way_out(found))
 
 
 def _way_out(found: Difference) -> str:

@@ -18,6 +18,7 @@ from termweave.indexer.ledger import BucketSum, Ledger
 from termweave.indexer.survey import survey
 from termweave.records import Passage
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest, stored_document
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +56,12 @@ class Difference:
     inside: list[str] = field(default_factory=list)
     documents: int = 0
     read: int = 0
+
+    def __str__(self) -> str:
+        holds = (
+            f"holds {counted(self.counted, 'document or passage', 'documents and passages')} and should hold {self.expected:,}"
+        )
+        return f"{holds}: {len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered"
 
     @property
     def ok(self) -> bool:

@@ -45,7 +45,8 @@ class Lineage:
         models: "weights" and "dense" -> model.
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
         documents: How many documents of the source it holds.
-        complete: False while it is being built.
+        complete: False while it is being built; whole and verified when True.
+        missed: What its gate found wanting, where that kept it from being published.
         profiles: Name of a tuned profile -> what `search.profiles.Profile` makes of it.
         profile: The one that `search` uses unless told otherwise; "" for none.
         passages: "size" and "stride" in words, "count" of what is stored, "most" of one document; empty where texts are not cut.
@@ -64,6 +65,7 @@ class Lineage:
     statistics: Mapping[str, Any] = field(default_factory=dict)
     documents: int = 0
     complete: bool = False
+    missed: str = ""
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     profile: str = ""
     passages: Mapping[str, int] = field(default_factory=dict)
@@ -146,7 +148,8 @@ def _what_instead(engine: Engine, name: str) -> str:
         params = {"filter_path": "*.mappings._meta.termweave.name"}
         mappings = engine.request("GET", f"/{quote(name)}-*/_mapping", params=params) or {}
         if any(found["mappings"]["_meta"]["termweave"]["name"] == name for found in mappings.values()):
-            return "A build of it is not finished: repeat its 'termweave index' command, which goes on where it stopped."
+            why = f"None of its generations is published: 'termweave generations {name}' lists them; "
+            return why + "a build that was stopped goes on when its 'termweave index' command is repeated."
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
         names = sorted(
             {row["alias"] for row in aliases if not row["alias"].startswith(".") and not row["alias"].endswith(".write")}

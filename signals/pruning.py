@@ -23,6 +23,9 @@ class Pruning:
     share: float = 0.0
     below: float = 0.0
 
+    def __str__(self) -> str:
+        return f"{100 * self.share:g}%" if self.share else f"{self.below:g}" if self.below else "none"
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read ``0.05`` (by weight: of the largest impact) or ``30%`` (the lightest of each document).

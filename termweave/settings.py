@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from termweave import places
 from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 FILE_NAME = "termweave.toml"
 
@@ -50,8 +54,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, environment, the working folder's file, the user's file."""
         del dotenv_settings, file_secret_settings
-        files = (Path.cwd() / FILE_NAME, places.config() / FILE_NAME)
-        return (init_settings, env_settings, *(TomlConfigSettingsSource(settings_cls, toml_file=file) for file in files))
+        return (init_settings, env_settings, *(TomlConfigSettingsSource(settings_cls, toml_file=file) for file in _files()))
 
 
 def load(**flags: Any) -> Settings:
@@ -61,19 +64,27 @@ def load(**flags: Any) -> Settings:
         **flags: What the command line said; None means "not said".
 
     Raises:
-        UsageError: A setting that does not exist or cannot be; all of them in one message.
+        UsageError: A setting that does not exist or cannot be, or a file that cannot be read; where it stands is named.
     """
     said = {name: value for name, value in flags.items() if value is not None}
+    for file in _files():
+        _check_names(file)
     try:
         settings = Settings(**said)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors())
-        raise UsageError(f"Settings are wrong: {wrong}.", f"They come from flags, TERMWEAVE_* and {FILE_NAME}.") from None
-    except ValueError as error:  # TOML that does not parse
-        raise UsageError(f"{FILE_NAME} cannot be read: {error}.", "Mend the line it names.") from None
+        wrong = "; ".join(_wrong(str(each["loc"][0]), each["input"], each["msg"], said) for each in error.errors())
+        raise UsageError(f"{wrong}.", "Mend it there, or leave it out.") from None
     if settings.url is None and os.environ.get("OPENSEARCH_URL"):
         settings = settings.model_copy(update={"url": os.environ["OPENSEARCH_URL"]})
     return settings
+
+
+def _wrong(name: str, value: object, reason: str, flags: Collection[str]) -> str:
+    """What is wrong with a value, and where it stands; a password is not shown."""
+    flag = [(f"--{name.replace('_', '-')}", value)] if name in flags else []
+    place, _ = [*flag, *_outside(name), ("the environment", value)][0]
+    shown = "what it is" if name == "password" else repr(value)
+    return f"{name}, from {place}, cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
 
 
 def origin(name: str, value: object) -> str:
@@ -83,16 +94,39 @@ def origin(name: str, value: object) -> str:
         return "default"
     if name == "url" and value == os.environ.get("OPENSEARCH_URL") and not os.environ.get(variable):
         return "$OPENSEARCH_URL"
-    for place, known in _outside(name, variable):
+    for place, known in _outside(name):
         if str(known) == str(value.get_secret_value() if isinstance(value, SecretStr) else value):
             return place
     return "flag"
 
 
-def _outside(name: str, variable: str) -> list[tuple[str, object]]:
+def _outside(name: str) -> list[tuple[str, object]]:
+    """Where a setting is given but in flags, and as what: what wins comes first."""
+    variable = f"TERMWEAVE_{name.upper()}"
     found: list[tuple[str, object]] = [(f"${variable}", os.environ[variable])] if variable in os.environ else []
-    for file in (Path.cwd() / FILE_NAME, places.config() / FILE_NAME):
-        if file.exists():
-            values = tomllib.loads(file.read_text(encoding="utf-8"))
-            found += [(str(file), values[name])] if name in values else []
-    return found
+    return found + [(str(file), values[name]) for file in _files() if name in (values := _read(file))]
+
+
+def _files() -> list[Path]:
+    """The settings files there are, the one that wins first."""
+    return [file for file in (Path.cwd() / FILE_NAME, places.config() / FILE_NAME) if os.path.lexists(file)]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        return tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}.", "Mend it, or move it away.") from None
+    except tomllib.TOMLDecodeError as error:
+        reason = str(error).replace("at end of document", f"at its end, line {len(text.splitlines())}")
+        raise UsageError(f"{file} is no TOML: {reason}.", "Mend that line; a setting is written like timeout = 30.") from None
+
+
+def _check_names(file: Path) -> None:
+    if unknown := next((name for name in _read(file) if name not in Settings.model_fields), None):
+        near = get_close_matches(unknown, Settings.model_fields, 1)
+        hint = f"Is it {near[0]!r}? " if near else ""
+        raise UsageError(
+            f"{file} sets {unknown!r}, which is no setting.", f"{hint}There are: {', '.join(Settings.model_fields)}."
+        )

@@ -22,6 +22,7 @@ from termweave.corpora.demo import walk
 from termweave.corpora.sources import Progress, Reading, Skips
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +117,7 @@ class DemoCorpus:
         modules = sorted({name.rpartition(".")[0] or name for name in lacking})
         if not lacking:
             return []
-        return [f"{len(lacking)} judgements are on entries that this Python lacks ({', '.join(modules)}); they were left out."]
+        return [f"{counted(len(lacking), 'judgement')} left out: on entries that this Python lacks ({', '.join(modules)})."]
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """The entries, sorted by name."""

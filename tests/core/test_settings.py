@@ -44,11 +44,42 @@ def test_origins_are_named(nowhere, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("timeot = 7", "timeot"), ("timeout = 'soon'", "timeout"), ("timeout = ", "termweave.toml")]
+    ("content", "said"),
+    [
+        (b"timout = 7", r"termweave\.toml sets 'timout', which is no setting. Is it 'timeout'\? There are: url, "),
+        (b"[engine]\nx = 7", r"termweave\.toml sets 'engine', which is no setting. There are: url, "),
+        (b"timeout = 'soon'", r"timeout, from .*termweave\.toml, cannot be 'soon': input should be a valid number"),
+        (b"url = 'http://a:1'\ntimeout = ", r"termweave\.toml is no TOML: Invalid value .at its end, line 2"),
+        (b"timeout = [", r"termweave\.toml is no TOML: Invalid value .at its end, line 1"),
+        (b"timeout = 7\nurl = x", r"termweave\.toml is no TOML: Invalid value .at line 2"),
+        (b"user = '\xe9'", r"termweave\.toml cannot be read: .*utf-8"),
+    ],
 )
-def test_a_wrong_file_is_named(nowhere, content, said):
-    (nowhere / "termweave.toml").write_text(content)
+@pytest.mark.parametrize("folder", [".", "config"])
+def test_a_wrong_file_is_named(nowhere, content, said, folder):
+    (nowhere / "config").mkdir()
+    (nowhere / folder / "termweave.toml").write_bytes(content)
     with pytest.raises(UsageError, match=said):
+        settings.load()
+
+
+def test_a_wrong_value_is_said_where_it_stands(nowhere, monkeypatch):
+    (nowhere / "termweave.toml").write_text("timeout = 7")
+    monkeypatch.setenv("TERMWEAVE_TIMEOUT", "soon")
+    with pytest.raises(UsageError, match=r"timeout, from \$TERMWEAVE_TIMEOUT, cannot be 'soon'"):
+        settings.load()
+    with pytest.raises(UsageError, match="timeout, from --timeout, cannot be -1: input should be greater than 0"):
+        settings.load(timeout=-1)
+    (nowhere / "termweave.toml").write_text("timeout = 7\npassword = 4711")
+    monkeypatch.delenv("TERMWEAVE_TIMEOUT")
+    with pytest.raises(UsageError, match=r"password, from .* cannot be what it is") as caught:
+        settings.load()
+    assert "4711" not in str(caught.value)
+
+
+def test_a_settings_file_that_is_a_folder_is_named(nowhere):
+    (nowhere / "termweave.toml").mkdir()
+    with pytest.raises(UsageError, match=r"termweave\.toml cannot be read: .*directory"):
         settings.load()
 
 

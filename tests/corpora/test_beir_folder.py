@@ -89,7 +89,7 @@ def test_judgements_of_unknown_queries_are_left_out_and_counted(tmp_path):
     assert set(dataset.qrels()) == {"q1", "q2"}
     assert len(dataset.notes) == 1
     assert dataset.notes[0].startswith("3 judgements of ")
-    assert "are on 2 queries that" in dataset.notes[0]
+    assert "left out: on 2 queries that" in dataset.notes[0]
 
 
 def test_splits(tmp_path):

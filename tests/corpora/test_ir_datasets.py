@@ -131,7 +131,7 @@ def test_a_data_set_has_judgements_itself_or_below_it(register):
         assert dataset.qrels() == {"q1": {"d2": 0}, "q2": {"d1": 2}}
         assert [each.id for each in dataset.documents()] == ["d1", "d2"]
         assert dataset.relevant_from == 1
-        assert dataset.notes[0].startswith("1 judgements of termweave-set/test are on 1 queries")
+        assert dataset.notes[0].startswith("1 judgement of termweave-set/test left out: on 1 query")
     assert open_dataset("ir:termweave-set").splits() == ["test", "trec-dl-2019"]
     assert open_dataset("ir:termweave-set:trec-dl-2019").relevant_from == 2
     with pytest.raises(UsageError, match=r"has no split 'dev'\. There are: test, trec-dl-2019"):

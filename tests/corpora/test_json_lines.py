@@ -124,6 +124,20 @@ def test_an_array_over_the_whole_file_says_how_to_turn_it(tmp_path):
         read(write(tmp_path, b'[{"_id": "a", "text": "x"}]'))
 
 
+@pytest.mark.parametrize(("value", "command"), [({"_id": "a", "text": "x"}, "`jq -c .`"), ([{"_id": "a"}], r"`jq -c '\.\[\]'`")])
+def test_a_value_over_several_lines_says_how_to_turn_it(tmp_path, value, command):
+    with pytest.raises(InputError, match=f"line 1: broken JSON: .* over several lines .{command}"):
+        read(write(tmp_path, json.dumps(value, indent=2).encode()))
+
+
+def test_fields_of_other_names_are_named_with_the_options(tmp_path):
+    path = write(tmp_path, b'{"uuid": "a", "headline": "x", "article": "y"}\n')
+    with pytest.raises(InputError, match=r"among 'uuid', 'headline', 'article' \(--id-field, --title-field and --text-field"):
+        read(path)
+    (document,) = read(path, id_field="uuid", title_field="headline", text_fields=["article"])
+    assert (document.id, document.title, document.text) == ("a", "x", "y")
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_encodings_are_named(tmp_path, encoding):
     with pytest.raises(InputError, match=r"corpus\.jsonl is UTF-16 or UTF-32.*iconv"):

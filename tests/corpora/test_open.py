@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,37 @@ def test_unknown_formats_and_folders(tmp_path):
         open_source(tmp_path / "picture.jsonl")
     with pytest.raises(UsageError, match=r"without corpus\.jsonl"):
         open_source(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400])
+def test_a_folder_that_may_not_be_read_is_said_to_be_that(mode):
+    with pytest.raises(UsageError, match="no file or folder"):
+        open_source("nowhere")  # readers are imported before this user is another one
+    folder = Path(tempfile.mkdtemp(prefix="termweave-"))  # pytest's own folders are closed to others
+    (folder / "locked" / "below").mkdir(parents=True)
+    folder.chmod(0o755)
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.chown(folder / "locked", 65534, -1)
+            os.seteuid(65534)
+        (folder / "locked").chmod(mode)
+        with pytest.raises(UsageError, match="locked may not be read by this user"):
+            open_source(folder / "locked")
+    finally:
+        (folder / "locked").chmod(0o700)
+        os.seteuid(user)
+        shutil.rmtree(folder)
+
+
+def test_an_empty_split_is_none_there_is(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "dev.tsv").write_text("q\td\t1\n")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / name).write_bytes(LINES)
+    for spec, known in ((f"{tmp_path}:", "There are: dev"), ("demo:", "There are: test, train")):
+        with pytest.raises(UsageError, match=f"has no split ''.*{known}"):
+            open_dataset(spec)
 
 
 def test_a_source_has_no_split(tmp_path):

@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+import subprocess
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -115,6 +117,7 @@ def test_columns_can_be_named(tmp_path, content, options, expected):
     [
         ("name,about\nN,A\n", {}, "which column holds the text is not known; its first line is: 'name', 'about'"),
         ("name,about\nN,A\n", {"text_fields": ["abuot"]}, "no column 'abuot'; its first line is: 'name', 'about'"),
+        ("d1,the cat\nd2,a dog\n", {"text_fields": ["9"]}, "no column '9'.*a document, name columns by their numbers, 1 to 2;"),
         ("id,text\nN,A\n", {"text_fields": ["3"]}, "no column '3'"),
         ("id,x,x,text\n1,2,3,4\n", {}, "two columns called 'x'"),
         ("id,text\n1,2\n", {"text_fields": ["text", "text"]}, "The field 'text' is named twice"),
@@ -125,6 +128,45 @@ def test_columns_that_cannot_be_meant(tmp_path, content, options, reason):
     with pytest.raises(UsageError, match=reason) as caught:
         open_source(write(tmp_path, content), **options)
     assert caught.value.hint
+
+
+def test_a_header_line_that_only_options_make_one_is_said(tmp_path):
+    path = write(tmp_path, "d1,the cat\nd2,a dog\n")
+    for options, said, count in (
+        ({"id_field": "d1", "text_fields": ["the cat"]}, "its first line is the header line, as options say", 1),
+        ({"id_field": "1", "text_fields": ["2"]}, "no header line", 2),
+    ):
+        assert said in open_source(path, **options).remarks[0]
+        assert len(read(path, **options)) == count
+    assert "first line" not in open_source(write(tmp_path, "id,text\n1,a\n"), text_fields=["text"]).remarks[0]
+
+
+PLAIN = "".join(f"{number}\tsome text\n" for number in range(3000))
+QUOTED = "".join(f'"{number}"\t"some ""text"""\r\n' for number in range(30))
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (PLAIN + '3000\t"To be or not\n3001\tx\n', 3002),
+        (PLAIN + '3000\t"To be" or not\n3001\t"x"\n', 3002),  # as many do not end with a quote as do
+        (PLAIN + '3000\t"To be\tor not"\n', 3001),
+        (QUOTED, 30),
+        (QUOTED + '3000\t"a tab\tand a\nline"\n', 31),
+    ],
+)
+def test_quotes_of_a_tsv_are_characters_unless_most_hold_cells(tmp_path, content, kept):
+    assert len(read(write(tmp_path, content), id_field="1", text_fields=["2"])) == kept
+
+
+def test_the_advice_on_stray_quotes_makes_a_table_that_is_read(tmp_path):
+    path = write(tmp_path, QUOTED.replace("\r", "") + '3000\t"To be" or not\n3001\t\n')
+    with pytest.raises(InputError, match="line 31: a quoted cell goes on behind") as caught:
+        read(path, id_field="1", text_fields=["2"])
+    (command,) = re.findall("`(sed [^`]+)`", caught.value.hint)
+    made = subprocess.run(f"{command} {path}", shell=True, capture_output=True, check=True).stdout
+    found = read(write(tmp_path, made), id_field="1", text_fields=["2"])
+    assert [text for _, _, text, _ in found][-3:] == ['"some ""text"""', '"To be" or not', ""]
 
 
 GOOD = b"id,text,x\n" + b"".join(b'%d,"good, quoted",\n' % number for number in range(1, 40))
@@ -186,6 +228,13 @@ def test_a_quote_that_is_never_closed_takes_no_memory_and_no_rows(tmp_path, monk
 def test_what_is_no_table(tmp_path, content):
     with pytest.raises(UsageError, match="no format that is known"):
         open_source(write(tmp_path, content))
+
+
+def test_a_table_with_another_character_between_columns_can_say_it(tmp_path):
+    odd = "SKU^about\n1^a\n2^b\n"
+    with pytest.raises(UsageError, match=r"commas, tabs, semicolons, bars, or the character that a first line like `sep=\^`"):
+        open_source(write(tmp_path, odd), id_field="SKU", text_fields=["about"])
+    assert [text for _, _, text, _ in read(write(tmp_path, f"sep=^\n{odd}"), id_field="SKU", text_fields=["about"])] == ["a", "b"]
 
 
 def test_other_columns_make_other_fingerprints(tmp_path):

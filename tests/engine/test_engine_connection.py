@@ -14,7 +14,7 @@ import time
 import pytest
 
 from termweave.engine import EngineResponseError, access, connect
-from termweave.engine.connection import NotOpenSearch
+from termweave.engine.connection import NotOpenSearch, block_hint
 from termweave.errors import EngineError, EngineUnreachable, UsageError
 from termweave.search import Index
 from termweave.settings import load
@@ -280,3 +280,21 @@ def test_nothing_heavy_is_loaded_before_a_connection_is_made():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ""}
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("index [x] blocked by: [FORBIDDEN/8/index write (api)];", "Somebody set index.blocks.write on it"),
+        ("index [x] blocked by: [FORBIDDEN/5/index read-only (api)];", "Somebody set index.blocks.read_only on it"),
+        (
+            "[TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block]",
+            "disk is full",
+        ),
+        ("[FORBIDDEN/12/index read-only / allow delete (api)]", "disk is full"),
+        ("no permissions for [indices:data/write/bulk]", ""),
+    ],
+)
+def test_blocks_by_a_full_disk_and_by_a_person_are_told_apart(said, hint):
+    assert hint in block_hint(said)
+    assert bool(block_hint(said)) is bool(hint)

@@ -132,7 +132,8 @@ def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(benc
         opensearch_engine.request("PUT", f"/{unfinished}/_settings", body={"index.blocks.read_only": True})
         said, _ = process.communicate("\n")
         assert process.returncode == 1, said
-        assert "blocked" in said
+        assert "Somebody set index.blocks.read_only on it" in said
+        assert "disk" not in said
         assert "it resumes" in said
         opensearch_engine.request("PUT", f"/{unfinished}/_settings", body={"index.blocks.read_only": None})
         assert "Resumed" in bench.run()

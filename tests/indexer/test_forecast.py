@@ -49,7 +49,7 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
     assert (found.documents, found.passages, found.exact) == (12, 12, True)
     said = "\n".join(found.warnings)
     for part in (
-        "1 documents have the id of another one with other content",
+        "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops there",
         "line 8",
         "8% of the documents are longer than the 256 word-pieces",
         "words with dots",

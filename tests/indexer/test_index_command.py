@@ -32,6 +32,10 @@ def index(opensearch_engine, name, tmp_path, capsys):
     return call
 
 
+def documents(engine, name):
+    return engine.request("GET", f"/{name}/_count")["count"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -39,6 +43,7 @@ def index(opensearch_engine, name, tmp_path, capsys):
         (["--passage-stride", "10"], "belongs to --passage-size"),
         (["--on", "./nfcorpus"], "--on names the queries of a gate"),
         (["--new"], "belong to --update"),
+        (["--fresh", "--update"], "leave out --fresh or --update"),
         (["--of-live"], "belong together"),
     ],
 )
@@ -78,6 +83,44 @@ def test_a_copy_has_its_own_time_and_rollback_finds_the_way_back(opensearch_engi
 
 
 @pytest.mark.engine
+def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensearch_engine, name, index, tmp_path, capsys):
+    def verb(*arguments, status=0):
+        assert run([*arguments, "--url", opensearch_engine.url]) == status
+        return capsys.readouterr()
+
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "number1"}\n')
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("q\td3\t1\n")  # which the query does not find
+    gate = ["--require", "nDCG@10>=0.99", "--on", str(tmp_path)]
+
+    def refused(*options):
+        said = index(numbered(5), *gate, *options, status=3).err
+        newest = generations.of(opensearch_engine, name)[0]
+        assert (newest.complete, newest.live, newest.documents, bool(newest.missed)) == (True, False, 5, True)
+        assert f"'termweave promote {name} {newest.index}' publishes it all the same, 'termweave prune {name}' removes it" in said
+        return newest.index
+
+    first = refused()
+    assert refused() == first  # the same build asks its gate again
+    assert "None of its generations is published" in verb("search", name, "number1", status=2).err
+    index(numbered(4))  # another source leaves it where it is
+    second = refused("--fresh")
+    assert {first, second} < {each.index for each in generations.of(opensearch_engine, name)}
+    assert verb("generations", name).out.count("refused by its gate") == 2
+    index(numbered(6))
+    assert "4 documents in" not in verb("rollback", name).out
+    assert documents(opensearch_engine, name) == 4  # not one of the two that are newer
+    verb("promote", name, second)
+    assert documents(opensearch_engine, name) == 5
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    index(numbered(7))
+    verb("rollback", name)  # newest before the live one that was published
+    verb("prune", name, "--keep", "9", "--yes")
+    assert first not in {each.index for each in generations.of(opensearch_engine, name)}
+    assert second in {each.index for each in generations.of(opensearch_engine, name)}
+
+
+@pytest.mark.engine
 def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index):
     long = {"_id": "a", "text": "This is a sentence of a text. " * 20}
     odd = {"_id": "a#1", "text": "short"}
@@ -88,6 +131,7 @@ def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index)
     index([long, odd])  # whole, each has its own
 
 
+ANALYSIS = '{"analyzer": {"own": {"type": "custom", "tokenizer": "standard", "filter": ["lowercase"]}}}'
 LONG_ID = "y" * 40_000
 
 
@@ -101,7 +145,7 @@ def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engi
     assert Index.open(opensearch_engine, name).lineage.documents == 196
     again = index([*numbered(197), *odd], "--allow-refused", "5%", "--update", "--json")
     found = orjson.loads(again.out)
-    assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0}
+    assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0, "outdated": 0}
     assert found["documents"] == 197
     assert run(["verify", name, "--url", opensearch_engine.url]) == 0
     assert "4 documents or passages were refused" in capsys.readouterr().err
@@ -133,6 +177,23 @@ def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine,
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("parts", [(1, 40), (40, 1), (40, 20)])
+def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys, parts):
+    file = tmp_path / "own.json"
+    file.write_text('{"properties": {"year": {"type": "integer"}}}')
+    before, after = ({"_id": "long", "text": "This is a sentence of a text. " * part} for part in parts)
+    index([*numbered(3), {**before, "year": 1999}], "--mapping", str(file), "--passage-size", "20")
+    told = index([*numbered(3), {**after, "year": "long ago"}], "--update", "--allow-refused", "99%")
+    assert "0 new, 0 changed, 1 refused, 3 unchanged" in told.out
+    assert f"{name}: 4 documents" in told.out
+    assert [hit.id for hit in Index.open(opensearch_engine, name).search("sentence", mode="lexical")] == ["long"]
+    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+    index([*numbered(3), {**after, "year": 2000}], "--update")
+    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.engine
 def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
     said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
     assert "refused 1 of 1" in said
@@ -149,14 +210,76 @@ def test_all_bad_lines_are_named_by_wish(index):
 
 
 @pytest.mark.engine
-def test_an_unfinished_first_build_is_not_said_to_begin_anew(index, monkeypatch):
+def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_resume(index, monkeypatch):
+    documents = [*numbered(3), *numbered(2), *({"_id": "d1", "text": f"other {number}"} for number in range(7))]
+    said = "7 documents of corpus.jsonl left out, for an id that an earlier document with other content has: "
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building, "_settle", stop)
+    index(documents, "--skip-bad", status=130)
+    monkeypatch.undo()
+    for more in ([], ["--update"]):
+        told = index(documents, "--skip-bad", "--quiet", *more).err
+        assert f"Warning: {said}'d1' (line 6; line 2 is kept), " in told
+        assert "(line 10; line 2 is kept), ...." in told
+        notes = orjson.loads(index(documents, "--skip-bad", "--json", *more).out)["notes"]
+        assert "2 documents repeated another one, id and content; the first of each was kept." in notes
+
+
+@pytest.mark.engine
+def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path):
+    mapping, settings = tmp_path / "mapping.json", tmp_path / "settings.json"
+
+    def files(kind, interval):
+        mapping.write_text(f'{{"properties": {{"year": {{"type": "{kind}"}}}}}}')
+        settings.write_text(f'{{"refresh_interval": "{interval}", "number_of_routing_shards": 4, "analysis": {ANALYSIS}}}')
+        return ["--mapping", str(mapping), "--settings", str(settings)]
+
+    same = ["--passage-size", "50", "--signals", "lexical", "--analyzer", "german", "--shards", "2", "--replicas", "0"]
+    same += files("integer", "5s")
+    index(numbered(2), *same)
+    assert "1 new" in index(numbered(3), "--update", *same).out
+    for option, value, held in (
+        ("--passage-size", "60", "50"),
+        ("--analyzer", "english", "german"),
+        ("--shards", "1", "2"),
+        ("--prune", "0.1", "none"),
+    ):
+        told = index(numbered(4), "--update", option, value, status=2).err
+        assert f"{option} is {held} there and {value} here" in told
+        assert f"leave out {option}; to build anew, leave out --update" in told
+    assert '"index.refresh_interval":"5s"' in index(numbered(4), "--update", *files("integer", "6s"), status=2).err
+    assert '"type":"keyword"' in index(numbered(4), "--update", *files("keyword", "5s"), status=2).err
+
+
+@pytest.mark.engine
+def test_an_update_says_documents_as_documents_and_passages_as_passages(index):
+    long = {"_id": "long", "text": "This is a sentence of a text. " * 40}
+    index([*numbered(3), long], "--passage-size", "20")
+    changed = index([*numbered(2), {**long, "text": "Short now."}], "--update").out
+    assert "Documents: 0 new, 1 changed, 2 unchanged, 1 no longer in the source (kept; --delete-missing deletes it)" in changed
+    assert "1 deleted" not in changed
+    assert "that changed documents have no longer were deleted" in changed
+    found = orjson.loads(index(numbered(2), "--update", "--delete-missing", "--json").out)["update"]
+    assert (found["gone"], found["deleted"], found["outdated"]) == (2, 2, 0)
+
+
+@pytest.mark.engine
+def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, name, index, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(building, "_settle", stop)
     index(numbered(3), status=130)
     monkeypatch.undo()
+    (unfinished,) = generations.of(opensearch_engine, name)
+    assert (unfinished.complete, unfinished.documents) == (False, None)
     said = index(numbered(3), "--update").err
+    (whole,) = generations.of(opensearch_engine, name)
+    assert (whole.index, whole.documents) == (unfinished.index, 3)
+    assert whole.bytes > unfinished.bytes  # what `_stats` says may be 10 s old
     assert "a build that was begun is finished" in said
     assert "Resumed" in said
 
@@ -188,6 +311,10 @@ def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_en
     index(numbered(1))
     opensearch_engine.request("POST", f"/{live(opensearch_engine, name)}/_close")
     assert "Open the index again" in index(numbered(1), "--update", status=1).err
+    (closed,) = generations.of(opensearch_engine, name)
+    assert (closed.live, closed.documents) == (True, None)
+    assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
+    assert live(opensearch_engine, name) is None
 
 
 @pytest.mark.engine

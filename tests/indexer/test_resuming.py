@@ -75,7 +75,7 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     with pytest.raises(KeyboardInterrupt):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="A build of it is not finished"):
+    with pytest.raises(UsageError, match="None of its generations is published"):
         Index.open(opensearch_engine, name)
     other = corpus(numbered(12), name="other.jsonl")
     with pytest.raises(

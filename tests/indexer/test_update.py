@@ -15,7 +15,7 @@ from termweave.cli import run
 from termweave.errors import GateNotMet, ModelError, RefusedDocuments, UsageError, VerificationFailed
 from termweave.indexer import Options, build, ledgers, update, updating, verify, verify_against_source
 from termweave.indexer.changes import Counts
-from termweave.indexer.generations import live, of, writer
+from termweave.indexer.generations import live, of, promote, writer
 from termweave.indexer.passages import Window, in_passages
 from termweave.search import Index
 
@@ -94,7 +94,7 @@ def test_passages_come_and_go_with_their_documents(opensearch_engine, name, corp
     kept = update(opensearch_engine, source, name, LEXICAL)
     assert kept.counts == Counts(new=0, changed=2, unchanged=1, gone=1)
     assert clean(opensearch_engine, name) == 4
-    assert kept.deleted > 1  # what "shrinks" and the whole "grows" were
+    assert (kept.deleted, kept.outdated > 1) == (0, True)  # what "shrinks" and the whole "grows" were
     update(opensearch_engine, source, name, LEXICAL, delete_missing=True)
     assert clean(opensearch_engine, name, source) == 3
 
@@ -295,9 +295,14 @@ def test_a_copy_that_misses_its_gate_leaves_the_live_generation(opensearch_engin
         update(opensearch_engine, source, name, LEXICAL, new=True, gate=no)
     assert live(opensearch_engine, name) == built.index
     assert clean(opensearch_engine, name) == 5
+    refused = of(opensearch_engine, name)[0]
+    assert (refused.complete, refused.missed, refused.documents) == (True, "No.", 6)
     with pytest.raises(UsageError, match="needs a new generation"):
         update(opensearch_engine, source, name, LEXICAL, gate=no)
-    assert update(opensearch_engine, source, name, LEXICAL, new=True).documents == 6  # the copy is there: it is finished
+    assert update(opensearch_engine, source, name, LEXICAL, new=True).documents == 6
+    assert refused in of(opensearch_engine, name)  # it is whole: only `prune` removes it
+    promote(opensearch_engine, name, refused.index)
+    assert clean(opensearch_engine, name, source) == 6
 
 
 def test_what_is_refused_is_said_and_tried_again(opensearch_engine, name, corpus):

@@ -1,0 +1,98 @@
+"""What an update keeps: how the live generation is made. An option that says the same of it is fine, another value is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.errors import UsageError
+from termweave.indexer import custom
+from termweave.search import lineage
+from termweave.signals.pruning import Pruning
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from termweave.engine import Engine
+    from termweave.indexer.plan import Options
+
+#: Characters of a value, which may be a whole mapping, that a message shows.
+_SHOWN = 100
+
+
+def check(engine: Engine, index: str, options: Options, flags: Collection[str]) -> None:
+    """Refuse options under which a build would have made another generation.
+
+    Args:
+        engine: Where.
+        index: The live generation.
+        options: What was asked for.
+        flags: Which of it: "--shards". All else is as the generation has it.
+
+    Raises:
+        UsageError: A value is another one; both are named.
+    """
+    made = lineage.read(engine, index)
+    asked = _asked(options)
+    for flag in flags:
+        held = _held(engine, index, made, flag, asked[flag])
+        if held != asked[flag]:
+            raise UsageError(
+                f"An update keeps what the live generation is made with: {flag} is {_shown(held)} there and {_shown(asked[flag])} here.",
+                f"To update, leave out {flag}; to build anew, leave out --update.",
+            )
+
+
+def _asked(options: Options) -> dict[str, Any]:
+    cut = options.passages
+    return {
+        "--signals": sorted(options.signals or ()),
+        "--analyzer": options.analyzer,
+        "--prune": str(options.prune),
+        "--passage-size": cut.size if cut else 0,
+        "--passage-stride": cut.stride if cut else 0,
+        "--shards": str(options.shards),
+        "--replicas": str(options.replicas),
+        "--settings": {key: _as_told(value) for key, value in options.settings.items()},
+        "--mapping": options.mapping,
+    }
+
+
+def _held(engine: Engine, index: str, made: lineage.Lineage, flag: str, asked: Any) -> Any:
+    """What the generation has in place of what a flag says; of files that name some of it only that."""
+    if flag == "--mapping":
+        mapping = engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
+        return asked if _holds(mapping, asked) else {key: mapping.get(key) for key in asked}
+    if flag in {"--settings", "--shards", "--replicas"}:
+        settings = engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
+        if flag == "--settings":
+            return {key: settings.get(key) for key in asked}
+        return settings[f"index.number_of_{flag.removeprefix('--')}"]
+    pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
+    return {
+        "--signals": sorted(made.signals),
+        "--analyzer": made.signals.get("lexical", {}).get("analyzer", "none"),
+        "--prune": str(Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))),
+        "--passage-size": made.passages.get("size", 0),
+        "--passage-stride": made.passages.get("stride", 0),
+    }[flag]
+
+
+def _holds(mapping: dict[str, Any], asked: Mapping[str, Any]) -> bool:
+    try:
+        return custom.merged(mapping, asked) == mapping
+    except UsageError:
+        return False
+
+
+def _as_told(value: Any) -> Any:
+    """A setting as the engine tells it: all in strings."""
+    if isinstance(value, list):
+        return [_as_told(each) for each in value]
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _shown(value: Any) -> str:
+    said = value if isinstance(value, str) else ",".join(value) if isinstance(value, list) else orjson.dumps(value).decode()
+    return said if len(said) <= _SHOWN else f"{said[: _SHOWN - 3]}..."
