@@ -71,7 +71,7 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
         "terms": terms,
     }
     if not terms:
-        out.say("There is no term in this text: only stop words and punctuation, or nothing at all.")
+        out.say("There is no term in this text: only stop words, punctuation or words beyond 200 characters, or nothing at all.")
     if files:
         from termweave.search.pictures import Picture
 

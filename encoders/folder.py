@@ -97,7 +97,7 @@ class Manifest:
             return cls(**loaded)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ModelError(
-                f"{where} is not the description of a model: {error}.", "Make the folder again with `termweave export`."
+                f"{where} is not the description of a model: {error}.", "Copy the folder again, or train it anew."
             ) from error
 
 

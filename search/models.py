@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.errors import ModelError
+from termweave import places
+from termweave.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,18 @@ def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> Te
         output: (asked.get(output) or found.models[output].name) if output in found.models else "none"
         for output in ("weights", "dense")
     }
-    encoder = encoders.load(weights=names["weights"], dense=names["dense"])
+    try:
+        encoder = encoders.load(weights=names["weights"], dense=names["dense"])
+    except UsageError as error:
+        given = [f"--{output}" for output in found.models if asked.get(output)]
+        if given:
+            raise
+        lacking = " and ".join(dict.fromkeys(repr(model.name) for model in found.models.values()))
+        options = " and ".join(f"--{output} DIR" for output in found.models)
+        raise ModelError(
+            f"The index {name!r} was made with {lacking}, and no model of that name is found here: {error.message}",
+            f"Name its folder with {options}, or put it into {places.models()}, where names are looked for.",
+        ) from error
     for output, model in found.models.items():
         here = encoder.models.get(output)
         if here is None:

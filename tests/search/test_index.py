@@ -13,7 +13,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import Options, build
-from termweave.search import Reranking
+from termweave.search import Reranking, lineage, models
 
 pytestmark = pytest.mark.engine
 
@@ -85,6 +85,16 @@ def test_a_model_of_another_hash_is_refused(index, opensearch_engine, name):
     opensearch_engine.request("PUT", f"/{generation}/_mapping", body={"_meta": meta})
     with pytest.raises(ModelError, match="0123456789abcdef"):
         tw.connect(opensearch_engine.url).index(name)
+
+
+def test_a_model_that_is_not_found_by_its_name_is_asked_for(index, opensearch_engine):
+    made = lineage.read(opensearch_engine, index.generation)
+    elsewhere = {output: replace(model, name="mine") for output, model in made.models.items()}
+    with pytest.raises(ModelError, match=r"made with 'mine', and no model of that name is found here") as refused:
+        models.encoder_of(replace(made, models=elsewhere), index.name, {})
+    assert "--weights DIR and --dense DIR" in refused.value.hint
+    with pytest.raises(UsageError, match="no model folder './nowhere'"):  # what was asked for is what is wrong
+        models.encoder_of(made, index.name, {"weights": "./nowhere"})
 
 
 def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, name, tmp_path, index):

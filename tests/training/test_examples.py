@@ -173,3 +173,25 @@ def test_too_little(tmp_path):
     (tmp_path / "few.jsonl").write_text('{"_id": "1", "text": "two words"}\n')
     with pytest.raises(InputError, match="too few"):
         examples.read(str(tmp_path / "few.jsonl"), settings())
+
+
+def test_an_id_stands_for_one_document(folder):
+    corpus = folder / "corpus.jsonl"
+    lines = corpus.read_text().splitlines()
+    corpus.write_text("\n".join([*lines, lines[3]]))
+    found = examples.read(str(folder), settings())
+    assert len(found.ids) == 40
+    assert found.remark == "1 document with an id that was there before left out"
+    corpus.write_text("\n".join([*lines, json.dumps({"_id": "d3", "text": "Something else altogether."})]))
+    with pytest.raises(InputError, match=r"two documents 'd3' that say different things \(line 4 and line 41\)") as refused:
+        examples.read(str(folder), settings())
+    assert "--skip-bad" in refused.value.hint
+    skipped = examples.read(str(folder), {**settings(), "skip_bad": True})
+    assert skipped.texts[skipped.ids.index("d3")].startswith("title number3")
+
+
+def test_a_log_without_a_count_is_told_by_its_counts(folder, tmp_path):
+    log = tmp_path / "clicks.tsv"
+    log.write_text("asked\td3\t0\nasked\td4\t-2\n")
+    with pytest.raises(InputError, match="0 name others, 2 have no query or a count of 0 or less"):
+        examples.read(str(folder), settings(clicks=str(log)))
