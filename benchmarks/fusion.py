@@ -8,6 +8,7 @@ Uses the indices that retrieval.py leaves. Candidates are asked for once; every 
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 import time
@@ -206,4 +207,6 @@ class Capped:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
+    main(parser.parse_args().folders)

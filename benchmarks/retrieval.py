@@ -8,6 +8,7 @@ Shipped int8 model, no tuning, test splits; an index that is there and up to dat
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -92,4 +93,6 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
+    main(parser.parse_args().folders)

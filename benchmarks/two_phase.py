@@ -8,7 +8,7 @@ An index that is there and up to date is used as it is (those of `retrieval.py`)
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from termweave import corpora, engine, settings
@@ -46,4 +46,6 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
+    main(parser.parse_args().folders)

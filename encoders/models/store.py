@@ -88,8 +88,9 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
     """The inverse of `save`, in eval mode.
 
     Raises:
-        ModelError: A file is missing.
+        ModelError: A file is missing or damaged.
     """
+    from safetensors import SafetensorError  # noqa: PLC0415
     from safetensors.torch import load_file  # noqa: PLC0415
 
     folder = ModelFolder.read(path, check=False)
@@ -98,6 +99,11 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
             f"{path} cannot be exported: {HEADS} is missing.",
             "Give the folder that training wrote; a shipped one holds only the graph.",
         )
-    model = JointModel(load_backbone(path), HeadShape(**folder.manifest.heads))
-    model.heads.load_state_dict(load_file(path / HEADS))
+    try:
+        model = JointModel(load_backbone(path), HeadShape(**folder.manifest.heads))
+        model.heads.load_state_dict(load_file(path / HEADS))
+    except (SafetensorError, RuntimeError) as error:  # cut short, or tensors of other shapes than the manifest says
+        raise ModelError(
+            f"The weights in {path} are damaged: {str(error).strip().splitlines()[0]}", "Copy the folder again, or train it anew."
+        ) from error
     return model.eval(), folder

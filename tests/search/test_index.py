@@ -93,7 +93,7 @@ def test_a_model_that_is_not_found_by_its_name_is_asked_for(index, opensearch_en
     with pytest.raises(ModelError, match=r"made with 'mine', and no model of that name is found here") as refused:
         models.encoder_of(replace(made, models=elsewhere), index.name, {})
     assert "--weights DIR and --dense DIR" in refused.value.hint
-    with pytest.raises(UsageError, match="no model folder './nowhere'"):  # what was asked for is what is wrong
+    with pytest.raises(UsageError, match="no model folder"):  # what was asked for is what is wrong
         models.encoder_of(made, index.name, {"weights": "./nowhere"})
 
 

@@ -147,3 +147,20 @@ def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     onnx.save(graph, padded)
     assert write_single(padded, single, exporting.attention_heads(model)) == model.backbone.config.num_hidden_layers - 1
     onnxruntime.InferenceSession(str(single))
+
+
+@pytest.mark.parametrize("file", [store.HEADS, store.BACKBONE])
+def test_damaged_weights_are_a_sentence(folder, file):
+    whole = (folder / file).read_bytes()
+    (folder / file).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match="are damaged"):
+        exporting.export(folder)
+
+
+def test_weights_of_another_shape_are_a_sentence(folder):
+    from safetensors.torch import load_file, save_file
+
+    heads = load_file(folder / store.HEADS)
+    save_file({name: values.repeat(2, *[1] * (values.dim() - 1)) for name, values in heads.items()}, folder / store.HEADS)
+    with pytest.raises(ModelError, match="are damaged"):
+        exporting.export(folder)
