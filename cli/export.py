@@ -24,7 +24,8 @@ def command(*, folder: Path, out: Output) -> None:
     """Write the ONNX graphs (fp32, int8, and int8's weights in fp32 for GPUs) into the trained model folder DIR.
 
     The fp32 graph must say what torch says (largest difference 1e-4), else nothing is written. How close the int8 graph
-    comes is printed and kept in termweave.json. Needs the extra: pip install 'termweave[train]'.
+    comes is printed and kept in termweave.json. What int8 costs in nDCG takes questions: `termweave train` measures it, and
+    here it is said again where the graphs are still the same. Needs the extra: pip install 'termweave[train]'.
 
     \b
     Examples:
@@ -34,13 +35,14 @@ def command(*, folder: Path, out: Output) -> None:
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Exporting needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
-    from termweave.encoders.export import export
-    from termweave.encoders.folder import GRAPHS
+    from termweave.encoders.export import export, ndcg_said
+    from termweave.encoders.folder import GRAPHS, ModelFolder
 
     out.say(f"Exporting {folder} ...")
     parity = export(folder)
+    ndcg = ModelFolder.read(folder, check=False).manifest.quantisation.get("ndcg", {})
     graphs = {precision: {"file": name, "bytes": (folder / name).stat().st_size} for precision, name in GRAPHS.items()}
-    data = {"schema": SCHEMA, "folder": str(folder), "graphs": graphs, "parity": parity.as_dict()}
+    data = {"schema": SCHEMA, "folder": str(folder), "graphs": graphs, "parity": parity.as_dict(), "ndcg": ndcg}
     lines = [
         *(f"{graph['file']:16} {int(str(graph['bytes'])) / 1e6:7.1f} MB" for graph in graphs.values()),
         f"over {parity.texts} texts:",
@@ -48,5 +50,6 @@ def command(*, folder: Path, out: Output) -> None:
         f"  int8 multipliers, rank correlation        {parity.int8_rank_correlation:.4f}",
         f"  int8 multipliers, mean difference         {parity.int8_multiplier_difference:.4f}",
         f"  int8 vectors, smallest and mean cosine    {parity.int8_cosine_min:.4f}  {parity.int8_cosine_mean:.4f}",
+        *([ndcg_said(ndcg)] if ndcg else []),
     ]
     out.emit(data, "\n".join(lines))

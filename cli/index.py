@@ -299,15 +299,20 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
     from termweave import corpora
     from termweave.cli._plan import table
     from termweave.errors import TermweaveError
-    from termweave.indexer import generations
+    from termweave.indexer import drifting, generations
     from termweave.indexer.forecast import forecast
 
     generations.check_name(server, name)
+    live = None
+    try:
+        live = drifting.standing(server, name)
+    except TermweaveError as error:  # damage to what is there is no reason not to plan what takes its place
+        out.warn(f"The statistics of what is live are not compared: {error}")
     queries: list[str] = []
     with suppress(TermweaveError):  # most sources are no data sets
         queries = [query.text for query in corpora.open_dataset(dataset).queries()]
     with out.progress("Reading") as bar:
-        found = forecast(source, server.capabilities, options, queries, _shown(bar, out, Event()))
+        found = forecast(source, server.capabilities, options, queries, _shown(bar, out, Event()), live=live)
     for note in found.notes:
         out.say(note)
     out.emit({"schema": "termweave.plan/1", "name": name, **asdict(found)}, lambda: table(found))

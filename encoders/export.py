@@ -37,7 +37,7 @@ from termweave.encoders.weighting import multiplier
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -115,8 +115,21 @@ def export(path: Path, *, tolerance: float = TOLERANCE, texts: Sequence[str] | N
         for name in GRAPHS.values():
             shutil.move(scratch / name, path / name)
     quantisation = {"method": "dynamic int8, per channel, heads in fp32", "opset": OPSET, "parity": parity.as_dict()}
-    write_manifest(path, replace(folder.manifest, quantisation=quantisation, files=digests(path)))
+    files, before = digests(path), folder.manifest
+    if "ndcg" in before.quantisation and files == before.files:  # measured with these very graphs
+        quantisation["ndcg"] = before.quantisation["ndcg"]
+    write_manifest(path, replace(before, quantisation=quantisation, files=files))
     return parity
+
+
+def ndcg_said(found: Mapping[str, Any]) -> str:
+    """What int8 costs, as training measured it (`training.precision`), in words."""
+    parts = [
+        f"{name} {found[output]['fp32']:.4f} in fp32, {found[output]['int8']:.4f} in int8 ({found[output]['change']:+.4f})"
+        for output, name in (("weights", "weights"), ("dense", "vectors"))
+        if output in found
+    ]
+    return f"nDCG@10 of {found['questions']} held-out questions in {found['documents']} documents: {'; '.join(parts)}"
 
 
 def write_fp32(model: Any, file: Path, outputs: Sequence[str] = OUTPUTS) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.corpora.sources import Derived
+from termweave.indexer import drifting
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import in_passages
 from termweave.indexer.plan import plan
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Progress, Source
     from termweave.encoders import TextEncoder
+    from termweave.indexer.drifting import Standing
     from termweave.indexer.plan import Options, Plan
     from termweave.indexer.survey import Progress as Told
     from termweave.indexer.survey import Survey
@@ -155,6 +157,7 @@ def forecast(
     queries: Sequence[str] = (),
     progress: Told = lambda *_: None,
     most: int = _READ,
+    live: Standing | None = None,
 ) -> Forecast:
     """Say what a build would make and need. Nothing is written anywhere but in a scratch folder.
 
@@ -165,6 +168,7 @@ def forecast(
         queries: Texts of queries, where there are some.
         progress: Told (stage, done, total).
         most: Documents to read.
+        live: What the live generation of that name stands on: whether an update would still do is a warning.
 
     Raises:
         TermweaveError: As `build`, as far as that can be known before.
@@ -196,7 +200,10 @@ def forecast(
         clauses=_clauses(planned, surveyed, queries, capabilities),
         signals=planned.signals,
         models={output: model.name for output, model in planned.encoder.models.items()},
-        warnings=tuple(_warnings(planned, surveyed)),
+        warnings=(
+            *_warnings(planned, surveyed),
+            *drifting.ahead(live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read),
+        ),
         notes=planned.notes,
     )
 

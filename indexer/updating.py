@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
-from termweave.indexer import changes, copying, generations, ledgers, refusals
+from termweave.indexer import changes, copying, drifting, generations, ledgers, refusals
 from termweave.indexer.building import Generation, pass_gate, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
 from termweave.indexer.removing import in_pages, remove
-from termweave.indexer.survey import Survey, survey
+from termweave.indexer.survey import survey
 from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of
@@ -194,7 +194,7 @@ def _apply(
         with Ledger(path) as said:
             surveyed = survey(cut, encoder if current.statistics else None, said, skip_bad=options.skip_bad, progress=progress)
         current.notes += surveyed.notes
-        current.warnings += [*surveyed.warnings, *_drifted(current, surveyed)]
+        current.warnings += [*surveyed.warnings, *drifting.drifted(current.statistics, surveyed.statistics)]
         with changes.Changes(ledger.path, path) as difference:
             difference.enter()
             planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
@@ -207,14 +207,6 @@ def _apply(
                 foreign = verify(engine, current.index, ledger, current.layout).extra
                 deleted = difference.counts.gone + remove(engine, current.index, None, in_pages(foreign))
             return difference.settled(), sent, deleted, outdated
-
-
-def _drifted(current: Generation, surveyed: Survey) -> list[str]:
-    """Whether the statistics that weigh the generation have grown old: an update keeps them (docs/impacts.md has what it costs)."""
-    if current.statistics is None or surveyed.statistics is None:
-        return []
-    drift = current.statistics.drift(surveyed.statistics)
-    return [f"The corpus has drifted: {drift} A new build, without --update, counts again."] if drift.large else []
 
 
 def _described(

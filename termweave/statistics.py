@@ -80,11 +80,12 @@ class CorpusStatistics:
             option=orjson.OPT_SORT_KEYS,
         )
 
-    def drift(self, corpus: CorpusStatistics) -> Drift:
+    def drift(self, corpus: CorpusStatistics, *, least: int = 1) -> Drift:
         """How far a corpus, counted anew, has moved from these statistics.
 
         Args:
-            corpus: Statistics of the corpus as it is now, under the same analysis.
+            corpus: Statistics of the corpus as it is now, under the same analysis, or of a sample of it.
+            least: Terms that fewer of its documents hold are not looked at: a sample knows their idf too badly.
 
         Raises:
             ValueError: Another analysis.
@@ -93,6 +94,8 @@ class CorpusStatistics:
             raise ValueError(f"statistics under {corpus.analysis!r} cannot be compared with those under {self.analysis!r}")
         moved = unseen = postings = 0
         for term, df in corpus.document_frequency.items():
+            if df < least:
+                continue
             postings += df
             unseen += df if term not in self.document_frequency else 0
             moved += df if abs(self.idf(term) - corpus.idf(term)) > _MOVED else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.export import ndcg_said
 from termweave.encoders.form import Form
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ These questions decided when to stop, so their figure is a little too good; a te
 
 Over {texts} sample texts: fp32 graph against torch, largest difference {fp32_difference:.1g}; int8 against fp32: rank correlation of
 the multipliers {int8_rank_correlation:.4f}, cosine of the vectors {int8_cosine_mean:.4f} on average, {int8_cosine_min:.4f} at least.
-"""
+{ndcg}"""
 _MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))", "linear": "max(z, 0)"}
 
 
@@ -158,6 +159,7 @@ def _run(manifest: Manifest) -> str:
         formula=_formula(manifest.anchor),
         quantisation=manifest.quantisation["method"],
         verdict=verdict,
+        ndcg=f"{ndcg_said(manifest.quantisation['ndcg'])}.\n" if "ndcg" in manifest.quantisation else "",
         changed=", ".join(f"{name}={value}" for name, value in made["changed"].items()) or "none",
         asked=figures["questions"],
         searched=figures["documents"],

@@ -7,13 +7,13 @@ folder that `termweave index --weights` reads.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.encoders.folder import MANIFEST, Manifest, ModelFolder, write_manifest
+from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
 from termweave.errors import UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
@@ -45,6 +45,7 @@ class Result:
         p: Randomisation test of `dev` against `bm25`.
         default: Whether it may be called a default: it is not significantly below BM25.
         parity: Of the export.
+        ndcg: What int8 costs (`precision.cost`); empty for a run that was finished before this was measured.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class Result:
     p: float
     default: bool
     parity: dict[str, float]
+    ndcg: dict[str, Any]
 
 
 def train(
@@ -134,7 +136,8 @@ def _finish(
     say: Callable[[str], None],
 ) -> Result:
     """Save, export, and write down what was measured; the manifest's figures come last, so that a run without them is unfinished."""
-    from termweave.encoders.export import export  # noqa: PLC0415 - torch
+    from termweave.encoders.export import export, ndcg_said  # noqa: PLC0415 - torch
+    from termweave.training import precision  # noqa: PLC0415 - torch
 
     model, (development,), history = learned.model, learned.developments, learned.history
     bm25, dev, plain = development.bm25(), development.figures(model), development.figures(model, bits=0)
@@ -154,7 +157,10 @@ def _finish(
         "documents": len(ahead.places),
         "default": not (dev.mean() < bm25.mean() and p < 0.05),
     }
-    manifest = Manifest(**{**manifest.__dict__, "metrics": {"train": figures}})
+    ndcg = precision.cost(out, manifest.outputs, development, ahead.texts, ahead.statistics)
+    say(ndcg_said(ndcg))
+    quantisation = {**manifest.quantisation, "ndcg": ndcg}
+    manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
     card.write(out, manifest, {})
     write_manifest(out, manifest)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
@@ -174,4 +180,5 @@ def _result(out: Path) -> Result:
         figures["p"],
         figures["default"],
         manifest.quantisation["parity"],
+        manifest.quantisation.get("ndcg", {}),
     )

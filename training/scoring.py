@@ -94,9 +94,15 @@ def ndcg(
 ) -> NDArray[np.float64]:
     """nDCG@10 of each question, by exact sparse dot products over all the documents; `gains` are the grades of each."""
     index = SparseIndex(documents)
+    return graded([index.search(question, 10) for question in questions], gains)
+
+
+def graded(
+    found: Sequence[tuple[NDArray[np.int64], NDArray[np.floating]]], gains: Sequence[Mapping[int, int]]
+) -> NDArray[np.float64]:
+    """nDCG@10 of each question, from the documents found for it, best first, with their scores."""
     run: dict[str, dict[str, float]] = {}
-    for number, question in enumerate(questions):
-        best, scores = index.search(question, 10)
+    for number, (best, scores) in enumerate(found):
         run[str(number)] = {str(place): score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
     qrels = {str(number): {str(place): grade for place, grade in known.items()} for number, known in enumerate(gains)}
     result: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(MEASURE,))[MEASURE]

@@ -73,6 +73,17 @@ def test_twice_as_many_documents_of_the_same_kind_are_no_drift():
     assert not drift.large
 
 
+def test_of_a_sample_only_terms_that_it_knows_are_looked_at():
+    documents = [["all", f"u{number % 50}", f"v{number}"] for number in range(400)]
+    counted, part = counter_of(documents).result(), counter_of(documents[:20]).result()
+    assert counted.drift(part).large  # 20 of the 50 u, each once, seem as rare as the v
+    known = counted.drift(part, least=16)
+    assert (known.moved, known.large) == (0.0, False)
+    moved = counter_of([["all", "other"]] * 20).result()
+    assert counted.drift(moved, least=16).moved == 0.5
+    assert counted.drift(moved, least=21).moved == 0.0
+
+
 def test_drift_between_two_analyses_is_refused():
     with pytest.raises(ValueError, match=r"'words'.*'pieces'"):
         StatisticsCounter("pieces").result().drift(StatisticsCounter("words").result())

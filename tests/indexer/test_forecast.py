@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
-from termweave import corpora
-from termweave.indexer import Options, build
+from termweave import corpora, encoders, places
+from termweave.cli import run
+from termweave.indexer import Options, build, drifting
 from termweave.indexer.forecast import forecast
 from termweave.indexer.passages import Window
+from termweave.search import stored_statistics
+from termweave.statistics import StatisticsCounter
 
 LEXICAL = Options(weights="none", dense="none")
 
@@ -89,3 +94,51 @@ def test_an_index_weighs_about_what_its_plan_said(opensearch_engine, name, share
     shards = opensearch_engine.request("GET", f"/{built.index}/_segments")["indices"][built.index]["shards"]
     weighed = sum(segment["size_in_bytes"] for copies in shards.values() for segment in copies[0]["segments"].values())
     assert found.index_bytes == pytest.approx(weighed, rel=0.35)
+
+
+@pytest.mark.engine
+def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engine, name, corpus, shared, tmp_path, capsys):
+    """Titles of real collections: the same one, a part of it and another one against what is live."""
+    titles = {
+        each: [
+            {"_id": document.id, "text": document.title} for document in corpora.open_source(shared / "data" / each).documents()
+        ]
+        for each in ("cranfield", "nfcorpus")
+    }
+    options = Options(dense="none", signals=("weights",))
+    assert drifting.standing(opensearch_engine, name) is None
+    built = build(opensearch_engine, corpus(titles["cranfield"]), name, options)
+    live = drifting.standing(opensearch_engine, name)
+
+    def said(documents, most=20_000, options=options):
+        found = forecast(corpus(documents), opensearch_engine.capabilities, options, most=most, live=live)
+        return [warning for warning in found.warnings if "drifted" in warning]
+
+    assert said(titles["cranfield"]) == []
+    assert said(titles["cranfield"], most=300) == []
+    part = drifting.drifted(live.statistics, _counted(options, titles["cranfield"][:300]))
+    assert part, "what rare terms of a part say is noise; without leaving them out it would be a warning"
+    (whole,) = said(titles["nfcorpus"])
+    assert built.index in whole
+    assert "Build anew, which counts again; --update would weigh by the old ones." in whole
+    (first,) = said(titles["nfcorpus"], most=400)
+    assert "its first 400 documents" in first
+    assert said(titles["nfcorpus"], options=replace(options, passages=Window(20, 15))) == []  # an update keeps the passages
+
+    arguments = ["index", str(tmp_path / "corpus.jsonl"), name, "--plan", "--dense", "none", "--json"]
+    assert run([*arguments, "--url", opensearch_engine.url]) == 0
+    captured = capsys.readouterr()
+    assert any("drifted" in warning for warning in orjson.loads(captured.out)["warnings"])
+    assert "drifted" in captured.err
+    opensearch_engine.request("DELETE", f"/{stored_statistics.companion(built.index)}")
+    (places.cache() / "statistics" / f"{live.statistics.hash}.bin").unlink()
+    assert run([*arguments, "--url", opensearch_engine.url]) == 0
+    assert "The statistics of what is live are not compared" in capsys.readouterr().err
+
+
+def _counted(options, documents):
+    encoder = encoders.load(dense=options.dense)
+    counter = StatisticsCounter(encoder.analysis)
+    for terms in encoder.analyse([document["text"] for document in documents]):
+        counter.add(terms)
+    return counter.result()

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,13 +15,20 @@ from click.testing import CliRunner
 from termweave.cli.export import command
 from termweave.encoders import export as exporting
 from termweave.encoders import load
-from termweave.encoders.folder import ModelFolder
+from termweave.encoders.analyses import analysis as analysis_of
+from termweave.encoders.anchor import BM25
+from termweave.encoders.folder import ModelFolder, digests, write_manifest
 from termweave.encoders.models import store
+from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.single import write_single
 from termweave.encoders.weighting import dot
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
+from termweave.training import precision, scoring
+from termweave.training.pairs import Pairs
+from termweave.training.sparse import bm25_weights
 
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 TEXTS = ["about granada", "mortar and telust about vexino", "", "about lumert " * 20]
 
 
@@ -61,8 +70,8 @@ def test_an_untrained_model_is_bm25(model, trained_folder):
     """The whole way: torch, ONNX, int8, words, weights."""
     folder = trained_folder(model)
     exporting.export(folder)
-    for precision in ("int8", "fp32", "dequantised"):
-        encoder = load(str(folder), str(folder), precision=precision)
+    for graph in ("int8", "fp32", "dequantised"):
+        encoder = load(str(folder), str(folder), precision=graph)
         counter = StatisticsCounter(encoder.analysis)
         for terms in encoder.analyse(TEXTS):
             counter.add(terms)
@@ -104,11 +113,52 @@ def test_the_hash_names_what_is_computed(model, folder):
 def test_the_command(folder):
     result = CliRunner().invoke(command, [str(folder), "--json", "--quiet"], catch_exceptions=False)
     data = json.loads(result.stdout)
-    assert data["schema"] == "termweave.export/1"
+    jsonschema.validate(data, json.loads((SCHEMAS / "export.1.json").read_text(encoding="utf-8")))
     assert data["parity"]["fp32_difference"] <= 1e-4
     assert data["graphs"]["int8"]["bytes"] < data["graphs"]["fp32"]["bytes"]
     plain = CliRunner().invoke(command, [str(folder)], catch_exceptions=False)
     assert "rank correlation" in plain.stdout
+    assert "nDCG" not in plain.stdout  # it was never measured: that takes questions
+
+
+def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, monkeypatch):
+    """Random heads, and beside their fp32 graph the int8 one of untrained heads, which is BM25."""
+    documents, questions, relevant = toy
+    exporting.export(folder)
+    encoder = load(str(folder), "")
+    counter = StatisticsCounter(encoder.analysis)
+    for terms in encoder.analyse(documents):
+        counter.add(terms)
+    statistics = counter.result()
+    analysis = analysis_of(encoder.analysis, PieceTokenizer(folder / "tokenizer.json").tokenizer, model="toy")
+    plain, asked = (
+        bm25_weights(texts, analysis, statistics, BM25(), kind) for texts, kind in ((documents, "document"), (questions, "query"))
+    )
+    development = scoring.Development(Pairs(questions, relevant), None, None, None, None, plain, asked, 8)
+
+    def cost():
+        return precision.cost(folder, ("weights", "dense"), development, documents, statistics)
+
+    found = cost()
+    assert (found["questions"], found["documents"] <= 6 * len(questions)) == (20, True)
+    assert found["weights"]["change"] == found["weights"]["int8"] - found["weights"]["fp32"]
+    assert abs(found["weights"]["change"]) < 0.1
+    manifest, fp32 = ModelFolder.read(folder).manifest, (folder / "model.onnx").read_bytes()
+    for head in (model.heads.document, model.heads.query):
+        torch.nn.init.zeros_(head.outer.weight)
+    store.save(model, folder, manifest)
+    exporting.export(folder)
+    (folder / "model.onnx").write_bytes(fp32)
+    write_manifest(folder, replace(manifest, files=digests(folder)))
+    other = cost()
+    assert other["weights"]["fp32"] == found["weights"]["fp32"]
+    pool = precision._pool(development, range(20))
+    gains = [{number: 1 for number, place in enumerate(pool) if place in known} for known in relevant]
+    bm25 = scoring.ndcg(scoring.stored([plain[place] for place in pool], 8), asked, gains).mean()
+    assert other["weights"]["int8"] == pytest.approx(bm25, abs=1e-3)
+    assert abs(other["weights"]["change"]) > 0.01
+    monkeypatch.setattr(precision, "_QUESTIONS", 7)
+    assert cost()["questions"] == 7
 
 
 def test_a_shipped_folder_cannot_be_exported(folder):

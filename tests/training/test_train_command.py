@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -19,7 +20,7 @@ import pytest
 from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
-from termweave.encoders.folder import ModelFolder
+from termweave.encoders.folder import ModelFolder, digests, write_manifest
 from termweave.training import lessons, loop, shipped
 from termweave.training.measure import Pool
 from termweave.training.shipped import Source, ship
@@ -83,11 +84,23 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert encoded.vector is not None
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"{data['bm25']:.4f}" in card
+    assert data["ndcg"] == read.manifest.quantisation["ndcg"]
+    assert (data["ndcg"]["questions"], set(data["ndcg"])) == (8, {"questions", "documents", "weights", "dense"})
+    assert data["ndcg"]["documents"] <= 6 * 8
+    assert data["ndcg"]["weights"]["fp32"] > data["bm25"] + 0.2
+    assert f"weights {data['ndcg']['weights']['fp32']:.4f} in fp32" in card
     assert "fcm=True" in card
     assert not (tmp_path / "out" / "checkpoints").exists()
 
     again = train(capsys, folder, base, tmp_path / "out", "--resume", settings=sets)
     assert again == data
+    exporting.export(read.path)
+    assert ModelFolder.read(read.path).manifest.quantisation["ndcg"] == data["ndcg"]
+    (read.path / "model.int8.onnx").write_bytes((read.path / "model.onnx").read_bytes())
+    write_manifest(read.path, replace(read.manifest, files=digests(read.path)))  # measured with a graph that is another one now
+    exporting.export(read.path)
+    assert "ndcg" not in ModelFolder.read(read.path).manifest.quantisation
+    write_manifest(read.path, read.manifest)
     assert "holds a run already" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
     assert "steps was 60, is 61" in train(
         capsys, folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2
