@@ -77,5 +77,5 @@ def ahead(
         return []
     said = f"The corpus has drifted from the statistics that weigh {live.index}: {drift} "
     if first is not None:
-        said += f"That is what its first {first:,} documents say of the terms that {_KNOWN} of them hold; sorted by subject, they say little. "
+        said += f"So say its first {first:,} documents of terms that {_KNOWN} of them hold; in a source sorted by subject they say little of the rest. "
     return [f"{said}Build anew, which counts again; --update would weigh by the old ones."]

@@ -84,6 +84,15 @@ def test_only_what_differs_is_sent_and_only_on_demand_deleted(opensearch_engine,
     assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == (20 if new else 19)
 
 
+def test_an_update_with_other_words_says_that_its_statistics_have_drifted(opensearch_engine, name, corpus):
+    weights = Options(dense="none", signals=("weights",))
+    build(opensearch_engine, corpus(numbered(20)), name, weights)
+    assert update(opensearch_engine, corpus(numbered(21)), name, weights).warnings == ()
+    other = corpus({f"other{number}": f"wings fly over rivers{number}" for number in range(20)})
+    (warning,) = update(opensearch_engine, other, name, weights).warnings
+    assert "A new build, without --update, counts again." in warning
+
+
 def test_passages_come_and_go_with_their_documents(opensearch_engine, name, corpus):
     def long(parts):
         return " ".join(f"This is sentence number{part} of a text that grows." for part in range(parts))
