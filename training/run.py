@@ -17,9 +17,10 @@ from termweave.encoders.folder import MANIFEST, Manifest, ModelFolder, write_man
 from termweave.errors import UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
+from termweave.training.checkpoints import latest
 from termweave.training.learning import Part, learn
 from termweave.training.pairs import most_frequent
-from termweave.training.prospect import prospect
+from termweave.training.prospect import SCRATCH, prospect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,13 +85,18 @@ def train(
         ModelError: The export's parity failed.
         KeyboardInterrupt: Ctrl-C; the run can be resumed.
     """
+    made = not out.is_dir()
     _claim(out, method, spec, settings, resume=resume)
     if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
         say(f"{out} is finished.")
         return _result(out)
-    ahead = prospect(spec, settings, out, say)
-    settings = method.fitted(settings, made=ahead.made)
-    learned = learn(method, settings, [Part(spec, ahead, settings)], out / CHECKPOINTS, say=say, progress=progress)
+    try:
+        ahead = prospect(spec, settings, out, say)
+        settings = method.fitted(settings, made=ahead.made)
+        learned = learn(method, settings, [Part(spec, ahead, settings)], out / CHECKPOINTS, say=say, progress=progress)
+    except Exception:
+        _release(out, made=made)
+        raise
     return _finish(method, spec, settings, out, ahead, learned, say)
 
 
@@ -116,6 +122,17 @@ def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, 
     if differs:
         what = "; ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in differs)
         raise UsageError(f"The run in {out} is another one: {what}.", "Give the settings it was begun with, or another --out.")
+
+
+def _release(out: Path, *, made: bool) -> None:
+    """Give the folder back after an error that left nothing to go on from: the command may be corrected and given again."""
+    if latest(out / CHECKPOINTS) is not None:
+        return
+    for name in (CHECKPOINTS, SCRATCH):
+        shutil.rmtree(out / name, ignore_errors=True)
+    (out / RUN).unlink(missing_ok=True)
+    if made and not any(out.iterdir()):
+        out.rmdir()
 
 
 def _absolute(spec: str) -> str:

@@ -20,7 +20,7 @@ from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder
-from termweave.training import lessons, loop, shipped
+from termweave.training import checkpoints, lessons, shipped
 from termweave.training.measure import Pool
 from termweave.training.shipped import Source, ship
 
@@ -119,7 +119,7 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
     at.clear()
     at["asked"] = 9  # Ctrl-C
     train(capsys, folder, base, out, "--resume", settings=sets, status=130)
-    assert loop._latest(out / "checkpoints").name == "checkpoint-10"
+    assert checkpoints.latest(out / "checkpoints").name == "checkpoint-10"
     (out / "checkpoints" / "checkpoint-11").mkdir()  # half written
     at.clear()
     at["dies"] = 11
@@ -295,12 +295,22 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
 
 
 def test_mistakes(capsys, folder, base, tmp_path):
-    assert "no method 'fektek'" in train(capsys, folder, base, tmp_path / "a", method="fektek", status=2)
-    assert "has 3 layers" in train(capsys, folder, base, tmp_path / "b", settings=("layer=9",), status=2)
-    assert "tokenizer.json is missing" in train(capsys, folder, tmp_path, tmp_path / "c", status=2)
+    scores, out = tmp_path / "scores.tsv", tmp_path / "out"
+    scores.write_text("nobody\td1\t1.0\n")
+
+    def refused(*settings, status=2, base=base, **given):
+        return train(capsys, folder, base, out, settings=(*SMALL, *settings), status=status, **given)
+
+    assert "no method 'fektek'" in refused(method="fektek")
+    # A run that ended before it began leaves no claim: the next ones, and the last, get the same folder.
+    assert "has 3 layers" in refused("layer=9")
+    assert "tokenizer.json is missing" in refused(base=tmp_path)
+    assert "scores no pair" in refused(f"teacher={scores}", status=1)
+    assert not out.exists()
+    out.mkdir()
+    assert "no file of scores" in refused("teacher=/nope")
+    assert list(out.iterdir()) == []
+    train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("x")
     assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
-    scores = tmp_path / "scores.tsv"
-    scores.write_text("nobody\td1\t1.0\n")
-    assert "scores no pair" in train(capsys, folder, base, tmp_path / "e", settings=(*SMALL, f"teacher={scores}"), status=1)
