@@ -88,6 +88,7 @@ def train(
     made = not out.is_dir()
     _claim(out, method, spec, settings, resume=resume)
     if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # killed between the last figure and this
         say(f"{out} is finished.")
         return _result(out)
     try:

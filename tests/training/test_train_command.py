@@ -86,8 +86,10 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert "fcm=True" in card
     assert not (tmp_path / "out" / "checkpoints").exists()
 
+    (tmp_path / "out" / "checkpoints" / "checkpoint-60").mkdir(parents=True)  # killed after the last figure was written
     again = train(capsys, folder, base, tmp_path / "out", "--resume", settings=sets)
     assert again == data
+    assert not (tmp_path / "out" / "checkpoints").exists()
     assert "holds a run already" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
     assert "steps was 60, is 61" in train(
         capsys, folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2
