@@ -86,6 +86,10 @@ class Parameter:
             raise UsageError(f"{self.name}={given} is too large.", f"It must be at most {most:,.10g}.")
 
     def _parsed(self, given: object) -> Value:
+        if isinstance(given, list) and self.type == "str" and all(isinstance(each, str) for each in given):
+            given = ",".join(given)  # TOML has lists where a command line has commas
+        if isinstance(given, list | dict):
+            raise ValueError  # noqa: TRY004 - caught above, with the others
         text = str(given).strip()
         if isinstance(self.default, bool):
             return given if isinstance(given, bool) else _TRUE[text.lower()]
@@ -296,7 +300,7 @@ def given(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
     """What a user set: a TOML file first, ``--set key=value`` over it.
 
     Raises:
-        UsageError: An assignment without "=", or a file that is no TOML.
+        UsageError: An assignment without "=", or a file that is no TOML or has tables.
     """
     found: dict[str, object] = {}
     if config is not None:
@@ -304,6 +308,10 @@ def given(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
             found.update(tomllib.loads(config.read_text(encoding="utf-8")))
         except (ValueError, OSError) as error:
             raise UsageError(f"{config} cannot be read: {error}.", "Write one `key = value` a line (TOML).") from error
+        if tables := [f"[{name}]" for name, value in found.items() if isinstance(value, dict)]:
+            raise UsageError(
+                f"{config} has the table {', '.join(tables)}.", "Settings stand without a table: one `key = value` a line."
+            )
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:

@@ -92,6 +92,17 @@ def test_set_wins_over_the_file(tmp_path):
     assert (settings["steps"], settings["fcm"], settings["anchor"]) == (9, True, "idf")
     with pytest.raises(UsageError, match="says no value"):
         methods.given(["steps"], None)
+    config.write_text('views = ["title", "span"]\noutputs = ["weights", "dense"]\n')
+    settings = methods.get("fectek").settings(methods.given([], config))
+    assert (settings["views"], settings["outputs"]) == ("title,span", "weights,dense")
+    config.write_text("views = [1]\nsteps = [7]")
+    for name, said in (("views", "is not a text"), ("steps", "is not a whole number")):
+        with pytest.raises(UsageError, match=said):
+            methods.get("fectek").settings({name: methods.given([], config)[name]})
+    config.write_text("steps = 7\n[train]\nrate = 0.1\n")
+    with pytest.raises(UsageError, match=r"has the table \[train\]") as raised:
+        methods.given([], config)
+    assert "without a table" in str(raised.value.hint)
     config.write_text("steps 7")
     with pytest.raises(UsageError, match="cannot be read"):
         methods.given([], config)
