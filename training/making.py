@@ -125,7 +125,10 @@ def _shape(settings: Mapping[str, Any], layers: int) -> HeadShape:
 
 def length(model: JointModel, wanted: int) -> int:
     """Word-pieces, as far as the backbone can count them."""
-    return min(wanted, int(getattr(model.backbone.config, "max_position_embeddings", wanted)))
+    config, embeddings = model.backbone.config, getattr(model.backbone, "embeddings", None)
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    before = 0 if padding is None else padding + 1  # where padding has a position (RoBERTa, MPNet), words come after it
+    return min(wanted, int(getattr(config, "max_position_embeddings", wanted)) - before)
 
 
 def settled(model: JointModel, settings: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
