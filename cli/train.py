@@ -46,7 +46,7 @@ SCHEMA = "termweave.train/1"
     help="Parameters in TOML; --set wins over it.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in DIR; it ends with the same model.")
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, or refused, and do nothing.")
 @output_options
 def command(
     *,
@@ -88,6 +88,7 @@ def command(
     from termweave.training import prospect, run
 
     if only_plan:
+        run.holds(folder, chosen, dataset, settings, resume=resume)
         found = prospect.plan(chosen, dataset, settings, out.say)
         out.emit({"schema": "termweave.train-plan/1", **asdict(found)}, _planned(found))
         return

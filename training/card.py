@@ -102,9 +102,11 @@ the multipliers {int8_rank_correlation:.4f}, cosine of the vectors {int8_cosine_
 _MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))", "linear": "max(z, 0)"}
 
 
-def described(method: Method, dataset: str, settings: Mapping[str, Any], ahead: Prospect) -> dict[str, Any]:
-    """What ``termweave.json`` says of a run's making."""
-    changed = method.changed(settings)
+def described(
+    method: Method, dataset: str, asked: Mapping[str, Any], settings: Mapping[str, Any], ahead: Prospect
+) -> dict[str, Any]:
+    """What ``termweave.json`` says of a run's making; only what was `asked` for is a change, not what the defaults came to."""
+    changed = {name: settings[name] for name in method.changed(asked)}
     sets = "".join(f" --set {name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items())
     return {
         "method": method.name,

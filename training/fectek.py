@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.training.methods import Method, Parameter
+from termweave.training.methods import MOST_BITS, Method, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +89,7 @@ METHOD = Method(
             1.0,
             "With anchor=bm25: power of BM25's frequency part; 1 is BM25, 0.5 lets repetitions count less.",
             least=0,
+            most=10,
         ),
         Parameter(
             "query",
@@ -99,11 +100,19 @@ METHOD = Method(
         Parameter("shared", default=False, help="One head for documents and queries, as in the paper."),
         Parameter("fcm", default=False, help="Feature context module: features are gated by the mean state of the text."),
         Parameter("tkgm", default=False, help="Term-level knowledge: tell, beside, which terms question and document share."),
-        Parameter("negatives", 25, "BM25's best wrong documents of a question, to draw from; 0: none.", least=0),
-        Parameter("drawn", 1, "How many of them a question gets in a batch; the paper has 15.", least=0),
+        Parameter("negatives", 25, "BM25's best wrong documents of a question, to draw from; 0: none.", least=0, most=10_000),
+        Parameter("drawn", 1, "How many of them a question gets in a batch; the paper has 15.", least=0, most=10_000),
         Parameter("in_batch", default=True, help="The other questions' documents are negatives too."),
-        Parameter("scale", 0.3, "Where the learned scale of the scores starts; scores are large with an anchor.", least=0),
-        Parameter("bits", 8, "Bits in which weights are stored when the development figures are made; 0: float.", least=0),
+        Parameter(
+            "scale", 0.3, "Where the learned scale of the scores starts; scores are large with an anchor.", above=0, most=1000
+        ),
+        Parameter(
+            "bits",
+            8,
+            "Bits in which weights are stored when the development figures are made; 0: float.",
+            least=0,
+            most=MOST_BITS,
+        ),
         Parameter(
             "teacher",
             "auto",
@@ -116,15 +125,21 @@ METHOD = Method(
             0.0,
             "Weight of the distillation loss; 0: 9 where questions are made of the corpus, else 1.",
             least=0,
+            most=1e6,
         ),
         Parameter(
             "temperature",
             0.0,
             "The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file.",
             least=0,
+            most=1e6,
         ),
         Parameter(
-            "joint", 0.0, "Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).", least=0
+            "joint",
+            0.0,
+            "Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).",
+            least=0,
+            most=1e6,
         ),
     ),
     form=_form,

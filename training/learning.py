@@ -9,9 +9,8 @@ import numpy as np
 
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import digest
-from termweave.training import making
+from termweave.training import making, teachers
 from termweave.training.sparse import bm25_weights
-from termweave.training.teachers import MADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,11 +52,20 @@ class Learned:
         model: With the best parameters, on the CPU.
         developments: Of the parts.
         history: Of the mean development figure.
+        settings: As they were used.
     """
 
     model: JointModel
     developments: list[Development]
     history: History
+    settings: dict[str, Any]
+
+
+def check(method: Method, settings: Mapping[str, Any], ahead: Prospect) -> JointModel:
+    """Refuse what a run with these settings would refuse before it computes anything; the model it would begin with."""
+    model = making.make_model(method, settings, ahead.backbone)
+    teachers.written(str(settings.get("teacher", teachers.NONE)), ahead)
+    return model
 
 
 def learn(
@@ -88,6 +96,7 @@ def learn(
 
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     model = making.make_model(method, settings, parts[0].ahead.backbone)
+    settings = making.settled(model, settings, say)
     materials, developments = [], []
     for part in parts:
         material, development = prepared(method, part, model, say)
@@ -103,14 +112,16 @@ def learn(
 
     history = fit(lesson, judge, settings, home, say=say, progress=progress)
     model.to("cpu").eval()
-    return Learned(model, developments, history)
+    return Learned(model, developments, history, settings)
 
 
 def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str], None]) -> tuple[Material, Development]:
     """Anchors, pieces, states, negatives, and what the held-out questions are searched in."""
-    from termweave.training import materials, scoring, states, teachers  # noqa: PLC0415 - torch
+    from termweave.training import materials, scoring, states  # noqa: PLC0415 - torch
 
     ahead, settings, texts = part.ahead, part.settings, part.ahead.texts
+    wanted = str(settings.get("teacher", teachers.NONE))
+    teacher: teachers.Teacher | None = teachers.written(wanted, ahead)  # before the minutes that the states take
     form, length = method.form(settings), making.length(model, int(settings["training_length"]))
     identity = digest(ahead.backbone / "model.safetensors")
     common = (ahead.analysis, ahead.tokenizer, ahead.statistics, ahead.bm25)
@@ -118,7 +129,7 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
     questions = materials.prepare(ahead.train.questions, *common, "query", length, form)
     asked = materials.prepare(ahead.dev.questions, *common, "query", length, form)
     live = settings["top_layers"] != 0
-    original = not live or settings.get("joint", 0) > 0 or settings.get("teacher") in MADE
+    original = not live or settings.get("joint", 0) > 0 or wanted in teachers.MADE
 
     def of(pieces: Any) -> States | None:
         return states.states(model, identity, pieces, say=say) if original else None
@@ -130,7 +141,8 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
             ahead.train.questions, texts, ahead.train.relevant, ahead.analysis, ahead.statistics, ahead.bm25, depth
         )
     width = int(model.backbone.config.hidden_size)
-    teacher = teachers.of(str(settings.get("teacher", teachers.NONE)), ahead, given, asking, width)
+    if wanted in teachers.MADE:
+        teacher = teachers.of(wanted, ahead, given, asking, width)
     if not model.shape.lower:
         given, asking, judging = (None if each is None else scoring.last_layer(each, width) for each in (given, asking, judging))
     material = materials.Material(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import signal
 import threading
 import time
@@ -23,6 +22,7 @@ from transformers.utils import logging as chatter
 
 from termweave.errors import InputError
 from termweave.training.averaging import Average
+from termweave.training.checkpoints import HISTORY, latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     #: Called with (done, total, stage).
     Progress = Callable[..., None]
 
-_BEST, _HISTORY = "best.safetensors", "history.json"
+_BEST = "best.safetensors"
 _SAY_EVERY = 10.0
 
 
@@ -98,7 +98,7 @@ def fit(
     torch.manual_seed(int(settings["seed"]))
     home.mkdir(parents=True, exist_ok=True)
     watch = _Watch(lesson, judge, settings, home, say, progress)
-    if (last := _latest(home)) is not None:
+    if (last := latest(home)) is not None:
         watch.restore(last)
         say(f"going on from step {int(last.name.rpartition('-')[2]):,}")
     optimiser, schedule = _optimiser(lesson, settings)
@@ -200,7 +200,7 @@ class _Watch(TrainerCallback):
         """Take up what a checkpoint knows."""
         from safetensors.torch import load_file  # noqa: PLC0415
 
-        kept = json.loads((checkpoint / _HISTORY).read_text(encoding="utf-8"))
+        kept = json.loads((checkpoint / HISTORY).read_text(encoding="utf-8"))
         self.losses = kept.pop("since")
         self.history = History(**kept)
         self.best = load_file(checkpoint / _BEST)
@@ -238,9 +238,9 @@ class _Watch(TrainerCallback):
         save_file(self.best, folder / _BEST)
         self.average.save(folder)
         kept = {**self.history.__dict__, "since": self.losses}
-        temporary = folder / f".{_HISTORY}"
+        temporary = folder / f".{HISTORY}"
         temporary.write_text(json.dumps(kept), encoding="utf-8")
-        temporary.replace(folder / _HISTORY)
+        temporary.replace(folder / HISTORY)
 
     def _look(self, step: int) -> None:
         self.lesson.eval()
@@ -286,17 +286,6 @@ class _Interruptible:
         self._watch.interrupted = True
         self._watch.say("stopping after this step; --resume goes on (Ctrl-C again stops at once)")
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _latest(home: Path) -> Path | None:
-    """The newest checkpoint that was written to its end; half-written ones are removed."""
-    found = []
-    for folder in home.glob("checkpoint-*"):
-        if (folder / _HISTORY).is_file():
-            found.append(folder)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    return max(found, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
 
 
 def _optimiser(lesson: Lesson, settings: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from termweave.encoders.form import Form
 from termweave.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from termweave.encoders.models.anchored import HeadShape, JointModel
@@ -125,7 +125,19 @@ def _shape(settings: Mapping[str, Any], layers: int) -> HeadShape:
 
 def length(model: JointModel, wanted: int) -> int:
     """Word-pieces, as far as the backbone can count them."""
-    return min(wanted, int(getattr(model.backbone.config, "max_position_embeddings", wanted)))
+    config, embeddings = model.backbone.config, getattr(model.backbone, "embeddings", None)
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    before = 0 if padding is None else padding + 1  # where padding has a position (RoBERTa, MPNet), words come after it
+    return min(wanted, int(getattr(config, "max_position_embeddings", wanted)) - before)
+
+
+def settled(model: JointModel, settings: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
+    """The settings as the backbone allows them: texts are cut where it counts no further, and that is said."""
+    lengths = {name: length(model, int(settings[name])) for name in ("max_length", "training_length")}
+    for name, found in lengths.items():
+        if found != settings[name]:
+            say(f"{name} is {found:,}, not {settings[name]:,}: the backbone counts no further")
+    return {**settings, **lengths}
 
 
 def write(

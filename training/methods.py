@@ -6,6 +6,7 @@ A method is one file with a `Method` named `METHOD` and one line in `_FILES` bel
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.errors import UsageError
+from termweave.training import views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,8 @@ _FILES = {"bert-scorer": "termweave.training.bert_scorer", "fectek": "termweave.
 _TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 Value = bool | int | float | str
+#: Of documents, questions and steps nobody has more; torch and numpy count no further than some powers of two.
+LARGEST = 10**9
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Parameter:
         help: One sentence.
         choices: The only values, where there are few.
         least: The smallest number, where there is one.
-        most: The largest, likewise.
+        above: A number that it must exceed, likewise.
+        most: The largest; without one, a whole number is at most `LARGEST`.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Parameter:
     help: str
     choices: tuple[str, ...] = ()
     least: float | None = None
+    above: float | None = None
     most: float | None = None
 
     @property
@@ -66,13 +72,24 @@ class Parameter:
             raise UsageError(f"{self.name}={given} is not {_A[self.type]}.", f"{self.name}: {self.help}") from None
         if self.choices and value not in self.choices:
             raise UsageError(f"{self.name}={given} is not known.", f"Choose one of: {', '.join(self.choices)}.")
-        if self.least is not None and not (isinstance(value, int | float) and value >= self.least):
-            raise UsageError(f"{self.name}={given} is too small.", f"It must be at least {self.least:g}.")
-        if self.most is not None and not (isinstance(value, int | float) and value <= self.most):
-            raise UsageError(f"{self.name}={given} is too large.", f"It must be at most {self.most:g}.")
+        if not isinstance(value, str):
+            self._bounded(given, value)
         return value
 
+    def _bounded(self, given: object, value: float) -> None:
+        most = LARGEST if self.most is None and self.type == "int" else self.most
+        if self.least is not None and value < self.least:
+            raise UsageError(f"{self.name}={given} is too small.", f"It must be at least {self.least:g}.")
+        if self.above is not None and value <= self.above:
+            raise UsageError(f"{self.name}={given} is too small.", f"It must be above {self.above:g}.")
+        if most is not None and value > most:
+            raise UsageError(f"{self.name}={given} is too large.", f"It must be at most {most:,.10g}.")
+
     def _parsed(self, given: object) -> Value:
+        if isinstance(given, list) and self.type == "str" and all(isinstance(each, str) for each in given):
+            given = ",".join(given)  # TOML has lists where a command line has commas
+        if isinstance(given, list | dict):
+            raise ValueError  # noqa: TRY004 - caught above, with the others
         text = str(given).strip()
         if isinstance(self.default, bool):
             return given if isinstance(given, bool) else _TRUE[text.lower()]
@@ -80,18 +97,28 @@ class Parameter:
             raise ValueError  # noqa: TRY004 - caught above, with the others
         if isinstance(self.default, int):
             return int(text)
-        return float(text) if isinstance(self.default, float) else text
+        if isinstance(self.default, float):
+            if not math.isfinite(number := float(text)):
+                raise ValueError
+            return number
+        return text
 
 
-_A = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
+_A = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "a text"}
 
 
 def _check(settings: Mapping[str, Any]) -> None:
     """What holds for every method.
 
     Raises:
-        UsageError: The vector is wanted of layers that are cut off.
+        UsageError: The vector is wanted of layers that are cut off; a view is not known; a click log would not be read.
     """
+    views.parse(str(settings["views"]))
+    if settings["clicks"] and settings["pairs"] not in ("auto", "clicks"):
+        raise UsageError(
+            f"pairs={settings['pairs']} does not read the click log {settings['clicks']}.",
+            "Set pairs=clicks, or leave clicks out.",
+        )
     if not settings["layers"] or settings["top_layers"] != 0:
         return
     from termweave.training.teachers import MADE  # noqa: PLC0415 - numpy
@@ -166,6 +193,11 @@ class Method:
         return found
 
 
+#: Positions that no backbone has, and for which a new one takes no more than some megabytes.
+_LENGTH = 32_768
+#: Bits of the largest impact that an index stores exactly (`signals.weights`): 511; beyond, a figure would promise too much.
+MOST_BITS = 9
+
 #: Parameters of every method of term weights.
 COMMON = (
     Parameter(
@@ -197,14 +229,20 @@ COMMON = (
         "What the heads begin as: the anchor itself, or the heads of a trained model of the same shape on the same backbone (a folder, or "
         "a name such as shipped).",
     ),
-    Parameter("hidden", 128, "Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.", least=0),
+    Parameter(
+        "hidden",
+        128,
+        "Width of the head's hidden layer; 0: a linear head on the last layer, as in the papers.",
+        least=0,
+        most=10_000,
+    ),
     Parameter(
         "terms", "word", "What is weighed: words (Chinese ones by jieba), or the backbone's word-pieces.", ("word", "piece")
     ),
-    Parameter("k1", 1.2, "BM25's k1, where weights are anchored on it.", least=0),
-    Parameter("b", 0.75, "BM25's b, likewise.", least=0),
-    Parameter("max_length", 256, "Word-pieces the model sees in use.", least=8),
-    Parameter("training_length", 128, "Word-pieces of a text that training looks at.", least=8),
+    Parameter("k1", 1.2, "BM25's k1, where weights are anchored on it.", least=0, most=100),
+    Parameter("b", 0.75, "BM25's b, likewise.", least=0, most=1),
+    Parameter("max_length", 256, "Word-pieces the model sees in use; no more than the backbone counts.", least=8, most=_LENGTH),
+    Parameter("training_length", 128, "Word-pieces of a text that training looks at; likewise.", least=8, most=_LENGTH),
     Parameter(
         "pairs",
         "auto",
@@ -220,14 +258,14 @@ COMMON = (
     Parameter("documents", 5000, "Documents trained on, at most.", least=2),
     Parameter("questions", 12000, "Questions trained on, at most.", least=2),
     Parameter("dev", 300, "Questions held out to decide when to stop, where there is no split 'dev'.", least=5),
-    Parameter("seed", 0, "Same seed, same model, on the same machine.", least=0),
+    Parameter("seed", 0, "Same seed, same model, on the same machine.", least=0, most=2**32 - 1),
     Parameter("steps", 500, "Steps of the optimiser, at most.", least=1),
     Parameter("every", 100, "Steps between two looks at the development questions; each leaves a checkpoint.", least=1),
     Parameter("patience", 3, "Looks without a better figure after which training stops.", least=1),
-    Parameter("batch", 48, "Questions (or texts) in a batch.", least=1),
-    Parameter("rate", 1e-3, "Peak learning rate of the heads.", least=0),
-    Parameter("layers_rate", 5e-5, "Peak learning rate of the backbone's layers.", least=0),
-    Parameter("weight_decay", 0.01, "AdamW's.", least=0),
+    Parameter("batch", 48, "Questions (or texts) in a batch.", least=1, most=10_000),
+    Parameter("rate", 1e-3, "Peak learning rate of the heads.", above=0, most=10),
+    Parameter("layers_rate", 5e-5, "Peak learning rate of the backbone's layers.", above=0, most=10),
+    Parameter("weight_decay", 0.01, "AdamW's.", least=0, most=100),
     Parameter("dropout", 0.0, "Share of what a head's last layer sees that a step leaves out.", least=0, most=0.95),
     Parameter(
         "ema",
@@ -262,7 +300,7 @@ def given(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
     """What a user set: a TOML file first, ``--set key=value`` over it.
 
     Raises:
-        UsageError: An assignment without "=", or a file that is no TOML.
+        UsageError: An assignment without "=", or a file that is no TOML or has tables.
     """
     found: dict[str, object] = {}
     if config is not None:
@@ -270,6 +308,10 @@ def given(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
             found.update(tomllib.loads(config.read_text(encoding="utf-8")))
         except (ValueError, OSError) as error:
             raise UsageError(f"{config} cannot be read: {error}.", "Write one `key = value` a line (TOML).") from error
+        if tables := [f"[{name}]" for name, value in found.items() if isinstance(value, dict)]:
+            raise UsageError(
+                f"{config} has the table {', '.join(tables)}.", "Settings stand without a table: one `key = value` a line."
+            )
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:

@@ -21,7 +21,7 @@ from termweave.encoders.language import familiarity
 from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.errors import ModelError, UsageError
-from termweave.training import examples
+from termweave.training import examples, learning, making
 from termweave.training.pairs import Pairs, count, sample
 from termweave.training.sparse import SparseIndex, bm25_weights
 
@@ -175,9 +175,11 @@ def _searched(found: Examples, analysis: Analysis, statistics: CorpusStatistics,
 
 
 def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[str], None]) -> Plan:
-    """What `train` would do, without doing it."""
+    """What `train` would do, without doing it; what it would refuse at once is refused."""
     with tempfile.TemporaryDirectory() as work:  # a backbone made from scratch is made to be counted, and thrown away
         ahead = prospect(spec, settings, Path(work), say)
+        settings = method.fitted(settings, made=ahead.made)
+        settings = making.settled(learning.check(method, settings, ahead), settings, say)
         width = 2 * int(orjson.loads((ahead.backbone / "config.json").read_bytes())["hidden_size"])
     texts = ahead.texts + ahead.train.questions + ahead.dev.questions
     some = ahead.tokenizer.encode(texts[:: max(1, len(texts) // 500)], int(settings["training_length"]))
@@ -195,7 +197,7 @@ def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[
         backbone=str(ahead.backbone) if settings["backbone"] != "scratch" else "scratch",
         frozen=frozen,
         states_bytes=round(2 * width * pieces) if frozen else 0,
-        settings=dict(method.fitted(settings, made=ahead.made)),
+        settings=dict(settings),
     )
 
 

@@ -17,9 +17,10 @@ from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
 from termweave.errors import UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
+from termweave.training.checkpoints import latest
 from termweave.training.learning import Part, learn
 from termweave.training.pairs import most_frequent
-from termweave.training.prospect import prospect
+from termweave.training.prospect import SCRATCH, prospect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,38 +87,65 @@ def train(
         ModelError: The export's parity failed.
         KeyboardInterrupt: Ctrl-C; the run can be resumed.
     """
+    made = not out.is_dir()
     _claim(out, method, spec, settings, resume=resume)
     if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # killed between the last figure and this
         say(f"{out} is finished.")
         return _result(out)
-    ahead = prospect(spec, settings, out, say)
-    settings = method.fitted(settings, made=ahead.made)
-    learned = learn(method, settings, [Part(spec, ahead, settings)], out / CHECKPOINTS, say=say, progress=progress)
+    try:
+        ahead = prospect(spec, settings, out, say)
+        fitted = method.fitted(settings, made=ahead.made)
+        learned = learn(method, fitted, [Part(spec, ahead, fitted)], out / CHECKPOINTS, say=say, progress=progress)
+    except Exception:
+        _release(out, made=made)
+        raise
     return _finish(method, spec, settings, out, ahead, learned, say)
 
 
 def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> None:
     """Make the run's folder this run's."""
-    dataset = _absolute(spec)
-    asked = {"method": method.name, "dataset": dataset, "settings": dict(settings)}
+    if holds(out, method, spec, settings, resume=resume):
+        return
+    asked = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
+    out.mkdir(parents=True, exist_ok=True)
+    temporary = out / f".{RUN}"
+    temporary.write_bytes(orjson.dumps(asked, option=orjson.OPT_INDENT_2))
+    temporary.replace(out / RUN)
+
+
+def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
+    """Whether the folder holds this run already; a new one can begin there otherwise.
+
+    Raises:
+        UsageError: It holds another run, this one and `resume` is not set, or what is no run.
+    """
     file = out / RUN
     if not file.is_file():
         if out.is_dir() and any(out.iterdir()):
             raise UsageError(f"{out} is not empty and holds no run.", "Name another folder with --out.")
-        out.mkdir(parents=True, exist_ok=True)
-        temporary = out / f".{RUN}"
-        temporary.write_bytes(orjson.dumps(asked, option=orjson.OPT_INDENT_2))
-        temporary.replace(file)
-        return
+        return False
     there = orjson.loads(file.read_bytes())
     if not resume:
         raise UsageError(f"{out} holds a run already.", "Go on with it: --resume; or name another folder with --out.")
     old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
-    new = {"method": method.name, "dataset": dataset, **settings}
+    new = {"method": method.name, "dataset": _absolute(spec), **settings}
     differs = [name for name in new if old.get(name) != new[name]]
     if differs:
         what = "; ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in differs)
         raise UsageError(f"The run in {out} is another one: {what}.", "Give the settings it was begun with, or another --out.")
+    return True
+
+
+def _release(out: Path, *, made: bool) -> None:
+    """Give the folder back after an error that left nothing to go on from: the command may be corrected and given again."""
+    if latest(out / CHECKPOINTS) is not None:
+        return
+    for name in (CHECKPOINTS, SCRATCH):
+        shutil.rmtree(out / name, ignore_errors=True)
+    (out / RUN).unlink(missing_ok=True)
+    if made and not any(out.iterdir()):
+        out.rmdir()
 
 
 def _absolute(spec: str) -> str:
@@ -142,8 +170,8 @@ def _finish(
     model, (development,), history = learned.model, learned.developments, learned.history
     bm25, dev, plain = development.bm25(), development.figures(model), development.figures(model, bits=0)
     p = float(randomisation_test(dev, bm25))
-    table, described = most_frequent(ahead.statistics, _TABLE), card.described(method, spec, settings, ahead)
-    making.write(out.resolve().name, method, settings, ahead, model, table, described, out)
+    table, described = most_frequent(ahead.statistics, _TABLE), card.described(method, spec, settings, learned.settings, ahead)
+    making.write(out.resolve().name, method, learned.settings, ahead, model, table, described, out)
     parity = export(out)
     say(f"exported: fp32 within {parity.fp32_difference:.1g} of torch, int8 rank correlation {parity.int8_rank_correlation:.4f}")
     manifest = ModelFolder.read(out, check=False).manifest

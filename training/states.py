@@ -7,13 +7,12 @@ against 18), and the heads learn from the very numbers they will meet.
 from __future__ import annotations
 
 import json
-import tempfile
+import shutil
 import time
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,12 +25,15 @@ from termweave.training import cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.encoders.pieces import Pieces
 
 _BLOCK = 512
+#: Folder of the graph while it is run; a name that a run that goes on with the work of another knows.
+_WORK = "graph"
 _SAY_EVERY = 15.0
 _NO_FEATURES = np.zeros((0, 2), dtype=np.float32)
 
@@ -117,24 +119,41 @@ def _compute(
     if not whole:
         cache.allocate(file, size)
     out = np.memmap(file, dtype=np.float16, mode="r+", shape=(int(starts[-1]), width))
+    work = file.with_name(_WORK)
+    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
+    work.mkdir()
+    try:
+        _fill(out, _graph(model, work), pieces, starts, ready, mark, say)
+    finally:
+        shutil.rmtree(work)
+
+
+def _fill(
+    out: np.memmap[Any, np.dtype[np.float16]],
+    graph: OnnxModel,
+    pieces: Sequence[Pieces],
+    starts: NDArray[np.int64],
+    ready: int,
+    mark: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Run the graph on every text from `ready` on; `mark` says after each block how many are done."""
     begun = said = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=file.parent) as work:
-        graph = _graph(model, Path(work))
-        for first in range(ready, len(pieces), _BLOCK):
-            block = pieces[first : first + _BLOCK]
-            for index, (found,) in enumerate(
-                graph.run([each.ids for each in block], [_NO_FEATURES] * len(block), ["states"]), start=first
-            ):
-                out[starts[index] : starts[index + 1]] = found
-            out.flush()
-            temporary = mark.with_suffix(".new")
-            temporary.write_text(str(first + len(block)))
-            temporary.replace(mark)
-            if time.monotonic() - said > _SAY_EVERY:
-                said = time.monotonic()
-                done = first + len(block)
-                rate = (done - ready) / (said - begun)
-                say(f"states: {done:,} of {len(pieces):,} texts, {rate:.0f}/s, {(len(pieces) - done) / rate:.0f} s left")
+    for first in range(ready, len(pieces), _BLOCK):
+        block = pieces[first : first + _BLOCK]
+        for index, (found,) in enumerate(
+            graph.run([each.ids for each in block], [_NO_FEATURES] * len(block), ["states"]), start=first
+        ):
+            out[starts[index] : starts[index + 1]] = found
+        out.flush()
+        temporary = mark.with_suffix(".new")
+        temporary.write_text(str(first + len(block)))
+        temporary.replace(mark)
+        if time.monotonic() - said > _SAY_EVERY:
+            said = time.monotonic()
+            done = first + len(block)
+            rate = (done - ready) / (said - begun)
+            say(f"states: {done:,} of {len(pieces):,} texts, {rate:.0f}/s, {(len(pieces) - done) / rate:.0f} s left")
 
 
 def _graph(model: JointModel, work: Path) -> OnnxModel:

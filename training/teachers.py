@@ -116,13 +116,10 @@ def of(spec: str, ahead: Prospect, documents: States | None, questions: States |
         width: Of a hidden state.
 
     Raises:
-        UsageError: There is no such file.
-        InputError: It scores no pair of a training question.
+        TermweaveError: As `written`.
     """
-    if spec == NONE:
-        return None
     if spec not in MADE:
-        return _from_file(Path(spec), ahead)
+        return written(spec, ahead)
     assert documents is not None
     assert questions is not None
     vectors = Vectors(_units(documents, width), _units(questions, width))
@@ -139,7 +136,16 @@ def _units(states: States, width: int) -> NDArray[np.float32]:
     return scaled
 
 
-def _from_file(path: Path, ahead: Prospect) -> Written:
+def written(spec: str, ahead: Prospect) -> Written | None:
+    """The teacher that is a file; None where the setting names no file.
+
+    Raises:
+        UsageError: There is no such file.
+        InputError: It scores no pair of a training question.
+    """
+    if spec in (NONE, *MADE):
+        return None
+    path = Path(spec)
     if not path.is_file():
         raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join((*MADE, NONE))}.")
     position = {ahead.found.ids[place]: index for index, place in enumerate(ahead.places)}

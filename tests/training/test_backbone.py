@@ -4,8 +4,12 @@ import json
 import shutil
 
 import pytest
+import torch
+import transformers
 
 from termweave.cli import run
+from termweave.encoders.models.anchored import HeadShape, JointModel
+from termweave.training import making
 
 
 @pytest.fixture
@@ -55,3 +59,24 @@ def test_a_damaged_description_is_named(plan):
     assert status == 1
     assert "1_Pooling" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("family", "most"), [("Bert", 66), ("MPNet", 64), ("Roberta", 64)])
+def test_a_backbone_counts_so_far_and_no_further(family, most):
+    """MPNet and RoBERTa give the padding a position and count from behind it."""
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=50,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=66,
+        pad_token_id=1,
+    )
+    backbone = getattr(transformers, f"{family}Model")(config, add_pooling_layer=False).eval()
+    model = JointModel(backbone, HeadShape(layer=1, hidden=4))
+    assert making.length(model, 1000) == most
+    assert making.length(model, 20) == 20
+    backbone(torch.full((1, most), 7))
+    with pytest.raises((IndexError, RuntimeError)):
+        backbone(torch.full((1, most + 1), 7))

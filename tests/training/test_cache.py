@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 
+import numpy as np
 import pytest
 
 from termweave.encoders.pieces import PieceTokenizer
@@ -55,6 +56,26 @@ def test_a_run_stopped_days_ago_makes_room_too(tmp_path, monkeypatch):
     os.utime(stopped / "states.texts", (time.time() - 3 * DAY,) * 2)
     cache.make_room(tmp_path, 0, lambda _: None)
     assert not stopped.exists()
+
+
+def test_a_killed_pass_leaves_nothing_but_the_states(model, base, tmp_path, monkeypatch):
+    """The folder as kill -9 leaves it while the graph is in use; the next pass removes the graph, and so does its own end."""
+    pieces = PieceTokenizer(base / "tokenizer.json").encode([f"about {'granada ' * (n % 7)}" for n in range(20)], 64)
+    monkeypatch.setattr("termweave.training.states._BLOCK", 8)
+    flush, killed = np.memmap.flush, tmp_path / "killed"
+
+    def seen(mapped):
+        flush(mapped)
+        if list(tmp_path.glob("home/*.partial/*.texts")) and not killed.exists():
+            shutil.copytree(tmp_path / "home", killed)
+
+    monkeypatch.setattr(np.memmap, "flush", seen)
+    whole = states(model, "toy", pieces, home=tmp_path / "home").values
+    assert list(killed.glob("*.partial/*/model.onnx"))
+    assert (states(model, "toy", pieces, home=killed).values == whole).all()
+    for home in (tmp_path / "home", killed):
+        (folder,) = (each for each in home.iterdir() if each.is_dir())
+        assert {each.name for each in folder.iterdir()} == {cache.DONE, "states.f16", "states.texts"}
 
 
 def test_reading_states_is_a_use_of_them(model, base, tmp_path, monkeypatch):

@@ -35,8 +35,18 @@ def test_defaults_pass_their_own_checks(name):
         ("fectek", {"steps": True}, "a whole number"),
         ("fectek", {"steps": "0"}, "at least 1"),
         ("fectek", {"fcm": "perhaps"}, "true or false"),
-        ("fectek", {"rate": "fast"}, "a number"),
-        ("fectek", {"rate": "nan"}, "too small"),
+        ("fectek", {"rate": "fast"}, "a finite number"),
+        ("fectek", {"rate": "nan"}, "a finite number"),
+        ("fectek", {"rate": "inf"}, "a finite number"),
+        ("fectek", {"rate": "0"}, "above 0"),
+        ("fectek", {"scale": "0"}, "above 0"),
+        ("fectek", {"seed": "99999999999999999999"}, "at most 4,294,967,295"),
+        ("fectek", {"steps": "99999999999999999999"}, "at most 1,000,000,000"),
+        ("fectek", {"b": "2"}, "at most 1."),
+        ("fectek", {"bits": "64"}, "at most 9."),
+        ("fectek", {"views": "foo", "pairs": "qrels"}, "no view 'foo'"),
+        ("fectek", {"clicks": "log.tsv", "pairs": "qrels"}, "does not read the click log"),
+        ("bert-scorer", {"bits": "10"}, "at most 9."),
         ("fectek", {"ema": "1"}, "at most 0.99999"),
         ("fectek", {"query": "idf"}, "counts idf twice"),
         ("fectek", {"joint": "0.5"}, "backbone is frozen"),
@@ -82,6 +92,17 @@ def test_set_wins_over_the_file(tmp_path):
     assert (settings["steps"], settings["fcm"], settings["anchor"]) == (9, True, "idf")
     with pytest.raises(UsageError, match="says no value"):
         methods.given(["steps"], None)
+    config.write_text('views = ["title", "span"]\noutputs = ["weights", "dense"]\n')
+    settings = methods.get("fectek").settings(methods.given([], config))
+    assert (settings["views"], settings["outputs"]) == ("title,span", "weights,dense")
+    config.write_text("views = [1]\nsteps = [7]")
+    for name, said in (("views", "is not a text"), ("steps", "is not a whole number")):
+        with pytest.raises(UsageError, match=said):
+            methods.get("fectek").settings({name: methods.given([], config)[name]})
+    config.write_text("steps = 7\n[train]\nrate = 0.1\n")
+    with pytest.raises(UsageError, match=r"has the table \[train\]") as raised:
+        methods.given([], config)
+    assert "without a table" in str(raised.value.hint)
     config.write_text("steps 7")
     with pytest.raises(UsageError, match="cannot be read"):
         methods.given([], config)

@@ -21,7 +21,7 @@ from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder, digests, write_manifest
-from termweave.training import lessons, loop, shipped
+from termweave.training import checkpoints, lessons, shipped
 from termweave.training.measure import Pool
 from termweave.training.shipped import Source, ship
 
@@ -92,8 +92,10 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert "fcm=True" in card
     assert not (tmp_path / "out" / "checkpoints").exists()
 
+    (tmp_path / "out" / "checkpoints" / "checkpoint-60").mkdir(parents=True)  # killed after the last figure was written
     again = train(capsys, folder, base, tmp_path / "out", "--resume", settings=sets)
     assert again == data
+    assert not (tmp_path / "out" / "checkpoints").exists()
     exporting.export(read.path)
     assert ModelFolder.read(read.path).manifest.quantisation["ndcg"] == data["ndcg"]
     (read.path / "model.int8.onnx").write_bytes((read.path / "model.onnx").read_bytes())
@@ -132,7 +134,7 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
     at.clear()
     at["asked"] = 9  # Ctrl-C
     train(capsys, folder, base, out, "--resume", settings=sets, status=130)
-    assert loop._latest(out / "checkpoints").name == "checkpoint-10"
+    assert checkpoints.latest(out / "checkpoints").name == "checkpoint-10"
     (out / "checkpoints" / "checkpoint-11").mkdir()  # half written
     at.clear()
     at["dies"] = 11
@@ -308,12 +310,43 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
 
 
 def test_mistakes(capsys, folder, base, tmp_path):
-    assert "no method 'fektek'" in train(capsys, folder, base, tmp_path / "a", method="fektek", status=2)
-    assert "has 3 layers" in train(capsys, folder, base, tmp_path / "b", settings=("layer=9",), status=2)
-    assert "tokenizer.json is missing" in train(capsys, folder, tmp_path, tmp_path / "c", status=2)
+    """The plan says what the run says; and a run that ended before it began leaves its folder to the next one."""
+    scores, out = tmp_path / "scores.tsv", tmp_path / "out"
+    scores.write_text("nobody\td1\t1.0\n")
+
+    def refused(*settings, status=2, base=base, **given):
+        given.update(settings=(*SMALL, *settings), status=status)
+        planned = train(capsys, folder, base, out, "--plan", **given)
+        assert not out.exists() or not any(out.iterdir())
+        said = train(capsys, folder, base, out, **given)
+        assert said.endswith(planned)  # what was done until then goes before
+        return planned
+
+    assert "no method 'fektek'" in refused(method="fektek")
+    assert "has 3 layers" in refused("layer=9")
+    assert "tokenizer.json is missing" in refused(base=tmp_path)
+    assert "scores no pair" in refused(f"teacher={scores}", status=1)
+    assert "another shape" in refused("start=shipped")
+    assert not out.exists()
+    out.mkdir()
+    assert "has 3 layers" in refused("top_layers=7")
+    assert "no model named 'foo'" in refused("start=foo")
+    assert "no file of scores" in refused("teacher=/nope")
+    assert "above 0" in refused("scale=0")
+    train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
+    assert "holds a run already" in train(capsys, folder, base, out, "--plan", status=2)
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("x")
     assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
-    scores = tmp_path / "scores.tsv"
-    scores.write_text("nobody\td1\t1.0\n")
-    assert "scores no pair" in train(capsys, folder, base, tmp_path / "e", settings=(*SMALL, f"teacher={scores}"), status=1)
+
+
+def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
+    """The toy backbone counts to 64; teacher, its weight and the temperature were left to termweave."""
+    sets = ("steps=1", "dev=8", "layer=1", "pairs=corpus", "views=span", "max_length=30000")
+    planned = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)["settings"]
+    assert (planned["max_length"], planned["training_length"], planned["teacher"]) == (64, 64, "minmax")
+    train(capsys, folder, base, tmp_path / "out", settings=sets)
+    made = ModelFolder.read(tmp_path / "out").manifest.training
+    assert made["options"] == planned
+    assert set(made["changed"]) == {"backbone", *(each.partition("=")[0] for each in sets)}
+    assert made["changed"]["max_length"] == 64

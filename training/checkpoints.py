@@ -1,0 +1,23 @@
+"""Which of a run's checkpoints can be gone on from."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Written last: without it a checkpoint does not count.
+HISTORY = "history.json"
+
+
+def latest(home: Path) -> Path | None:
+    """The newest checkpoint in `home` that was written to its end; half-written ones are removed."""
+    found = []
+    for folder in home.glob("checkpoint-*"):
+        if (folder / HISTORY).is_file():
+            found.append(folder)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return max(found, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
