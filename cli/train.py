@@ -45,6 +45,7 @@ SCHEMA = "termweave.train/1"
     metavar="FILE",
     help="Parameters in TOML; --set wins over it.",
 )
+@click.option("--skip-bad", is_flag=True, help="Leave entries out that cannot be read, and the second of two with one id.")
 @click.option("--resume", is_flag=True, help="Go on with the run in DIR; it ends with the same model.")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, or refused, and do nothing.")
 @output_options
@@ -55,6 +56,7 @@ def command(
     folder: Path,
     assignments: tuple[str, ...],
     config: Path | None,
+    skip_bad: bool,
     resume: bool,
     only_plan: bool,
     out: Output,
@@ -81,7 +83,7 @@ def command(
     from termweave.training import methods
 
     chosen = methods.get(method)
-    settings = chosen.settings(methods.given(assignments, config))
+    settings = chosen.settings(methods.given(assignments, config) | ({"skip_bad": True} if skip_bad else {}))
     missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Training needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")

@@ -60,7 +60,7 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     origin = _origin(spec, settings)
     path, colon, split = spec.rpartition(":")
     base = path if colon and not Path(spec).exists() and origin == "qrels" else spec
-    documents, repeated = _once(base, skip_bad=bool(settings.get("skip_bad")))
+    documents, repeated = documents_of(base, skip_bad=bool(settings.get("skip_bad")))
     read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
     examples = read_by(documents, base, split if base == path else "train", settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
@@ -71,8 +71,8 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
 
 
-def _once(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:
-    """The documents that have a text, the first of each id, and what to say of the others.
+def documents_of(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:
+    """The documents of a corpus that have a text, the first of each id, and what to say of the others.
 
     Raises:
         InputError: Two of one id say different things, and `skip_bad` does not hold.

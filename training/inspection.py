@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.corpora import open_source
 from termweave.encoders import load
 from termweave.encoders.analyses import analysis as analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder
 from termweave.encoders.pieces import PieceTokenizer
+from termweave.training.examples import documents_of
 from termweave.training.pairs import count
 from termweave.training.sparse import bm25_weights
 
@@ -78,8 +78,9 @@ def inspect(folder: Path, spec: str) -> Inspection:
         spec: DATASET.
     """
     path, colon, _ = spec.rpartition(":")
-    source = open_source(path if colon and not Path(spec).exists() else spec)
-    documents = [each for each in source.documents() if each.content.strip()]
+    documents, _ = documents_of(
+        path if colon and not Path(spec).exists() else spec, skip_bad=True
+    )  # training has said what is bad
     encoder = load(str(folder), "")
     manifest = ModelFolder.read(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)

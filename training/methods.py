@@ -201,6 +201,11 @@ MOST_BITS = 9
 #: Parameters of every method of term weights.
 COMMON = (
     Parameter(
+        "skip_bad",
+        default=False,
+        help="Leave entries of the corpus out that cannot be read, and the second of two with one id (--skip-bad).",
+    ),
+    Parameter(
         "backbone",
         "",
         "Folder of a BERT-like model in transformers' layout, or hf:OWNER/NAME; empty: all-MiniLM-L6-v2, where its package is installed; "

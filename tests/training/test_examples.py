@@ -186,7 +186,7 @@ def test_an_id_stands_for_one_document(folder):
     with pytest.raises(InputError, match=r"two documents 'd3' that say different things \(line 4 and line 41\)") as refused:
         examples.read(str(folder), settings())
     assert "--skip-bad" in refused.value.hint
-    skipped = examples.read(str(folder), {**settings(), "skip_bad": True})
+    skipped = examples.read(str(folder), settings(skip_bad=True))
     assert skipped.texts[skipped.ids.index("d3")].startswith("title number3")
 
 
@@ -195,3 +195,13 @@ def test_a_log_without_a_count_is_told_by_its_counts(folder, tmp_path):
     log.write_text("asked\td3\t0\nasked\td4\t-2\n")
     with pytest.raises(InputError, match="0 name others, 2 have no query or a count of 0 or less"):
         examples.read(str(folder), settings(clicks=str(log)))
+
+
+def test_a_broken_line_is_named_or_left_out(folder):
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text(corpus.read_text() + '\n{"_id": "d99", "text": \n')
+    with pytest.raises(InputError, match="line 41") as refused:
+        examples.read(str(folder), settings())
+    assert "--skip-bad" in refused.value.hint
+    found = examples.read(str(folder), settings(skip_bad=True))
+    assert (len(found.ids), found.remark) == (40, "1 entry that cannot be read left out")
