@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli._files import writable
-from termweave.cli._options import IntRange
+from termweave.cli._numbers import IntRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli._numbers import FloatRange
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -19,18 +21,6 @@ if TYPE_CHECKING:
     from termweave.corpora import Opened
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
-
-class IntRange(click.IntRange):
-    """A whole number within bounds; click says of 1.5 that it is no "integer range"."""
-
-    name = "integer"
-
-
-class FloatRange(click.FloatRange):
-    """A number within bounds, likewise."""
-
-    name = "number"
 
 
 def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli._files import writable
+from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, connection_options, output_options
 from termweave.cli.search import model_options
 
@@ -73,7 +74,7 @@ def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--latency",
     "timed",
-    type=click.IntRange(0),
+    type=IntRange(0),
     default=0,
     metavar="QUERIES",
     help="Time this many queries, one at a time.  [default: 0]",
@@ -161,7 +162,8 @@ def _timed(index: Index, found: Experiment, rows: list[System], timed: int, out:
 
 def _written(found: Experiment, save_run: Path | None, per_query: Path | None, out: Output) -> None:
     from termweave.evaluation import report, runs
-    from termweave.evaluation.wording import counted, queries
+    from termweave.evaluation.wording import queries
+    from termweave.words import counted
 
     if save_run is not None:
         ours = [row.system for row in found.rows if row.mode != "run"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from termweave.cli._numbers import FloatRange, IntRange
 from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, share, source_options
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="WHAT",
     help="Leave light impacts out: 0.1 (below .1 of the largest) or 30% (the lightest of each document).",
 )
-@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Primary shards.")
-@click.option("--replicas", type=click.IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
+@click.option("--shards", type=IntRange(1), default=1, show_default=True, help="Primary shards.")
+@click.option("--replicas", type=IntRange(0), help="Copies.  [default: 1 with several data nodes, else 0]")
 @click.option("--settings", "settings_file", type=_FILE, metavar="FILE", help="Further index settings (JSON): analyzers, merges.")
 @click.option(
     "--mapping",
@@ -75,7 +76,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--passage-size",
-    type=click.IntRange(0),
+    type=IntRange(0),
     default=0,
     show_default=True,
     metavar="WORDS",
@@ -83,15 +84,15 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--passage-stride",
-    type=click.IntRange(1),
+    type=IntRange(1),
     metavar="WORDS",
     help="Words from the start of one passage to the next.  [default: three quarters of the size]",
 )
-@click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Connections that send at once.")
+@click.option("--workers", type=IntRange(1, 64), default=4, show_default=True, help="Connections that send at once.")
 @click.option("--compress", is_flag=True, help="Compress what is sent (gzip): for a slow line, not for a near server.")
 @click.option(
     "--patience",
-    type=click.FloatRange(min=0),
+    type=FloatRange(min=0),
     default=120.0,
     show_default=True,
     help="Seconds to keep trying while the server is overloaded or away.",
@@ -126,7 +127,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--within",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     metavar="MARGIN",
     help="With --of-live: publish only if nDCG@10 is surely not lower by more (95 % interval of the paired difference).",
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, output_options
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def command() -> None:
 
 @command.command("start")
 @click.option("--nodes", type=int, help="Processes of the cluster.  [default: as before, else 1]")
-@click.option("--port", type=click.IntRange(1, 65535), help="HTTP port.  [default: as before, else a free one]")
+@click.option("--port", type=IntRange(1, 65535), help="HTTP port.  [default: as before, else a free one]")
 @click.option("--heap", type=int, metavar="MB", help="Most heap of a process.  [default: an eighth of the memory, 512 to 1024]")
 @output_options
 def start(*, nodes: int | None, port: int | None, heap: int | None, out: Output) -> None:
@@ -86,7 +87,7 @@ def status(*, out: Output) -> None:
 
 
 @command.command("logs")
-@click.option("-n", "--lines", type=click.IntRange(1), default=100, show_default=True, help="How many of the last lines.")
+@click.option("-n", "--lines", type=IntRange(1), default=100, show_default=True, help="How many of the last lines.")
 @click.option("--node", "name", default="node-1", show_default=True, help="Which process.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
 @output_options

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.option(
     "--keep",
-    type=click.IntRange(1),
+    type=IntRange(1),
     default=2,
     show_default=True,
     help="How many of the newest to keep; the live one is always kept.",

@@ -13,7 +13,8 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._batch import DEPTH, answer_all, batch_options
-from termweave.cli._options import CONTEXT, IntRange, connection_options, output_options
+from termweave.cli._numbers import IntRange
+from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, connection_options, output_options
 from termweave.cli.search import model_options
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("dataset")
 @click.option("--measure", type=click.Choice(["nDCG@10", "MRR@10"]), default="nDCG@10", show_default=True, help="What to go by.")
 @click.option("--profile", default="tuned", show_default=True, metavar="TEXT", help="Name of the profile that is stored.")
-@click.option("--trials", type=click.IntRange(0), default=0, show_default=True, help="Further trials by optuna (extra 'tune').")
+@click.option("--trials", type=IntRange(0), default=0, show_default=True, help="Further trials by optuna (extra 'tune').")
 @click.option("--seed", type=int, default=0, show_default=True, help="Which half of the queries is which.")
 @click.option("--dry-run", is_flag=True, help="Report, and store nothing.")
 @model_options
@@ -97,7 +98,8 @@ def _show(report: Report, out: Output, *, adopted: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from termweave.evaluation.wording import counted, label, queries
+    from termweave.evaluation.wording import label, queries
+    from termweave.words import counted
 
     table = Table(title=Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}"), title_justify="left")
     table.add_column("search")

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from termweave import places
-from termweave.encoders import hub
 from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
 
@@ -202,6 +201,8 @@ def resolve(name: str) -> Path:
         UsageError: None of these; the message lists what there is.
         ModelError: It is on the hub, and cannot be fetched.
     """
+    from termweave.encoders import hub  # noqa: PLC0415 - it knows the names of a folder's files from here
+
     if hub.named(name):
         return hub.fetch(name)
     if (path := Path(name).expanduser()).is_dir():

@@ -10,22 +10,21 @@ import errno
 import sys
 from pathlib import Path
 
+from termweave.encoders.folder import GRAPHS, MANIFEST, STATISTICS, TOKENIZER
 from termweave.errors import ModelError, UsageError
 
 PREFIX = "hf:"
 #: What a model folder or a backbone consists of; a repository often holds the same weights in five other formats.
 _FILES = (
-    "termweave.json",
+    MANIFEST,
+    TOKENIZER,
+    STATISTICS,
+    *GRAPHS.values(),
     "config.json",
-    "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "model.onnx",
-    "model.int8.onnx",
-    "model.dequantised.onnx",
     "model.safetensors",
     "heads.safetensors",
-    "statistics.bin",
     "modules.json",
     "*_Pooling/config.json",
     "README.md",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.wording import counted, queries
+from termweave.evaluation.wording import queries
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,11 +17,12 @@ from termweave.evaluation.asking import Asked
 from termweave.evaluation.gates import interval
 from termweave.evaluation.significance import randomisation_test
 from termweave.evaluation.trials import Bench
-from termweave.evaluation.wording import counted, label
+from termweave.evaluation.wording import label
 from termweave.search import fusion, modes
 from termweave.search.modes import Mode
 from termweave.search.profiles import Profile, find
 from termweave.search.ranking import Reranking
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

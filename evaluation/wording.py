@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
+from termweave.words import counted
+
 #: The lexical signal, as the engine scores it.
 BM25 = "BM25"
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun.
-
-    Args:
-        number: How many.
-        one: The noun for one.
-        many: For any other number; "": with an s.
-
-    Example:
-        >>> counted(1, "query", "queries"), counted(1200, "run")
-        ('1 query', '1,200 runs')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def queries(number: int, which: str = "") -> str:

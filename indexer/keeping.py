@@ -10,15 +10,13 @@ from termweave.errors import UsageError
 from termweave.indexer import custom
 from termweave.search import lineage
 from termweave.signals.pruning import Pruning
+from termweave.words import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from termweave.engine import Engine
     from termweave.indexer.plan import Options
-
-#: Characters of a value, which may be a whole mapping, that a message shows.
-_SHOWN = 100
 
 
 def check(engine: Engine, index: str, options: Options, flags: Collection[str]) -> None:
@@ -94,5 +92,6 @@ def _as_told(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    said = value if isinstance(value, str) else ",".join(value) if isinstance(value, list) else orjson.dumps(value).decode()
-    return said if len(said) <= _SHOWN else f"{said[: _SHOWN - 3]}..."
+    return clipped(
+        value if isinstance(value, str) else ",".join(value) if isinstance(value, list) else orjson.dumps(value).decode()
+    )

@@ -8,15 +8,13 @@ from termweave.errors import UsageError
 from termweave.indexer import generations, ledgers
 from termweave.indexer.ledger import Ledger
 from termweave.search.lineage import Lineage, exists, read
+from termweave.words import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.engine import Engine
     from termweave.indexer.plan import Plan
-
-#: Characters of a value, which may be a whole mapping, that a message shows.
-_SHOWN = 100
 
 
 class UnfinishedBuild(UsageError):  # what the command line says is wrong usage, `demo` may settle by itself
@@ -84,8 +82,4 @@ def _remembered(found: Lineage) -> dict[str, str]:
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """What two builds are made of, where it is not the same: each with both values."""
     pairs = [(part, before.get(part, "unknown"), value) for part, value in now.items()]
-    return "; ".join(f"{part} was {_short(old)} and is {_short(new)}" for part, old, new in pairs if old != new)
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _SHOWN else f"{value[: _SHOWN - 3]}..."
+    return "; ".join(f"{part} was {clipped(old)} and is {clipped(new)}" for part, old, new in pairs if old != new)

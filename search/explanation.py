@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.records import SignalScore
 from termweave.search.candidates import grouped
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,7 +159,7 @@ def _said(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
     more = f"  and {len(words) - terms} more" if len(words) > terms else ""
     left_out = len(part.get("dropped", ()))
-    more += f"; {left_out:,} term{'s' * (left_out != 1)} left out, more than the server allows" if left_out else ""
+    more += f"; {counted(left_out, 'term')} left out, more than the server allows" if left_out else ""
     return f"{part['score']:.4f}, {place}{'; ' if words else ''}{'  '.join(words[:terms])}{more}"
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.training.methods import MOST_BITS, Method, Parameter
+from termweave.training.methods import BITS, Method, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,13 +68,7 @@ METHOD = Method(
         Parameter("shared", default=True, help="One head for documents and queries, as in the paper."),
         Parameter("target_scale", 1.0, "Targets are multiplied by it; tf-idf targets are minute.", least=1e-6, most=1e6),
         Parameter("bmes", default=False, help="Add an embedding of each piece's place in its word to the input (Chinese)."),
-        Parameter(
-            "bits",
-            8,
-            "Bits in which weights are stored when the development figures are made; 0: float.",
-            least=0,
-            most=MOST_BITS,
-        ),
+        BITS,
     ),
     form=_form,
     lesson="termweave.training.regression:Regression",

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 MOST = 8 * 2**30
 #: The file whose time says when states were last used; it comes last, so a folder that has it is whole.
 DONE = "done.json"
-_MARK = ".texts"
+#: The ending of the file that counts the texts done, where states are not whole yet.
+MARK = ".texts"
 _STARTED = time.time()
 #: Seconds for which states count as in use by another run.
 _RECENT = 3600
@@ -75,5 +76,5 @@ def allocate(file: Path, size: int) -> None:
 
 def _last_use(folder: Path) -> float:
     """When states were last read, or last written to where they are not whole yet."""
-    files = [folder / DONE, *folder.glob(f"*{_MARK}"), folder]
+    files = [folder / DONE, *folder.glob(f"*{MARK}"), folder]
     return next(file.stat().st_mtime for file in files if file.exists())

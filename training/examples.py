@@ -58,17 +58,22 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
         InputError: The data are damaged, or far too few.
     """
     origin = _origin(spec, settings)
-    path, colon, split = spec.rpartition(":")
-    base = path if colon and not Path(spec).exists() and origin == "qrels" else spec
+    base = without_split(spec) if origin == "qrels" else spec
     documents, repeated = documents_of(base, skip_bad=bool(settings.get("skip_bad")))
     read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
-    examples = read_by(documents, base, split if base == path else "train", settings)
+    examples = read_by(documents, base, "train" if base == spec else spec[len(base) + 1 :], settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
             f"{spec} gives {len(examples.train)} questions to train on and {len(examples.dev)} to judge by ({origin}); that is too few.",
             "Use another source with --set pairs=qrels|clicks|corpus, or a larger corpus.",
         )
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
+
+
+def without_split(spec: str) -> str:
+    """The corpus that ``PATH:SPLIT`` is of; a path that is there, with or without a colon, is one itself."""
+    path, colon, _ = spec.rpartition(":")
+    return path if colon and not Path(spec).exists() else spec
 
 
 def documents_of(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:

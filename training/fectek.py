@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.training.methods import MOST_BITS, Method, Parameter
+from termweave.training.methods import BITS, Method, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,13 +106,7 @@ METHOD = Method(
         Parameter(
             "scale", 0.3, "Where the learned scale of the scores starts; scores are large with an anchor.", above=0, most=1000
         ),
-        Parameter(
-            "bits",
-            8,
-            "Bits in which weights are stored when the development figures are made; 0: float.",
-            least=0,
-            most=MOST_BITS,
-        ),
+        BITS,
         Parameter(
             "teacher",
             "auto",

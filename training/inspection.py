@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.encoders import load
@@ -11,12 +10,13 @@ from termweave.encoders.analyses import analysis as analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder
 from termweave.encoders.pieces import PieceTokenizer
-from termweave.training.examples import documents_of
+from termweave.training.examples import documents_of, without_split
 from termweave.training.pairs import count
 from termweave.training.sparse import bm25_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from termweave.records import TermWeights, WordWeight
 
@@ -77,10 +77,7 @@ def inspect(folder: Path, spec: str) -> Inspection:
         folder: Of the model.
         spec: DATASET.
     """
-    path, colon, _ = spec.rpartition(":")
-    documents, _ = documents_of(
-        path if colon and not Path(spec).exists() else spec, skip_bad=True
-    )  # training has said what is bad
+    documents, _ = documents_of(without_split(spec), skip_bad=True)  # training has said what is bad
     encoder = load(str(folder), "")
     manifest = ModelFolder.read(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)

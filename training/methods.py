@@ -195,8 +195,8 @@ class Method:
 
 #: Positions that no backbone has, and for which a new one takes no more than some megabytes.
 _LENGTH = 32_768
-#: Bits of the largest impact that an index stores exactly (`signals.weights`): 511; beyond, a figure would promise too much.
-MOST_BITS = 9
+#: Nine bits are the largest impact that an index stores exactly (`signals.weights`), 511; beyond, a figure would promise too much.
+BITS = Parameter("bits", 8, "Bits in which weights are stored when the development figures are made; 0: float.", least=0, most=9)
 
 #: Parameters of every method of term weights.
 COMMON = (

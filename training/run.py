@@ -18,6 +18,7 @@ from termweave.errors import UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
 from termweave.training.checkpoints import latest
+from termweave.training.examples import without_split
 from termweave.training.learning import Part, learn
 from termweave.training.pairs import most_frequent
 from termweave.training.prospect import SCRATCH, prospect
@@ -150,8 +151,8 @@ def _release(out: Path, *, made: bool) -> None:
 
 def _absolute(spec: str) -> str:
     """The data set, the same from whatever folder a run is resumed."""
-    folder, colon, split = spec.partition(":")
-    return f"{Path(folder).resolve()}{colon}{split}" if Path(folder).exists() else spec
+    base = without_split(spec)
+    return f"{Path(base).resolve()}{spec[len(base) :]}" if Path(base).exists() else spec
 
 
 def _finish(

@@ -113,7 +113,7 @@ def _compute(
 ) -> None:
     """Write the states of every text, block by block; blocks that an earlier run finished stay."""
     size = 2 * int(starts[-1]) * width
-    mark = file.with_suffix(".texts")
+    mark = file.with_suffix(cache.MARK)
     whole = file.is_file() and file.stat().st_size == size and mark.is_file()
     ready = int(mark.read_text()) if whole else 0
     if not whole:
