@@ -4,7 +4,6 @@
 # ruff: noqa: ANN202, D102, SLF001
 from __future__ import annotations
 
-import binascii
 import hashlib
 import http.client
 import json
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import orjson
+import pybase64
 from synthetic import NAME, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine
@@ -122,7 +122,7 @@ class Digested(Entered):
         for action, document, terms, vector, half in zip(actions, documents, names, vectors, halves, strict=True):
             weights = dict(zip(terms, rounded[at : at + len(terms)], strict=True))
             at += len(terms)
-            twin = binascii.b2a_base64(half, newline=False)
+            twin = pybase64.b64encode(half)
             own = "\n".join((document["_id"], document["title"], document["text"])).encode()
             encoded = orjson.dumps(weights, option=orjson.OPT_SORT_KEYS) + vector.tobytes() + twin
             source, encoding = (int.from_bytes(hashlib.sha256(part).digest()[:4], "big") for part in (own, encoded))

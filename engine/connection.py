@@ -16,7 +16,7 @@ from termweave.engine import access
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from termweave.records import Capabilities
     from termweave.settings import Settings
@@ -129,9 +129,13 @@ class Engine:
         def once() -> Any:
             return self._once(method, path, params=_plain(params), data=data, timeout=timeout, headers=headers)
 
-        if not retry:
-            return once()
-        return _patient()(once)
+        try:
+            return once()  # tenacity costs more than all else that is done here: it is called when something has failed
+        except EngineError as error:
+            if not (retry and _may_pass(error)):
+                raise
+            failed = error
+        return _patient()(_after(failed, once))
 
     def _once(
         self,
@@ -299,6 +303,18 @@ def _patient() -> Any:
         stop=stop_after_attempt(_ATTEMPTS),
         reraise=True,
     )
+
+
+def _after(error: EngineError, call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call whose first attempt has failed already."""
+    failed = [error]
+
+    def attempt() -> Any:
+        if failed:
+            raise failed.pop()
+        return call()
+
+    return attempt
 
 
 def _may_pass(error: BaseException) -> bool:

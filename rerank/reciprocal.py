@@ -59,15 +59,11 @@ class Neighbourhood:
     jaccard: NDArray[np.float32]
     shared: NDArray[np.float32]
 
-    def neighbours(self, candidates: Sequence[int]) -> list[list[int]]:
-        """For each: the other candidates that are in the averaged sets of both the query and it, what adds most to J first."""
-        shares = self.shared[list(candidates), 1 : len(self.jaccard) + 1]
-        ordered = np.argsort(-shares, axis=1, kind="stable").tolist()
-        sharing = np.count_nonzero(shares, axis=1).tolist()
-        return [
-            [other for other in others[:count] if other != each]
-            for each, others, count in zip(candidates, ordered, sharing, strict=True)
-        ]
+    def neighbours(self, candidate: int) -> list[int]:
+        """The other candidates that are in the averaged sets of both the query and this one, what adds most to J first."""
+        shares = self.shared[candidate, 1 : len(self.jaccard) + 1]
+        ordered = np.argsort(-shares, kind="stable")[: np.count_nonzero(shares)].tolist()
+        return [other for other in ordered if other != candidate]
 
 
 def reciprocal(

@@ -201,19 +201,20 @@ def gather(
             answer = next(remaining)
             hits = _hits(answer, name)
             signal = by_name[name]
-            columns = [hit.get("fields", _NO_FIELDS) for hit in hits]
-            ids = [hit["sort"][1] if "sort" in hit else hit["fields"]["id"][0] for hit in hits]
-            passages = {
-                identity: fields["passage"][0] for identity, fields in zip(ids, columns, strict=True) if "passage" in fields
-            }
-            scores = [signal.score(hit["_score"], clause) for hit in hits]
-            lists[name] = Ranked.of(list(zip(ids, scores, strict=True)), window, signal, passages)
-            short = short or _is_short(answer["hits"], clause, each.bodies[name])
-            seen.update(hit["_index"] for hit in hits)
             by_vector = signal.needs == "dense"  # of a document in passages the one that its vector found
-            for identity, fields in zip(ids, columns, strict=True):
+            pairs: list[tuple[str, float]] = []
+            passages: dict[str, int] = {}
+            for hit in hits:
+                fields = hit.get("fields", _NO_FIELDS)
+                identity = hit["sort"][1] if "sort" in hit else fields["id"][0]
+                pairs.append((identity, signal.score(hit["_score"], clause)))
+                seen.add(hit["_index"])
+                if "passage" in fields:
+                    passages[identity] = fields["passage"][0]
                 if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                     vectors[identity] = fields[VECTOR_FIELD][0]
+            lists[name] = Ranked.of(pairs, window, signal, passages)
+            short = short or _is_short(answer["hits"], clause, each.bodies[name])
         gathered.append(Candidates(each.query, lists, each.clauses, HalfVectors(vectors), short=short))
     return gathered, seen
 

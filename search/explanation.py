@@ -73,7 +73,7 @@ def of(
             explained[place.id]["parts"].append(part)
     for place in places:
         if place.rerank is not None:
-            explained[place.id]["parts"].append({"name": "rnn", **place.rerank})
+            explained[place.id]["parts"].append({"name": "rnn", **place.rerank, "neighbours": place.neighbours()})
     return explained
 
 

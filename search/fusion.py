@@ -69,7 +69,7 @@ class Ranked:
                 lowest score listed, and every list tells the same.
             passages: Document id -> the passage found.
         """
-        ordered = dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+        ordered = {document: -below for below, document in sorted([(-score, document) for document, score in pairs])}
         values = list(ordered.values())[:window]
         if not values:
             return cls({}, 0.0, 0.0, 0, 0.0)
@@ -175,11 +175,11 @@ class Fusion:
     def said(self, wanted: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
         """What each signal said of the documents wanted, with its share of the fused score times `factor`."""
         said: dict[str, dict[str, SignalScore]] = {document: {} for document in wanted}
-        for name, ranked in self.lists.items():
-            scale, values = factor * self.counts[name], self.values[name]
-            for place, (document, score) in enumerate(ranked.scores.items()):
+        for name, ranked in self.lists.items() if said else ():
+            scale, values, scores = factor * self.counts[name], self.values[name], ranked.scores
+            for place, document in enumerate(scores):
                 if document in said:
-                    said[document][name] = SignalScore(score, place + 1, scale * values[place], values[place], scale)
+                    said[document][name] = SignalScore(scores[document], place + 1, scale * values[place], values[place], scale)
         return said
 
 
@@ -214,16 +214,15 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
         counts = {name: weights[name] if ranked.within else 0.0 for name, ranked in lists.items()}
     total = sum(counts.values()) or 1.0
     counts = {name: count / total for name, count in counts.items()}
-    fused: dict[str, float] = {}
-    best: dict[str, int] = {}
+    fused: dict[str, tuple[float, int]] = {}  # the score below 0 and the best rank, which is what ties are broken by
     values = {name: chosen.values(ranked) for name, ranked in lists.items()}
     for name, ranked in lists.items():
         count = counts[name]
         for rank, (document, value) in enumerate(zip(ranked.scores, values[name], strict=True)):
             if document in fused:
-                fused[document] += count * value
-                best[document] = min(rank, best[document])
+                below, best = fused[document]
+                fused[document] = below - count * value, best if best < rank else rank  # noqa: FURB136 - min() takes longer
             else:
-                fused[document], best[document] = count * value, rank
-    ranking = sorted(fused.items(), key=lambda pair: (-pair[1], best[pair[0]], pair[0]))
-    return Fusion(ranking, counts, lists, values)
+                fused[document] = -count * value, rank
+    ordered = sorted([(below, best, document) for document, (below, best) in fused.items()])
+    return Fusion([(document, -below) for below, _, document in ordered], counts, lists, values)

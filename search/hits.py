@@ -14,7 +14,7 @@ from termweave.signals import DocumentLayout
 from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -83,12 +83,13 @@ def of(
         return []
     stored = _stored(engine, opened, candidates, places, (*fields, *_SHADED) if explain else fields)
     parts = _explained(engine, opened, candidates, places, stored) if explain else {}
+    roots = {each.partition(".")[0] for each in fields}
     return [
         Hit(
             id=place.id,
             score=place.score,
             rank=rank,
-            fields=_fields(stored[place.id], fields),
+            fields=_fields(stored[place.id], roots),
             signals=place.signals,
             explanation=parts.get(place.id),
             explainer=partial(_explain_later, engine, opened, candidates, place),
@@ -162,9 +163,8 @@ def _words(opened: Opened, query: str) -> dict[str, str]:
     return {each.term: query[each.start : each.end] for each in shaded}
 
 
-def _fields(stored: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]:
-    """The fields asked for, metadata in one piece."""
-    roots = {each.partition(".")[0] for each in asked}
+def _fields(stored: Mapping[str, Any], roots: Collection[str]) -> dict[str, Any]:
+    """The fields of these names, metadata in one piece."""
     fields = {name: value for name, value in stored.items() if name in roots}
     if "metadata" in roots and (metadata := stored_metadata(stored)):
         fields["metadata"] = metadata

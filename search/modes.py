@@ -50,10 +50,8 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         >>> parse("hybrid@rrf", ["lexical", "weights", "dense"]).fusion
         'rrf'
     """
-    known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
-    known += f"; profiles of tune: {', '.join(profiles)}." if profiles else "."
     if not text.strip():
-        raise UsageError("The mode is empty.", known)
+        raise UsageError("The mode is empty.", _known(available, profiles))
     signals, at, by = text.partition("@")
     joined = fusion.method(by if at else fusion.DEFAULT)
     if signals == "hybrid":
@@ -63,7 +61,9 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
         for part in signals.split(","):
             name, _, weight = part.strip().partition(":")
             if name not in available:
-                raise UsageError(f"The index has no signal{' or profile' if profiles else ''} {name!r}.", known)
+                raise UsageError(
+                    f"The index has no signal{' or profile' if profiles else ''} {name!r}.", _known(available, profiles)
+                )
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
             parts[name] = _weight(weight, text)
@@ -71,6 +71,11 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
     if total <= 0:
         raise UsageError(f"The weights of the mode {text!r} sum to 0.", "Give at least one signal a weight above 0.")
     return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, joined.name)
+
+
+def _known(available: Sequence[str], profiles: Collection[str]) -> str:
+    known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
+    return f"{known}; profiles of tune: {', '.join(profiles)}." if profiles else f"{known}."
 
 
 def hybrid(available: Sequence[str]) -> list[str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from termweave.errors import UsageError
 from termweave.records import SignalScore
 from termweave.search.fusion import Fusion, fuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from termweave.rerank import Neighbourhood
     from termweave.search.candidates import Candidates
     from termweave.search.modes import Mode
 
@@ -74,13 +76,15 @@ class Place:
         id: Source id.
         score: Final score; the shares of `signals` and `rerank` sum to it.
         signals: Signal name -> what it said and contributes.
-        rerank: For a reranked document: "jaccard", "weight", "share", "similarity", "neighbours".
+        rerank: For a reranked document: "jaccard", "weight", "share", "similarity".
+        neighbours: Gives the ids that it shares with the query, for a reranked document; explanations ask.
     """
 
     id: str
     score: float
     signals: Mapping[str, SignalScore] = field(default_factory=dict)
-    rerank: Mapping[str, Any] | None = None
+    rerank: Mapping[str, float] | None = None
+    neighbours: Callable[[], list[str]] = field(default=list, repr=False, compare=False)
 
 
 def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None, limit: int | None = None) -> list[Place]:
@@ -114,10 +118,10 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
 
     from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415
 
-    # Not beyond the window, however far somebody pages: what lies there has no fused score to be mixed.
-    size = min(
-        reranking.candidates, len({each for ranked in fused.lists.values() for each in islice(ranked.scores, ranked.within)})
-    )
+    size = reranking.candidates
+    if all(ranked.within < size for ranked in fused.lists.values()):
+        # Not beyond the window, however far somebody pages: what lies there has no fused score to be mixed.
+        size = min(size, len({each for ranked in fused.lists.values() for each in islice(ranked.scores, ranked.within)}))
     head, tail = fused.ranking[:size], fused.ranking[size:]
     if not fused.ranking:
         return []
@@ -141,17 +145,20 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
     shown, below = best[:limit], tail[: None if limit is None else max(0, limit - len(head))]
     said = fused.said({ids[row] for row in shown}, 0.0 if by_dense else lam)
     places = []
-    for row, neighbours in zip(shown, found.neighbours(shown), strict=True):
+    for row in shown:
         rerank = {
             "jaccard": jaccard[row],
             "weight": lam,
             "share": (1 - lam) * jaccard[row] + (lam * similarity[row] if by_dense else 0.0),
-            "neighbours": [ids[other] for other in neighbours],
             "similarity": similarity[row],
         }
-        places.append(Place(ids[row], total[row], said[ids[row]], rerank))
+        places.append(Place(ids[row], total[row], said[ids[row]], rerank, partial(_shared, found, ids, row)))
     said = fused.said({document for document, _ in below}, lam)
     for document, score in below:
-        rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": score, "neighbours": []}
+        rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": score}
         places.append(Place(document, lam * score + drop, said[document], rerank))
     return places
+
+
+def _shared(found: Neighbourhood, ids: Sequence[str], row: int) -> list[str]:
+    return [ids[other] for other in found.neighbours(row)]

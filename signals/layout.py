@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,11 @@ class DocumentLayout:
         properties.setdefault("title", {"type": "text", "index": False})
         properties.setdefault("text", {"type": "text", "index": False})
         return {"dynamic": "strict", "_meta": {"termweave": dict(meta)}, "properties": properties}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The fields that documents can have."""
+        return frozenset((*self.mapping({})["properties"], *self.extra))
 
     def settings(self) -> dict[str, Any]:
         """Index settings of all signals."""

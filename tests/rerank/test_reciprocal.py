@@ -195,7 +195,7 @@ def test_neighbours_are_what_adds_to_j():
     vectors = (1 + random.normal(size=(31, 8))).astype(np.float32)
     found = neighbourhood(vectors[0], vectors[1:], Rules(k=6, clamp=True))
     np.testing.assert_allclose(found.shared.sum(axis=1), found.jaccard, atol=1e-6)
-    (named,) = found.neighbours([0])
+    named = found.neighbours(0)
     assert named
     assert 0 not in named
     assert set(named) == set(np.flatnonzero(found.shared[0, 1:]).tolist()) - {0}
@@ -327,7 +327,7 @@ def test_relevant_documents_outside_the_candidates_are_the_probes():
     np.testing.assert_allclose(found.jaccard, expected, atol=1e-5)
     np.testing.assert_allclose(found.similarity, (vectors @ liked.T).mean(axis=1), atol=1e-5)
     np.testing.assert_allclose(found.shared.sum(axis=1), found.jaccard, atol=1e-5)
-    assert all(other < 20 for named in found.neighbours(range(20)) for other in named)
+    assert all(other < 20 for candidate in range(20) for other in found.neighbours(candidate))
 
 
 def test_soft_evidence_says_what_it_cannot_use():
