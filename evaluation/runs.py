@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote
@@ -77,12 +78,14 @@ def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def read(path: Path) -> Run:
-    """Read a run.
+    """Read a run. As for trec_eval the scores order it, equal ones by id, descending; lines and ranks of others may say otherwise.
 
     Raises:
         UsageError: There is no such file.
-        InputError: A line is not one of a run; it is named.
+        InputError: A line is not one of a run, or names a document for the second time; it is named.
     """
+    import numpy as np  # noqa: PLC0415
+
     scores: dict[str, dict[str, float]] = {}
     name = path.stem
     try:
@@ -92,18 +95,27 @@ def read(path: Path) -> Run:
                 if not fields:
                     continue
                 try:
-                    query, _, document, _, score, name = (unquote(field) for field in fields)
-                    scores.setdefault(query, {})[document] = float(score)
+                    query, _, document, _, text, name = (unquote(field) for field in fields)
+                    score = float(text)
                 except ValueError:
+                    score = math.nan
+                if math.isnan(score):
                     raise InputError(
                         f"{path}, line {number}: not a line of a run.", "Six columns: query Q0 document rank score name."
-                    ) from None
+                    )
+                if document in scores.setdefault(query, {}):
+                    raise InputError(f"{path}, line {number}: document {document!r} for the second time.", "Keep one of the two.")
+                scores[query][document] = score
     except (OSError, UnicodeDecodeError) as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         made = "Write one with: termweave evaluate NAME DATASET --save-run DIR"
         hint = "See who may read it." if isinstance(error, PermissionError) else made
         raise UsageError(f"The run {path} cannot be read: {why}.", hint) from None
-    return Run(name, scores)
+
+    def place(scored: tuple[str, float]) -> tuple[float, str]:
+        return float(np.float32(scored[1])), scored[0]
+
+    return Run(name, {query: dict(sorted(found.items(), key=place, reverse=True)) for query, found in scores.items()})
 
 
 def _word(text: str) -> str:
