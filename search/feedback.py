@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.records import Document, Encoding, TermWeights
 from termweave.signals.dense import VECTOR_FIELD, from_half
-from termweave.signals.terms import unescape
-from termweave.signals.weights import SEPARATOR, Weights
+from termweave.signals.terms import WeightedTerms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Of all terms of the documents so many, the heaviest: the others are what every text of the corpus has.
 TERMS = 64
-#: Passages of all documents together.
+#: Documents, or passages of all of them together: the first of each.
 _MOST = 1_000
 
 
@@ -66,13 +65,19 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
         query: A query of words besides.
 
     Raises:
-        UsageError: The index does not hold one of them.
+        UsageError: The index does not hold one of them, or they are too many.
     """
+    if len(ids) > _MOST:
+        raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
+    weighted = next((signal for signal in signals if isinstance(signal, WeightedTerms)), None)
     body = {
         "size": _MOST,
         "query": {"terms": {"id": list(ids)}},
-        "sort": [{"id": "asc"}],
-        "_source": ["title", "text", "weights"],
+        "sort": [
+            {"passage": {"order": "asc", "missing": "_first"}},
+            {"id": "asc"},
+        ],  # each document's first before anyone's second
+        "_source": ["title", "text", *(weighted.properties() if weighted else ())],
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in signals) else ["id"],
     }
     hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
@@ -86,7 +91,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
     texts = [Document("", source.get("text") or "", source.get("title") or "").content for source in sources]
     halves = [hit["fields"][VECTOR_FIELD][0] for hit in hits if VECTOR_FIELD in hit["fields"]]
     vectors = _stacked(halves)
-    weights = next((_weights(signal, sources) for signal in signals if isinstance(signal, Weights)), None)
+    weights = None if weighted is None else _weights(weighted, sources)
     encoding = Encoding(" ".join(texts), weights, None if vectors is None else _unit(vectors.mean(axis=0)))
     return Liked(tuple(ids), encoding if query is None else _both(query, encoding), vectors)
 
@@ -97,12 +102,11 @@ def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:
     return np.stack([from_half(each) for each in halves]) if halves else None
 
 
-def _weights(signal: Weights, sources: Sequence[Mapping[str, Any]]) -> TermWeights:
+def _weights(signal: WeightedTerms, sources: Sequence[Mapping[str, Any]]) -> TermWeights:
     """Mean impacts of the documents' terms, the heaviest first; a document without a term counts 0."""
     summed: dict[str, float] = {}
     for source in sources:
-        for name, level in (source.get("weights") or {}).items():
-            term = unescape(name, SEPARATOR)
+        for term, level in signal.levels_of(source).items():
             summed[term] = summed.get(term, 0.0) + level
     scale = signal.w_max / signal.levels / len(sources)
     return _heaviest({term: value * scale for term, value in summed.items()})

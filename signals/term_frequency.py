@@ -81,6 +81,11 @@ class TermFrequency(WeightedTerms):
         """The tokens, sorted; a token holds no line break that is not its term's own, and its tf is behind the last bar."""
         return "\n".join(sorted(stored.get(_FIELD) or ())).encode()
 
+    def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
+        """The term frequencies, by their terms."""
+        tokens = (token.rpartition(DELIMITER) for token in stored.get(_FIELD) or ())
+        return {unescape(name, DELIMITER): float(tf) for name, _, tf in tokens}
+
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave.errors import ModelError
 from termweave.records import TermWeights
@@ -12,6 +13,8 @@ from termweave.signals.base import Fitting, Output, Signal
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -59,6 +62,10 @@ class WeightedTerms(Signal):
 
         scaled = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
         return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
+
+    @abstractmethod
+    def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
+        """Term -> the integer that a document's `_source` holds of it."""
 
     def kept(self, document: Document, encoding: Encoding) -> TermWeights | None:
         """What is stored of a document's weights; None where there are none.

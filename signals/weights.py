@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
-from termweave.signals.terms import WeightedTerms, escape, to_send
+from termweave.signals.terms import WeightedTerms, escape, to_send, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +58,11 @@ class Weights(WeightedTerms):
 
         return orjson.dumps(stored.get("weights") or {}, option=orjson.OPT_SORT_KEYS)
 
+    def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
+        """The features, by their terms."""
+        features: Mapping[str, float] = stored.get("weights") or {}
+        return {unescape(name, SEPARATOR): level for name, level in features.items()}
+
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
@@ -84,10 +89,6 @@ class Weights(WeightedTerms):
     ) -> list[TermShare]:
         """Factor times stored impact, term by term: exactly the sum the engine made."""
         del query, engine_explanation
-        features: Mapping[str, float] = stored.get("weights") or {}
-        shares = [
-            TermShare(term, factor * features[escape(term, SEPARATOR)])
-            for term, factor in (clause.terms or {}).items()
-            if escape(term, SEPARATOR) in features
-        ]
+        levels = self.levels_of(stored)
+        shares = [TermShare(term, factor * levels[term]) for term, factor in (clause.terms or {}).items() if term in levels]
         return sorted(shares, key=lambda share: (-share.share, share.term))

@@ -95,14 +95,22 @@ def test_the_scores_of_a_run_order_it_whatever_its_lines_say(tmp_path):
     path = tmp_path / "other.trec"
     path.write_text("q1 Q0 bad 1 1.0 x\nq1 Q0 tied 2 9.0 x\nq1 Q0 upper 3 9.0000001 x\nq1 Q0 good 4 9.5 x\n")
     run = runs.read(path)
-    assert list(run.scores["q1"]) == ["good", "upper", "tied", "bad"]  # as float32, 9.0 and 9.0000001 are equal: by id, descending
+    assert list(run.scores["q1"]) == [
+        "good",
+        "upper",
+        "tied",
+        "bad",
+    ]  # as float32, 9.0 and 9.0000001 are equal: by id, descending
     qrels = {"q1": {"good": 1, "tied": 2}}
     ours = measures.per_query(run, qrels, ["q1"], measures=["nDCG@10", "MRR@10"])
     scores = {name: float(score) for name, score in (("bad", 1.0), ("tied", 9.0), ("upper", 9.0000001), ("good", 9.5))}
     for name, measure in (("nDCG@10", ir_measures.nDCG @ 10), ("MRR@10", ir_measures.RR @ 10)):
         assert ours[name][0] == pytest.approx(ir_measures.calc_aggregate([measure], qrels, {"q1": scores})[measure])
     assert measures.judged_share(run, qrels, ["q1"], depth=1)[0] == 1.0
-    for wrong, says in (("q1 Q0 a 1 nan x\n", "line 1: not a line"), ("q1 Q0 a 1 2 x\nq1 Q0 a 2 1 x\n", "line 2: document 'a' for the second")):
+    for wrong, says in (
+        ("q1 Q0 a 1 nan x\n", "line 1: not a line"),
+        ("q1 Q0 a 1 2 x\nq1 Q0 a 2 1 x\n", "line 2: document 'a' for the second"),
+    ):
         path.write_text(wrong)
         with pytest.raises(InputError, match=says):
             runs.read(path)

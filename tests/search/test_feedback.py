@@ -12,6 +12,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.errors import UsageError
 from termweave.indexer import Options, build
+from termweave.indexer.passages import Window
 from termweave.rerank import Rules, evidence
 from termweave.search import feedback
 
@@ -77,3 +78,46 @@ def test_what_cannot_be_liked_is_said(index):
     with pytest.raises(UsageError, match="no document 'nothing'"):
         index.search(like=["json-1", "nothing"])
     assert index.search(like=["empty"], mode="weights") == []
+
+
+def built(engine, folder, documents, options):
+    path = folder / "corpus.jsonl"
+    path.write_bytes(b"\n".join(orjson.dumps(document) for document in documents))
+    name = f"rerank-feedback-{uuid.uuid4().hex[:10]}"
+    build(engine, corpora.open_source(path), name, options)
+    return name
+
+
+def test_a_long_document_does_not_hide_another(opensearch_engine, tmp_path, monkeypatch):
+    long = " ".join(f"Sentence {number} tells of the json module." for number in range(40))
+    documents = [{"_id": "a", "text": long}, {"_id": "b", "text": "A socket."}, {"_id": "c", "text": "Another socket."}]
+    name = built(opensearch_engine, tmp_path, documents, Options(passages=Window(30, 20)))
+    try:
+        found = tw.connect(opensearch_engine.url).index(name)
+        monkeypatch.setattr(feedback, "_MOST", 3)
+        assert found.search(like=["a", "b"], k=1)[0].id == "c"
+        liked = feedback.read(opensearch_engine, found.generation, ["a", "b"], found.layout.signals)
+        assert liked.query.text.startswith("A socket. Sentence 0")  # the first passages of each, as many as are read
+        assert len(liked.vectors) == 3
+        with pytest.raises(UsageError, match="4 documents are too many"):
+            found.search(like=["a", "b", "c", "d"])
+    finally:
+        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+def test_term_frequencies_are_a_query_too(opensearch_engine, tmp_path):
+    documents = [
+        {"_id": f"{subject}-{number}", "text": f"The {subject} module 3|5 100%"} for subject in SUBJECTS for number in range(3)
+    ]
+    name = built(opensearch_engine, tmp_path, documents, Options(signals=("term_frequency", "weights")))
+    try:
+        found = tw.connect(opensearch_engine.url).index(name)
+        for mode in ("term_frequency", "weights"):
+            assert {hit.id for hit in found.search(like=["json-1"], mode=mode, k=2)} == {"json-0", "json-2"}
+        liked = [feedback.read(opensearch_engine, found.generation, ["json-1"], [signal]) for signal in found.layout.signals]
+        fine, coarse = (each.query.weights.as_dict() for each in liked)
+        assert fine.keys() == coarse.keys()
+        assert "json" in fine
+        assert coarse == pytest.approx(fine, abs=max(fine.values()) / 100)  # 100 levels beside 255
+    finally:
+        opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
