@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError
 from termweave.records import TermWeights
+from termweave.search.shading import characters
 from termweave.signals.base import clause_budget
 from termweave.signals.lexical import pieces
 from termweave.statistics import CorpusStatistics
@@ -96,9 +97,10 @@ def _ordered(engine: Engine, index: str, text: str) -> str:
     held = {term: said["doc_freq"] for term, said in found["terms"].items() if said.get("doc_freq", 0)}
     statistics = CorpusStatistics("", found["field_statistics"]["doc_count"], 0.0, held)
     worth: dict[str, float] = defaultdict(float)
+    offsets = characters(text)
     for term, said in found["terms"].items():
         for token in said["tokens"]:
-            worth[words[bisect_right(starts, token["start_offset"]) - 1]] += _idf(term, statistics)
+            worth[words[bisect_right(starts, offsets[token["start_offset"]]) - 1]] += _idf(term, statistics)
     return " ".join(sorted(dict.fromkeys(words), key=lambda word: -worth[word]))
 
 

@@ -59,12 +59,12 @@ def _analysed(text: str, engine: Engine, index: str) -> Located:
         answer = engine.request("POST", f"/{index}/_analyze", body={"field": "content", "text": text})
     except EngineError:
         return []  # a role may search and not analyse: the picture stays plain, the figures are all there
-    offsets = _characters(text)
+    offsets = characters(text)
     return [(offsets[each["start_offset"]], offsets[each["end_offset"]], each["token"]) for each in answer["tokens"]]
 
 
-def _characters(text: str) -> Sequence[int]:
-    """For each offset in UTF-16, the character it lies in."""
+def characters(text: str) -> Sequence[int]:
+    """For each offset as the engine counts them, in UTF-16, the character it lies in."""
     if len(text) == len(text.encode("utf-16-le", "surrogatepass")) // 2:
         return range(len(text) + 1)
     offsets: list[int] = []

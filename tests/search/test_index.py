@@ -63,7 +63,9 @@ def test_reranking_parameters_are_taken(index):
 
 
 def test_explaining_a_document_gives_the_same_as_finding_it(index):
-    for hit in index.search("timer thread", rerank="rnn", k=5, explain=True):
+    hits = index.search("timer thread", rerank="rnn", k=5, explain=True)
+    assert len(hits) == 5
+    for hit in hits:
         again = index.explain("timer thread", hit.id, rerank="rnn")
         assert (again.id, again.rank) == (hit.id, hit.rank)
         assert again.score == pytest.approx(hit.score, abs=1e-5)
@@ -172,7 +174,9 @@ def test_a_page_of_several_searches_is_of_one_generation(index, tmp_path, monkey
 
 def test_explain_sees_what_search_saw(index):
     asked = {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}
-    for hit in index.search("json functions", k=5, **asked):
+    hits = index.search("json functions", k=5, **asked)
+    assert len(hits) == 5
+    for hit in hits:
         told = index.explain("json functions", hit.id, **asked)
         assert (told.rank, told.score) == (hit.rank, pytest.approx(hit.score))
 
@@ -202,6 +206,9 @@ def test_what_a_long_query_leaves_out_is_what_no_document_holds(opensearch_engin
     assert [hit.id for hit in answer.hits] == ["zebra"]
     assert set(answer.dropped[mode]) < set(invented)
     assert len(answer.dropped[mode]) == 1501 - (opensearch_engine.capabilities.max_clause_count - 16)
+    emoji = ["\N{OWL}"] * 20  # the server counts each as two characters
+    answer = index.answer(" ".join([*emoji, *invented[:1400], "zebra", *invented[1400:]]), mode=mode)
+    assert [hit.id for hit in answer.hits] == ["zebra"]
 
 
 def test_equal_scores_are_cut_off_by_id(opensearch_engine, name, tmp_path):
