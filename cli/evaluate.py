@@ -60,8 +60,8 @@ def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--rerank",
     "rerankers",
     multiple=True,
-    type=click.Choice(["none", "rnn", "rnn@dense"]),
-    help="Every mode with this reranker (rnn@dense: the paper's similarity); repeatable.  [default: none]",
+    metavar="NAME",
+    help="Every mode with this reranker, as search takes it (rnn@dense: the paper's similarity); repeatable.  [default: none]",
 )
 @click.option(
     "--baseline",

@@ -53,15 +53,15 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
     function = click.option(
         "--rerank",
-        type=click.Choice(["none", "rnn"]),
-        help="Rerank by reciprocal nearest neighbours.  [default: as the profile says, else none]",
+        metavar="NAME",
+        help="none; rnn, by reciprocal nearest neighbours; or what another package adds.  [default: as the profile says, else none]",
     )(function)
 
     @functools.wraps(function)
     def wrapped(*args: Any, rerank: str | None, similarity: str | None, **kwargs: Any) -> Any:
-        if similarity and rerank != "rnn":
+        if similarity and rerank in {None, "none"}:
             raise click.UsageError("--rnn-similarity goes with --rerank rnn.")
-        return function(*args, rerank=f"rnn@{similarity}" if similarity else rerank, **kwargs)
+        return function(*args, rerank=f"{rerank}@{similarity}" if similarity else rerank, **kwargs)
 
     return wrapped
 

@@ -52,6 +52,7 @@ class Manifest:
         training: Data, licences and method.
         metrics: Figures on development and test sets.
         files: File name -> digest.
+        runtime: What runs the graphs: a name among the entry points `termweave.encoders`, of classes like `encoders.runtime.OnnxModel`.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Manifest:
     training: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    runtime: str = "onnx"
 
     def to_bytes(self) -> bytes:
         """As it stands in the folder."""

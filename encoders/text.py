@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from termweave import plugins
 from termweave.encoders.analyses import analysis
 from termweave.encoders.analysis import cleaned
 from termweave.encoders.anchor import BM25
@@ -15,7 +16,6 @@ from termweave.encoders.folder import DEFAULT, NONE, TOKENIZER, ModelFolder, res
 from termweave.encoders.form import Form, place_tags
 from termweave.encoders.language import Familiarity, familiarity
 from termweave.encoders.pieces import PieceTokenizer
-from termweave.encoders.runtime import OnnxModel, Precision
 from termweave.encoders.weighting import Kind, anchored, of_words
 from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding, TermWeights, WordWeight
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.analysis import Analysis
+    from termweave.encoders.runtime import OnnxModel, Precision
     from termweave.statistics import CorpusStatistics
 
 #: Texts that are analysed at a time, from the first block to the later ones: the model waits for the first alone.
@@ -75,7 +76,8 @@ class _Model:
     def graph(self) -> OnnxModel:
         """Opened when first run: counting terms needs no model."""
         if self._graph is None:
-            self._graph = OnnxModel(self.folder, threads=self._threads, precision=self._precision)
+            runtime = plugins.load("encoders", self.manifest.runtime)
+            self._graph = runtime(self.folder, threads=self._threads, precision=self._precision)
         return self._graph
 
     def blocks(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -38,7 +38,7 @@ class Row:
     Attributes:
         system: As tables name it: "BM25", "weights", "hybrid+rNN".
         mode: As `--mode` takes it; "run" for a saved one.
-        reranker: "none" or "rnn".
+        reranker: As `--rerank` takes it.
         values: Measure -> mean over the queries.
         p: Measure -> p against the baseline, corrected over the table (Holm); empty for the baseline.
         wins: Queries with a better nDCG@10 than the baseline's.

@@ -37,7 +37,7 @@ class System:
         """As `--rerank` takes it."""
         if self.reranking is None:
             return "none"
-        return "rnn" if self.reranking.similarity == "fused" else f"rnn@{self.reranking.similarity}"
+        return f"{self.reranking.method}{_similarity(self.reranking)}"
 
 
 def default_systems(index: Index) -> list[System]:
@@ -133,5 +133,9 @@ def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
 def _named(mode: str, reranking: Reranking | None) -> System:
     if reranking is None:
         return System(label(mode), mode)
-    similarity = "" if reranking.similarity == "fused" else f"@{reranking.similarity}"
-    return System(f"{label(mode)}+rNN{similarity}", mode, reranking)
+    method = "rNN" if reranking.method == "rnn" else reranking.method
+    return System(f"{label(mode)}+{method}{_similarity(reranking)}", mode, reranking)
+
+
+def _similarity(reranking: Reranking) -> str:
+    return "" if reranking.similarity == "fused" else f"@{reranking.similarity}"

@@ -73,7 +73,7 @@ def of(
             explained[place.id]["parts"].append(part)
     for place in places:
         if place.rerank is not None:
-            explained[place.id]["parts"].append({"name": "rnn", **place.rerank, "neighbours": place.neighbours()})
+            explained[place.id]["parts"].append({**place.rerank, "neighbours": place.neighbours()})
     return explained
 
 
@@ -141,7 +141,7 @@ def as_rows(explanation: Mapping[str, Any], *, terms: int = 6) -> list[tuple[flo
 
 
 def _said(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
-    if part["name"] == "rnn":
+    if "jaccard" in part:
         near = part["neighbours"]
         named = ", ".join(near[:4]) + (f" and {len(near) - 4} more" if len(near) > 4 else "")
         return (

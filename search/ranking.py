@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from termweave import plugins
 from termweave.errors import UsageError
 from termweave.records import SignalScore
 from termweave.search.fusion import Fusion, fuse
@@ -32,6 +34,8 @@ class Reranking:
         tau: Expansion.
         weight: lambda, share of the first-stage similarity.
         similarity: "fused": s is the fused score in [0, 1]; "dense": the paper's inner product.
+        method: What gives J: "rnn", or the name that another package's has among `termweave.rerankers`: a function with the arguments
+            and the answer of `termweave.rerank.neighbourhood`.
     """
 
     candidates: int = 60
@@ -40,6 +44,7 @@ class Reranking:
     tau: float = 0.0
     weight: float = 0.75
     similarity: Literal["fused", "dense"] = "fused"
+    method: str = "rnn"
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for what cannot be; `Rules` looks at the rest."""
@@ -61,10 +66,11 @@ def chosen_reranking(name: str | None, parameters: Reranking | None) -> Rerankin
         return parameters
     if name == "none":
         return None
-    reranker, at, similarity = name.partition("@")
-    if reranker != "rnn" or (at and similarity not in {"fused", "dense"}):
-        raise UsageError(f"There is no reranker {name!r}.", "Known: none, rnn, rnn@dense.")
-    chosen = parameters or Reranking()
+    method, at, similarity = name.partition("@")
+    known = plugins.names("rerankers")
+    if method not in known or (at and similarity not in {"fused", "dense"}):
+        raise UsageError(f"There is no reranker {name!r}.", f"Known: none, {', '.join(known)}, and each of them with @dense.")
+    chosen = replace(parameters or Reranking(), method=method)
     return replace(chosen, similarity="dense" if similarity == "dense" else "fused") if at else chosen
 
 
@@ -76,14 +82,14 @@ class Place:
         id: Source id.
         score: Final score; the shares of `signals` and `rerank` sum to it.
         signals: Signal name -> what it said and contributes.
-        rerank: For a reranked document: "jaccard", "weight", "share", "similarity".
+        rerank: For a reranked document: "name", "jaccard", "weight", "share", "similarity".
         neighbours: Gives the ids that it shares with the query, for a reranked document; explanations ask.
     """
 
     id: str
     score: float
     signals: Mapping[str, SignalScore] = field(default_factory=dict)
-    rerank: Mapping[str, float] | None = None
+    rerank: Mapping[str, Any] | None = None
     neighbours: Callable[[], list[str]] = field(default=list, repr=False, compare=False)
 
 
@@ -116,7 +122,7 @@ def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None
 
 def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit: int | None) -> list[Place]:
 
-    from termweave.rerank import Rules, neighbourhood  # noqa: PLC0415
+    from termweave.rerank import Rules  # noqa: PLC0415
 
     size = reranking.candidates
     if all(ranked.within < size for ranked in fused.lists.values()):
@@ -133,9 +139,11 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
     ids = [document for document, _ in head]
     vectors = candidates.matrix(ids)  # who has none is nobody's neighbour: J is 0
     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
-    found = neighbourhood(candidates.query.vector, vectors, rules, candidates.liked)
+    found: Neighbourhood = plugins.load("rerankers", reranking.method)(candidates.query.vector, vectors, rules, candidates.liked)
     lam, by_dense = reranking.weight, reranking.similarity == "dense"
     jaccard = found.jaccard.tolist()
+    if not math.isfinite(sum(jaccard)):
+        raise UsageError(f"The reranker {reranking.method!r} gave no numbers (NaN or infinity).", "Use --rerank none or rnn.")
     similarity: list[float] = found.similarity.tolist() if by_dense else [score for _, score in head]
     total = [lam * near + (1 - lam) * shared for near, shared in zip(similarity, jaccard, strict=True)]
     best = sorted(range(len(head)), key=lambda row: (-total[row], ids[row]))
@@ -147,6 +155,7 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
     places = []
     for row in shown:
         rerank = {
+            "name": reranking.method,
             "jaccard": jaccard[row],
             "weight": lam,
             "share": (1 - lam) * jaccard[row] + (lam * similarity[row] if by_dense else 0.0),
@@ -155,7 +164,7 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
         places.append(Place(ids[row], total[row], said[ids[row]], rerank, partial(_shared, found, ids, row)))
     said = fused.said({document for document, _ in below}, lam)
     for document, score in below:
-        rerank = {"jaccard": 0.0, "weight": lam, "share": drop, "similarity": score}
+        rerank = {"name": reranking.method, "jaccard": 0.0, "weight": lam, "share": drop, "similarity": score}
         places.append(Place(document, lam * score + drop, said[document], rerank))
     return places
 

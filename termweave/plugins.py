@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Literal
 
 from termweave.errors import UsageError
@@ -12,9 +12,15 @@ Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
 
 
 @cache
+def _every() -> EntryPoints:
+    """Those of all installed packages: their files are read once."""
+    return entry_points()
+
+
+@cache
 def names(group: Group) -> tuple[str, ...]:
     """The names registered in a group, sorted."""
-    return tuple(sorted({point.name for point in entry_points(group=f"termweave.{group}")}))
+    return tuple(sorted(_every().select(group=f"termweave.{group}").names))
 
 
 @cache
@@ -24,13 +30,12 @@ def load(group: Group, name: str) -> Any:
     Raises:
         UsageError: No such name, or the package that owns it does not import.
     """
-    for point in entry_points(group=f"termweave.{group}"):
-        if point.name == name:
-            try:
-                return point.load()
-            except ImportError as error:
-                raise UsageError(
-                    f"The {group[:-1]} {name!r} cannot be loaded: {error}.",
-                    f"Reinstall the package {point.value.split(':')[0]!r} comes from.",
-                ) from error
+    for point in _every().select(group=f"termweave.{group}", name=name):
+        try:
+            return point.load()
+        except ImportError as error:
+            raise UsageError(
+                f"The {group[:-1]} {name!r} cannot be loaded: {error}.",
+                f"Reinstall the package {point.value.split(':')[0]!r} comes from.",
+            ) from error
     raise UsageError(f"There is no {group[:-1]} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")

@@ -1,0 +1,49 @@
+"""What runs a model's graphs is found by entry point: the model's manifest names it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import EntryPoint, EntryPoints
+
+import numpy as np
+import pytest
+
+from termweave import encoders, plugins
+from termweave.encoders.folder import ModelFolder, resolve
+from termweave.encoders.runtime import OnnxModel
+from termweave.encoders.text import TextEncoder
+from termweave.errors import UsageError
+
+
+class Counting(OnnxModel):
+    """Runs as ours does, and counts."""
+
+    texts = 0
+
+    def start(self, pieces, features, outputs):
+        Counting.texts += len(pieces)
+        return super().start(pieces, features, outputs)
+
+
+@pytest.fixture(autouse=True)
+def another_package(monkeypatch):
+    plugins.load.cache_clear()
+    points = EntryPoints([EntryPoint("counting", f"{__name__}:Counting", "termweave.encoders")])
+    monkeypatch.setattr(plugins, "_every", lambda: points)
+    yield
+    plugins.load.cache_clear()
+
+
+def made_for(runtime: str) -> TextEncoder:
+    folder = ModelFolder.read(resolve("shipped"))
+    folder = ModelFolder(folder.path, replace(folder.manifest, runtime=runtime))
+    return TextEncoder(folder, folder)
+
+
+def test_a_model_is_run_by_what_it_names():
+    (found,) = made_for("counting").encode(["json functions"], kind="query")
+    assert Counting.texts == 1
+    with pytest.raises(UsageError, match="no encoder named 'other'"):
+        made_for("other").encode(["json"], kind="query")
+    assert np.linalg.norm(found.vector) == pytest.approx(1, abs=1e-6)
+    assert set(found.weights.terms) <= set(encoders.load().analyse(["json functions"])[0])
