@@ -69,13 +69,13 @@ def answer_all(
     """
     from termweave.corpora import queries
     from termweave.evaluation import systems, wording
-    from termweave.search import Index, batch, lineage
+    from termweave.search import Index, batch
 
     if run_file == "-" and out.json:
         raise click.UsageError("--run - prints the run itself: leave --json out, or name a file.")
     writable(None, [None if run_file == "-" else Path(run_file)])
     asked = queries.read(queries_file)
-    index = Index.open(server, lineage.resolve(server, name), **models)
+    index = Index.pinned(server, name, **models)
     chosen, reranking = index.choose(mode, rerank)
     title = run_name or systems.system_of(chosen.name, reranking, index).name
     began = time.monotonic()

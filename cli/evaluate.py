@@ -126,7 +126,7 @@ def command(
     parsed = [gates.parse(each) for each in required]
     opened = corpora.open_dataset(dataset)
     writable(save_run, [html, per_query, None if markdown in {None, "-"} else Path(str(markdown))])
-    index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     rows = systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
         found = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)

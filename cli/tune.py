@@ -58,9 +58,9 @@ def command(
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
     from termweave.evaluation import tuning
-    from termweave.search import Index, profiles
+    from termweave.search import Index, lineage, profiles
 
-    index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     profiles.check_name(profile, index.signals)
     with out.progress("Tuning") as progress:
         report = tuning.tune(
@@ -75,6 +75,8 @@ def command(
     adopted = report.better and not dry_run
     if adopted:
         index.adopt(report.profile)
+        if (live := lineage.resolve(index.engine, name)) != index.generation:
+            out.warn(f"{name} means {live} by now; the profile is stored with {index.generation}, which was tuned.")
     data = {"schema": "termweave.tune/1", **asdict(report), "adopted": adopted}
     out.emit(data, lambda: _show(report, out, adopted=adopted))
     if not report.better and report.gain > 0:

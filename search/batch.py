@@ -36,7 +36,7 @@ def ranked(
 ) -> Iterator[tuple[Query, list[Place]]]:
     """Rank the documents for each of many queries.
 
-    Open the index by its generation's own name: then all answers come from one index, whatever happens to the alias.
+    Open the index with `Index.pinned`: then all answers come from one generation, whatever happens to the alias.
 
     Args:
         index: The index.

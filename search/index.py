@@ -40,8 +40,6 @@ _T = TypeVar("_T")
 
 #: Candidates a signal gives; recall@100 is measured at this depth.
 DEPTH = 100
-#: k-NN looks for so many passages a document wanted, and for so many times more where they are of too few documents.
-_SPREAD = 4
 #: Fields of a hit unless others are asked for.
 FIELDS = ("title", "text", "metadata")
 PLAIN = Execution()
@@ -83,6 +81,11 @@ class Index:
     def open(cls, engine: Engine, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
         """Open an index. Arguments and errors as `Connection.index`."""
         return cls(engine, name, weights, dense)
+
+    @classmethod
+    def pinned(cls, engine: Engine, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
+        """Open the generation that a name means now: all answers come from it, wherever the alias points later."""
+        return cls(engine, lineage.resolve(engine, name), weights, dense)
 
     @property
     def generation(self) -> str:
@@ -290,7 +293,7 @@ class Index:
         now = self._now  # another thread may open another generation meanwhile
         chosen = self._signals(signals)
         encoded = self.encode(queries)
-        reach = _further(depth) if now.lineage.passages else None
+        reach = paging.further(depth) if now.lineage.passages else None
         while True:
             prepared = self._legs(
                 encoded, chosen, depth=depth, where=where, with_vectors=with_vectors, execution=execution, reach=reach
@@ -304,7 +307,7 @@ class Index:
                 self._follow(now)
             if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in found):
                 return [replace(each, index=now.index) for each in found]
-            reach = _further(reach)  # the nearest passages are of few documents: look further
+            reach = paging.further(reach)  # the nearest passages are of few documents: look further
 
     def _follow(self, asked: Opened) -> None:
         """Open the generation that the alias points at, if it is another than the one asked."""
@@ -348,7 +351,7 @@ class Index:
             where=where,
             with_vectors=options is not None,
             execution=Execution(two_phase, chosen if server_fusion else None),
-            reach=_further(depth) if self._now.lineage.passages else None,
+            reach=paging.further(depth) if self._now.lineage.passages else None,
         )
         lines: list[Any] = []
         for body in prepared.bodies.values():
@@ -393,8 +396,3 @@ class Index:
 
     def _open(self) -> Opened:
         return hits.opened(self.engine, self.name, self._models)
-
-
-def _further(passages: int) -> int:
-    """How far k-NN looks for passages of enough documents."""
-    return min(paging.MAX_DEPTH, passages * _SPREAD)

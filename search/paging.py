@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: `index.max_result_window`, and the k that k-NN allows.
 MAX_DEPTH = 10_000
+#: k-NN looks for so many passages a document wanted, and for so many times more where they are of too few documents.
+_SPREAD = 4
 
 
 def reachable(k: int, start: int, candidates: int) -> int:
@@ -40,3 +42,8 @@ def depths(candidates: int) -> Iterator[int]:
         yield depth
         depth *= 10
     yield MAX_DEPTH
+
+
+def further(passages: int) -> int:
+    """How far k-NN looks for passages of enough documents."""
+    return min(MAX_DEPTH, passages * _SPREAD)

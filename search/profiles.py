@@ -60,14 +60,20 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
 
 
 def check_name(name: str, signals: Collection[str]) -> None:
-    """Refuse a name that means something else where a mode is asked for.
+    """Refuse a name that means something else where a mode is asked for, or cannot name a row of a table or a file of runs.
 
     Raises:
         UsageError: It does.
     """
-    if name in {"", "hybrid", "run", *signals} or set(name) & set("@:,+ "):
+    if (
+        name.lower() in {"", "hybrid", "run", "bm25", *signals}
+        or name.startswith(".")
+        or set(name) & set("@:,+ /\\")
+        or not name.isprintable()
+    ):
         raise UsageError(
-            f"A profile cannot be called {name!r}.", "Choose a name that is no mode and no signal, without blanks and @ : , +."
+            f"A profile cannot be called {name!r}.",
+            "Choose a name that is no mode, no signal and not BM25, without blanks and @ : , + / \\, and no dot in front.",
         )
 
 

@@ -18,6 +18,7 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, gates, latency, page, report, runs, systems
 from termweave.evaluation.measures import MEASURES
 from termweave.indexer import Options, build
+from termweave.search import Index
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
@@ -183,3 +184,29 @@ def test_without_matplotlib_the_report_is_refused_before_the_work(monkeypatch, c
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["evaluate", "docs", "demo", "--html", "x.html", "--url", "http://127.0.0.1:9"]) == 2
     assert "pip install 'termweave[report]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "tune"])
+def test_what_is_measured_is_one_generation_though_the_alias_moves(
+    opensearch_engine, folder, tmp_path, monkeypatch, capsys, verb
+):
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(folder), name, Options())
+    path = tmp_path / "after.jsonl"
+    path.write_bytes(orjson.dumps({"_id": "after", "text": "chapter of nothing"}))
+    candidates, calls = Index.candidates, []
+
+    def moved(index, *arguments, **options):
+        calls.append(index.generation)
+        if len(calls) == 1:
+            build(opensearch_engine, corpora.open_source(path), name, Options())
+        return candidates(index, *arguments, **options)
+
+    monkeypatch.setattr(Index, "candidates", moved)
+    assert run(["evaluate", name, str(folder), "--json", "--url", opensearch_engine.url]) == 0
+    assert len(set(calls)) == 1
+    rows = json.loads(capsys.readouterr().out)[
+        "rows"
+    ]  # of the generation that was there at first: the other holds nothing relevant
+    assert max(row["value"] for row in rows if row["measure"] == "nDCG@10") > 0.5
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})

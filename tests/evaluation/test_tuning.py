@@ -78,7 +78,9 @@ def test_a_measure_that_it_cannot_go_by_is_named():
         Bench([], [], 1, "recall@100")
 
 
-@pytest.mark.parametrize("name", ["", "hybrid", "dense", "a b", "x@rrf", "a:1", "weights,dense"])
+@pytest.mark.parametrize(
+    "name", ["", "hybrid", "dense", "a b", "x@rrf", "a:1", "weights,dense", "BM25", "../x", ".x", "a\\b", "a\nb"]
+)
 def test_names_that_mean_something_else_are_refused(name):
     with pytest.raises(UsageError, match="cannot be called"):
         profiles.check_name(name, ["lexical", "dense"])
