@@ -23,6 +23,7 @@ from termweave.corpora import files
 from termweave.corpora.sources import Fields, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ class BadLine(ValueError):
 
 def too_long() -> BadLine:
     """The verdict on a line or file beyond the longest that is read."""
-    return BadLine(f"longer than {files.MAX_LINE >> 20} MB", "Put every document on its own line; split those beyond this.")
+    return BadLine(f"longer than {sized(files.MAX_LINE)}", "Put every document on its own line; split those beyond this.")
 
 
 def not_utf8(wrong: UnicodeDecodeError, before: str = "") -> BadLine:

@@ -18,6 +18,21 @@ def counted(count: int, thing: str, things: str = "") -> str:
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
 
 
+def sized(count: float) -> str:
+    """A number of bytes as every message says it: decimal, so that a file has one size on the plan, in a folder and on disk.
+
+    Example:
+        >>> sized(512), sized(64e6), sized(1.9e9), sized(237_400_000)
+        ('512 bytes', '64 MB', '1.9 GB', '237 MB')
+    """
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    size, place = float(count), 0
+    while size >= 1000 and place < len(units) - 1:
+        size, place = size / 1000, place + 1
+    number = f"{size:,.0f}" if size >= 100 or not place else f"{size:.1f}".removesuffix(".0")
+    return f"{number} {units[place]}"
+
+
 def clipped(text: str, most: int = 100) -> str:
     """A text that may be long, a whole mapping for one, as a message shows it.
 
