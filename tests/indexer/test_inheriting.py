@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from termweave.errors import GateNotMet
 from termweave.indexer import Options, build, update
 from termweave.indexer.generations import live, of
