@@ -54,12 +54,12 @@ def too_long() -> BadLine:
     return BadLine(f"longer than {sized(files.MAX_LINE)}", "Put every document on its own line; split those beyond this.")
 
 
-def not_utf8(wrong: UnicodeDecodeError, before: str = "") -> BadLine:
+_INTO_UTF8 = "Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`), or leave such lines out with --skip-bad."
+
+
+def not_utf8(wrong: UnicodeDecodeError, before: str = "", hint: str = _INTO_UTF8) -> BadLine:
     """The verdict on a line that is not UTF-8; `before` says where in an entry of several lines."""
-    reason = f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8"
-    return BadLine(
-        reason, "Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`), or leave such lines out with --skip-bad."
-    )
+    return BadLine(f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8", hint)
 
 
 def identity(found: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | None:

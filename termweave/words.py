@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+#: Half characters: Python holds bytes of a command line so that are no UTF-8, and Java halves of what was cut in two.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def counted(count: int, thing: str, things: str = "") -> str:
     """A number with its noun: "1 entry", "1,200 entries".
@@ -41,3 +46,13 @@ def clipped(text: str, most: int = 100) -> str:
         ('short', 'a lon...')
     """
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def readable(text: str) -> str:
+    r"""A text from outside, each character that no UTF-8 can say as U+FFFD.
+
+    Example:
+        >>> readable("caf\udce9 noir") == "caf\ufffd noir"
+        True
+    """
+    return _SURROGATE.sub("\ufffd", text)

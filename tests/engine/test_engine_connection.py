@@ -42,7 +42,9 @@ def test_an_address_is_taken_apart(address, expected):
     assert access.split(address) == expected
 
 
-@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:notaport", "http://host:99999"])
+@pytest.mark.parametrize(
+    "address", ["ftp://host", "http://", "http://host:notaport", "http://host:99999", "http://a b", "http://%zz", "caf\udce9"]
+)
 def test_an_address_that_cannot_be_meant_is_wrong_usage(address):
     with pytest.raises(UsageError):
         connect(load(url=address))
@@ -187,6 +189,21 @@ def test_basic_authentication_from_settings_or_address(scripted):
     for _, _, headers, _ in scripted.seen:
         given = {name.lower(): value for name, value in headers.items()}["authorization"]
         assert base64.b64decode(given.removeprefix("Basic ")) == b"me:p@ss"
+
+
+def test_names_and_passwords_travel_in_utf8(scripted):
+    scripted.answers["*"] = (200, {})
+    with connect(load(url=scripted.url, user="Łukasz", password="żółw")) as engine:
+        engine.request("GET", "/")
+    ((_, _, headers, _),) = scripted.seen
+    given = {name.lower(): value for name, value in headers.items()}["authorization"]
+    assert base64.b64decode(given.removeprefix("Basic ")).decode() == "Łukasz:żółw"
+
+
+def test_half_a_character_of_an_answer_is_one_that_can_be_written(scripted):
+    scripted.answers["*"] = (200, b'{"text": "half \\ud83d, whole \\ud83d\\ude00", "count": 3}')
+    with connect(load(url=scripted.url)) as engine:
+        assert engine.request("GET", "/index/_doc/1") == {"text": "half \ufffd, whole \U0001f600", "count": 3}
 
 
 def test_being_refused_says_which_options_help(scripted):
