@@ -34,6 +34,7 @@ from termweave.indexer import Options, build, generations, ledgers, pipeline, ve
 from termweave.search import lineage
 from termweave.signals import DocumentLayout
 from termweave.signals.dense import Dense
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from termweave.records import Encoding
@@ -148,7 +149,7 @@ def memory(server: engine.Engine, folder: Path, few: int = 10_000, many: int = 2
         remove(server)
         peaks.append(int(child("--peak", str(corpus(folder, count)))))
     print(
-        f"memory: peak {peaks[1] / 2**20:.0f} MB with {many:,} documents, {peaks[0] / 2**20:.0f} MB with {few:,}; "
+        f"memory: peak {sized(peaks[1])} with {many:,} documents, {sized(peaks[0])} with {few:,}; "
         f"ratio {peaks[1] / peaks[0]:.2f} (wanted at most 1.15, below 700 MB)"
     )
     index = generations.live(server, NAME)

@@ -22,6 +22,7 @@ from synthetic import NAME, corpus, remove, synthetic, timed
 from termweave import corpora, engine
 from termweave.indexer import Options, build, pipeline
 from termweave.indexer.ledger import Entry, Ledger
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,7 +186,7 @@ def send(server: engine.Engine, folder: Path, count: int = 15_000, rounds: int =
     medians = {threads: median(times) for threads, times in plain.items()}
     best = min(medians, key=medians.__getitem__)
     print(
-        f"send: {count:,} documents, {sum(map(len, bodies)) / 1e6:.0f} MB, from cached encodings: {count / median(ours):.0f}/s; "
+        f"send: {count:,} documents, {sized(sum(map(len, bodies)))}, from cached encodings: {count / median(ours):.0f}/s; "
         f"the same bodies, pre-built, {best} plain threads: {count / medians[best]:.0f}/s; "
         f"ratio {medians[best] / median(ours):.2f} (wanted .92)\n"
         f"the least a client can do, 2 plain threads that only write each document with orjson and post: {count / median(bare):.0f}/s; "

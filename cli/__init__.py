@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
 
 from termweave import __version__
 from termweave.cli._options import CONTEXT
-from termweave.errors import TermweaveError
+from termweave.errors import TermweaveError, UsageError
+from termweave.words import readable
 
 #: Verbs in the order in which a user meets them; each is `termweave.cli.VERB.command`.
 VERBS = (
@@ -82,6 +84,8 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line; never shows a traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no emoji shows documents that have
     status = run(sys.argv[1:])
     if status in {_INTERRUPTED, _TERMINATED}:
         # Python would first wait for the threads of the models, and a further Ctrl-C meanwhile would show where it waits.
@@ -98,6 +102,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
         The exit status.
     """
     try:
+        _check_readable(arguments)
         result: Any = cli.main(args=arguments, prog_name="termweave", standalone_mode=False)
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -130,6 +135,18 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
     return result if isinstance(result, int) else 0
 
 
+def _check_readable(arguments: list[str]) -> None:
+    """Refuse bytes that are not UTF-8: no name, id, filter or source of an index can be called so.
+
+    Raises:
+        UsageError: An argument holds some.
+    """
+    for place, each in enumerate(arguments, 1):
+        if readable(each) != each:  # not shown: it may be the password
+            hint = "Write it in UTF-8; rename a file whose name is not."
+            raise UsageError(f"Argument {place} of the command line is not UTF-8.", hint)
+
+
 def _complain(message: str, hint: str = "") -> None:
     click.secho(f"Error: {message}", err=True, fg="red")
     if hint:
@@ -157,7 +174,7 @@ def _fault(error: Exception, arguments: list[str]) -> int:
     report = places.state() / "faults.log"
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
-        with report.open("a", encoding="utf-8") as file:
+        with report.open("a", encoding="utf-8", errors="backslashreplace") as file:
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             file.write(f"{when} termweave {__version__} {arguments[:1]}\n{''.join(traceback.format_exception(error))}\n")
         where = f"The details are in {report}; please report them."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,7 +112,7 @@ def _target(run_file: str, title: str, asked: int, out: Output) -> Iterator[Call
     from termweave.evaluation import runs
 
     if run_file == "-":
-        yield lambda query, scores: print(runs.lines(query, scores, title), end="", file=sys.stdout)  # noqa: T201 - the run itself
+        yield lambda query, scores: click.echo(runs.lines(query, scores, title).encode(), nl=False)  # UTF-8, as in a file
         return
     writer = runs.Writer(Path(run_file), title)
     try:

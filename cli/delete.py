@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from termweave.cli._options import Output
     from termweave.engine import Engine
     from termweave.settings import Settings
@@ -23,14 +25,14 @@ _NAMED = 5
 @click.option(
     "--ids",
     "file",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("rb"),
     metavar="FILE",
     help="Delete the documents whose ids FILE names, one a line; '-' for standard input.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 @connection_options
-def command(*, name: str, ids: tuple[str, ...], file: TextIO | None, yes: bool, settings: Settings, out: Output) -> None:
+def command(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool, settings: Settings, out: Output) -> None:
     """Delete NAME: the alias, every generation, their statistics and ledgers. There is no way back.
 
     With --id or --ids only these documents are deleted, with all their passages, and only from the live generation: an older one
@@ -47,10 +49,25 @@ def command(*, name: str, ids: tuple[str, ...], file: TextIO | None, yes: bool, 
 
     server = engine.connect(settings)
     if ids or file is not None:
-        named = [*ids, *(line.rstrip("\r\n") for line in file or ())]
+        named = [*ids, *(_lines(file) if file is not None else ())]
         _documents(server, name, [each for each in named if each], out, yes=yes)
     else:
         _everything(server, name, out, yes=yes)
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """The ids of a file, one a line.
+
+    Raises:
+        InputError: A line is not UTF-8.
+    """
+    from termweave.corpora.fields import not_utf8
+
+    for number, line in enumerate(file, 1):
+        try:
+            yield line.decode().rstrip("\r\n")
+        except UnicodeDecodeError as wrong:
+            raise not_utf8(wrong, hint="Turn the file into UTF-8; nothing was deleted.").at(file.name, number) from None
 
 
 def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:

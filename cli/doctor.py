@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,9 +69,9 @@ def _memory() -> Finding:
     from termweave.engine import folders
 
     total, available = folders.memory_bytes()
-    enough = available > 1200 * 2**20
+    enough = available > 1_200_000_000
     advice = "" if enough else "A node needs 700 MB, a model 300 MB: close other programs, or use a server elsewhere with --url."
-    return _finding("Memory", f"{_size(available)} free of {_size(total)}", advice, ok=enough, total=total, available=available)
+    return _finding("Memory", f"{sized(available)} free of {sized(total)}", advice, ok=enough, total=total, available=available)
 
 
 def _disk() -> Finding:
@@ -79,8 +80,8 @@ def _disk() -> Finding:
 
     where = folders.run_folder(folders.default_home())
     free = min(folders.free_bytes(places.cache()), folders.free_bytes(where))
-    advice = "" if free > 2 * 2**30 else "Server and JDK take 1 GB, an index about ten times its text: free some space."
-    return _finding("Disk", f"{_size(free)} free", advice, ok=free > 2**30, free=free)
+    advice = "" if free > 2_000_000_000 else "Server and JDK take 1 GB, an index about ten times its text: free some space."
+    return _finding("Disk", f"{sized(free)} free", advice, ok=free > 1_000_000_000, free=free)
 
 
 def _server() -> Finding:
@@ -214,11 +215,7 @@ def _print(findings: list[Finding], places: list[dict[str, Any]]) -> None:
             click.echo(f"     {'':<16} {each['advice']}")
     click.echo("\nPlaces, all removable:")
     for row in places:
-        click.echo(f"     {row['name']:<16} {row['path']}  {_size(row['bytes']) if row['exists'] else 'not there yet'}")
+        click.echo(f"     {row['name']:<16} {row['path']}  {sized(row['bytes']) if row['exists'] else 'not there yet'}")
     elsewhere = any(row["name"] == "node" for row in places)
     held, them = ("State and node hold", "them") if elsewhere else ("State holds", "it")
     click.echo(f"{held} the terms and texts of your corpora: treat {them} as you treat the corpora.")
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.1f} MB"

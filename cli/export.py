@@ -10,6 +10,7 @@ import click
 
 from termweave.cli._options import CONTEXT, output_options
 from termweave.errors import UsageError
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -44,7 +45,7 @@ def command(*, folder: Path, out: Output) -> None:
     graphs = {precision: {"file": name, "bytes": (folder / name).stat().st_size} for precision, name in GRAPHS.items()}
     data = {"schema": SCHEMA, "folder": str(folder), "graphs": graphs, "parity": parity.as_dict(), "ndcg": ndcg}
     lines = [
-        *(f"{graph['file']:16} {int(str(graph['bytes'])) / 1e6:7.1f} MB" for graph in graphs.values()),
+        *(f"{graph['file']:16} {sized(int(str(graph['bytes']))):>9}" for graph in graphs.values()),
         f"over {parity.texts} texts:",
         f"  fp32 against torch, largest difference    {parity.fp32_difference:.2g}",
         f"  int8 multipliers, rank correlation        {parity.int8_rank_correlation:.4f}",

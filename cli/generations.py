@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,12 +51,12 @@ def _table(found: list[Generation]) -> Table:
         ("created", "left"),
         ("source", "left"),
         ("documents", "right"),
-        ("MB", "right"),
+        ("size", "right"),
         ("", "left"),
     ):
         table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for each in found:
         state = "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
         documents = "-" if each.documents is None else f"{each.documents:,}"
-        table.add_row(each.index, each.created, each.source, documents, f"{each.bytes / 1e6:,.1f}", state)
+        table.add_row(each.index, each.created, each.source, documents, sized(each.bytes), state)
     return table

@@ -9,6 +9,7 @@ import click
 
 from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, output_options
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -134,9 +135,7 @@ def wipe(*, yes: bool, out: Output) -> None:
     if not yes:
         click.confirm(f"Remove every index of the embedded node in {place}?", abort=True, err=True)
     freed = node.wipe(say=out.say)
-    out.emit(
-        {"schema": "termweave.node-wipe/1", "folder": place, "bytes": freed}, f"Removed {freed / 2**20:.1f} MB from {place}."
-    )
+    out.emit({"schema": "termweave.node-wipe/1", "folder": place, "bytes": freed}, f"Removed {sized(freed)} from {place}.")
 
 
 def _summary(state: NodeState | None) -> dict[str, Any]:

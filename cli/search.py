@@ -237,7 +237,7 @@ def _text(query: str | None, like: Sequence[str]) -> str:
     """The text to search with; documents to search with may stand alone."""
     if query is None and not like:
         raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
-    text = sys.stdin.read().strip() if query == "-" else query or ""
+    text = sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query or ""
     if not like:
         check_words(text)
     return text
@@ -316,7 +316,7 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
 
 def _others(hit: Hit) -> str:
     """The fields of a hit besides title and text, on one line."""
-    import json  # it writes what orjson refuses and a document may hold: lone surrogates
+    import json
 
     from termweave.search.hits import flat
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli._options import CONTEXT, output_options
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -107,7 +108,7 @@ def command(
 
 def _planned(plan: Plan) -> str:
     cache = (
-        f"hidden states of {plan.backbone}: {plan.states_bytes / 1e6:,.0f} MB in the cache"
+        f"hidden states of {plan.backbone}: {sized(plan.states_bytes)} in the cache"
         if plan.frozen
         else f"layers of {plan.backbone} are trained"
     )

@@ -23,6 +23,7 @@ from termweave.corpora import files
 from termweave.corpora.sources import Fields, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,15 +51,15 @@ class BadLine(ValueError):
 
 def too_long() -> BadLine:
     """The verdict on a line or file beyond the longest that is read."""
-    return BadLine(f"longer than {files.MAX_LINE >> 20} MB", "Put every document on its own line; split those beyond this.")
+    return BadLine(f"longer than {sized(files.MAX_LINE)}", "Put every document on its own line; split those beyond this.")
 
 
-def not_utf8(wrong: UnicodeDecodeError, before: str = "") -> BadLine:
+_INTO_UTF8 = "Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`), or leave such lines out with --skip-bad."
+
+
+def not_utf8(wrong: UnicodeDecodeError, before: str = "", hint: str = _INTO_UTF8) -> BadLine:
     """The verdict on a line that is not UTF-8; `before` says where in an entry of several lines."""
-    reason = f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8"
-    return BadLine(
-        reason, "Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`), or leave such lines out with --skip-bad."
-    )
+    return BadLine(f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8", hint)
 
 
 def identity(found: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from termweave.corpora.sources import Progress
 
 #: The longest line that is read: a document beyond it is a file by itself, or one without line ends.
-MAX_LINE = 64 << 20
+MAX_LINE = 64_000_000
 #: Bytes of a file that recognition looks at.
 HEAD = 1 << 16
 

@@ -22,7 +22,7 @@ _DECLARED_WITHIN = 1024
 #: Python's names of the encodings that the web has (https://encoding.spec.whatwg.org/#names-and-labels).
 _OF_THE_WEB = re.compile(r"cp\d+|iso8859-\d+|iso2022_jp|koi8-[ru]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|ascii")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
-_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*")
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
 #: What a browser does not show. (`noscript` is shown where nothing runs scripts: here.)
@@ -56,11 +56,18 @@ def markdown(text: str) -> tuple[str, str]:
             elif mark[1].startswith(fence):
                 fence = ""
         elif not fence:
-            if (found := _HEADING.fullmatch(line)) and found[1]:
-                return found[1], "\n".join(lines[:number] + lines[number + 1 :]).strip()
+            if (found := _HEADING.match(line)) and (title := _unclosed(found[1])):
+                return title, "\n".join(lines[:number] + lines[number + 1 :]).strip()
             if number and _UNDERLINE.fullmatch(line) and (above := lines[number - 1].strip()):
                 return above, "\n".join(lines[: number - 1] + lines[number + 1 :]).strip()
     return "", text.strip()
+
+
+def _unclosed(heading: str) -> str:
+    """A heading without the blanks around it and without the marks that may close it: `Title ##`, but `C#`."""
+    heading = heading.strip(" \t")
+    bare = heading.rstrip("#")  # in Python, because a pattern for both tries every way to share out a run of blanks
+    return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else heading
 
 
 def html(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import files
 from termweave.corpora.beir import QUERIES, QUERY_ID_KEYS, QUERY_TEXT_KEYS, query_of
-from termweave.corpora.fields import BadLine
+from termweave.corpora.fields import BadLine, not_utf8
 from termweave.errors import InputError, UsageError
 from termweave.records import Query
 
@@ -77,7 +77,7 @@ def _tabbed(line: bytes | None) -> Query:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise BadLine(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8", _TABBED) from None
+        raise not_utf8(error, hint=_TABBED) from None
     identity, tab, query = text.partition("\t")
     if not tab or not identity.strip():
         raise BadLine("no tab between an id and a text, or no text behind it", _TABBED)

@@ -57,7 +57,8 @@ STOP_WORDS = frozenset(
 _LIGATURES = {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"}
 _SEPARATORS = frozenset("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u200b")
 _ASCII_SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
-_GAP = re.compile("[ \n]")
+#: Where no word goes on, whatever the tokeniser.
+GAP = re.compile("[ \n]")
 #: Characters; longer texts are cut in parts.
 _PART = 1 << 18
 _CACHED_WORD = 64
@@ -135,7 +136,7 @@ def _parts(clean: str) -> Iterator[tuple[int, str]]:
     """A long text in parts that begin at white space, where no word goes on: offset and part."""
     start = 0
     while start < len(clean):
-        gap = _GAP.search(clean, start + _PART)
+        gap = GAP.search(clean, start + _PART)
         end = gap.start() if gap else len(clean)
         yield start, clean[start:end]
         start = end

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders.analysis import GAP
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+#: Characters that are cut for each piece that there is room for; English has five to six a piece, the blank included.
+_CHARACTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +59,29 @@ class PieceTokenizer:
             raise ModelError(f"{file} has no [CLS] or no [SEP].", "Only BERT-like models are supported.")
 
     def encode(self, texts: Sequence[str], max_length: int, *, ends: Sequence[NDArray[np.int64]] | None = None) -> list[Pieces]:
-        """Cut texts into pieces, in parallel.
+        """Cut texts into pieces, in parallel; of long texts no more than what is kept needs.
 
         Args:
             texts: Clean texts (`analysis.cleaned`).
             max_length: Pieces to keep, [CLS] and [SEP] included.
-            ends: Where the words of each text end: spares cutting what will not be kept (a word is at least one piece).
+            ends: Where the words of each text end, if that is known: a word is at least one piece. Otherwise it is tried.
         """
         room = max_length - 2
         if ends is not None:
-            texts = [text[: int(end[room - 1])] if len(end) > room else text for text, end in zip(texts, ends, strict=True)]
-        return [self._pieces(each, room) for each in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+            heads = [text[: int(end[room - 1])] if len(end) > room else text for text, end in zip(texts, ends, strict=True)]
+            return [self._pieces(each, room) for each in self._cut(heads)]
+        heads = [_head(text, room * _CHARACTERS) for text in texts]
+        found = self._cut(heads)
+        for place, (text, head) in enumerate(zip(texts, heads, strict=True)):
+            size = len(head)
+            while len(found[place].ids) < room and size < len(text):  # long words, or much that is no piece: blanks, marks
+                longer = _head(text, 4 * size)
+                size, found[place] = len(longer), self._cut([longer])[0]
+        return [self._pieces(each, room) for each in found]
+
+    def _cut(self, texts: list[str]) -> list[Any]:
+        found: list[Any] = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        return found
 
     def _pieces(self, encoding: Any, room: int) -> Pieces:
         kept = encoding.ids[:room]
@@ -73,3 +89,9 @@ class PieceTokenizer:
         words = np.array([-1, *encoding.word_ids[: len(kept)], -1], dtype=np.int64)
         starts = np.array([-1, *(start for start, _ in encoding.offsets[: len(kept)]), -1], dtype=np.int64)
         return Pieces(ids, words, starts)
+
+
+def _head(text: str, size: int) -> str:
+    """The beginning of a text, of `size` characters and those of the word that is under way there."""
+    gap = GAP.search(text, size)
+    return text[: gap.start()] if gap else text

@@ -35,7 +35,6 @@ Precision = Literal["int8", "fp32", "dequantised"]
 ON_GPU: tuple[Precision, ...] = ("fp32", "dequantised")
 #: What a CPU runs, fastest first.
 ON_CPU: tuple[Precision, ...] = ("int8", "fp32")
-INPUTS = ("input_ids", "attention_mask", "features")
 #: Word-pieces in one batch on a GPU, padding included.
 TOKEN_BUDGET = 16_384
 #: Share of a batch on a GPU that may be padding.

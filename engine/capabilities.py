@@ -38,7 +38,6 @@ def probe(engine: Engine) -> Capabilities:
     if knn is None:
         # Simulating a template is forbidden. That the query is understood means the plugin is there; more we cannot see.
         knn = any("knn" in name for name in plugins) or _parses(engine, {"knn": {"v": {"vector": [1.0], "k": 1}}})
-    derived = _accepts_template(engine, {"index.knn": True, "index.knn.derived_source.enabled": True}) if knn else False
     number = _number(version)
     return Capabilities(
         version=version,
@@ -48,8 +47,6 @@ def probe(engine: Engine) -> Capabilities:
         neural_sparse=_parses(engine, {"neural_sparse": {"f": {"query_tokens": {"a": 1.0}}}}),
         # No dry request tells: before 3.7 the field has doc values too, but asking for them is a 500 ("doesn't support sorting").
         vector_doc_values=knn and number >= (3, 7),
-        # 2.19 knows the setting, off by default; from 3.0 it is on. Forbidden to ask: the version's word.
-        derived_source=knn and (derived is None or derived) and number >= (3, 0),
         max_clause_count=_max_clause_count(engine),
     )
 
@@ -94,12 +91,12 @@ def _parses(engine: Engine, query: Mapping[str, Any]) -> bool:
     return True
 
 
-def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> bool | None:
+def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: Mapping[str, Any]) -> bool | None:
     """Whether an index with these settings and fields could be made; None where we may not ask.
 
     Simulating a template validates both: "No handler for type [knn_vector]", "unknown setting [...]" (400).
     """
-    template = {"settings": settings, "mappings": {"properties": properties or {}}}
+    template = {"settings": settings, "mappings": {"properties": properties}}
     try:
         engine.request(
             "POST",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from termweave.engine import access
 from termweave.errors import EngineError, EngineUnreachable
+from termweave.words import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -240,13 +241,13 @@ class _Json:
         try:
             return orjson.loads(text)
         except (ValueError, UnicodeEncodeError):
-            # Lone surrogates, which a document may hold and JSON lets pass.
+            # Half a character, which JSON lets pass and a document of others may hold: nothing behind this could write it.
             import json  # noqa: PLC0415
 
             from opensearchpy.exceptions import SerializationError  # noqa: PLC0415
 
             try:
-                return json.loads(text)
+                return orjson.loads(readable(json.dumps(json.loads(text), ensure_ascii=False)))
             except ValueError as error:
                 raise SerializationError(text, error) from error
 

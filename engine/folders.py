@@ -15,6 +15,7 @@ from pathlib import Path
 
 from termweave import places
 from termweave.errors import TermweaveError
+from termweave.words import sized
 
 #: "nobody" on Linux; any uid without rights will do.
 UNPRIVILEGED = 65534
@@ -24,7 +25,7 @@ _SYSTEM_CACHE = (Path("/var/cache/termweave"), Path("/var/tmp/termweave-cache"))
 _SYSTEM_STATE = (Path("/var/lib/termweave"), Path("/var/tmp/termweave-state"))  # noqa: S108 - as above
 
 #: A start needs this much: translog, cluster state and log files of an empty node take less, a refusal later says less.
-START_NEEDS = 500 * 2**20
+START_NEEDS = 500_000_000
 
 
 def server_uid() -> int | None:
@@ -129,7 +130,7 @@ def require_space(path: Path, needed: int, purpose: str) -> None:
     free = free_bytes(path)
     if free < needed:
         raise TermweaveError(
-            f"The disk that holds {path} has {free / 2**20:.0f} MB free, and {purpose} needs {needed / 2**20:.0f} MB.",
+            f"The disk that holds {path} has {sized(free)} free, and {purpose} needs {sized(needed)}.",
             "Free some space, or point XDG_CACHE_HOME and XDG_STATE_HOME at another disk.",
         )
 

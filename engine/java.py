@@ -188,7 +188,7 @@ def _fetch(hint: str, because: str) -> Java:
     import cjdk  # noqa: PLC0415 - requests and progressbar, only when needed
 
     folders.make(folders.jdk_cache())
-    folders.require_space(folders.jdk_cache(), 700 * 2**20, "a JDK")
+    folders.require_space(folders.jdk_cache(), 700_000_000, "a JDK")
     try:
         home = Path(
             cjdk.java_home(

@@ -14,6 +14,7 @@ from termweave.engine import state as states
 from termweave.engine.process import Layout
 from termweave.engine.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 #: Loopback, always: the distribution has no security plugin.
 _HOST = "127.0.0.1"
 
-#: Memory of one process with 512 MB of heap, in MB (measured: 460 in a cluster, 650 alone with 1 GB).
-_PROCESS_MB = 700
+#: Memory of one process with 512 MB of heap (measured: 460 in a cluster, 650 alone with 1 GB).
+_PROCESS = 700_000_000
 
 
 class PortTakenError(TermweaveError):
@@ -167,9 +168,9 @@ def _health(port: int) -> dict[str, object]:
 def _heap(count: int) -> int:
     """An eighth of the memory, between 512 MB and 1 GB; several processes share, and get 512 MB each."""
     total, available = folders.memory_bytes()
-    if available < count * _PROCESS_MB * 2**20:
+    if available < count * _PROCESS:
         raise TermweaveError(
-            f"There are {available / 2**20:.0f} MB of memory left, and {count} server process(es) need {count * _PROCESS_MB} MB.",
+            f"There are {sized(available)} of memory left, and {count} server process(es) need {sized(count * _PROCESS)}.",
             "Close other programs, or insist with --heap 400.",
         )
     return 512 if count > 1 else max(512, min(1024, total // 8 // 2**20))

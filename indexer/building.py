@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from termweave import __version__
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import custom, generations, ledgers, refusals, resuming, summary
+from termweave.indexer import custom, generations, inheriting, ledgers, refusals, resuming, summary
 from termweave.indexer.passages import in_passages
 from termweave.indexer.pipeline import Pipeline
 from termweave.indexer.plan import Options, Plan, plan
@@ -131,9 +131,9 @@ def build(
             current.notes.extend(summary.stored(engine, current.index, current.layout))
             passages = {**current.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
             whole = replace(current.lineage, complete=True, documents=ledger.documents, passages=passages)
-            pass_gate(engine, gate, current, whole)
+            pass_gate(engine, gate, current, whole, before)
             lease.check()
-            lineage.write(engine, current.index, whole)
+            current.notes.extend(inheriting.write(engine, current.index, whole, before))
             generations.publish(engine, name, current.index, before)
             ledger.put("state", "complete")
             return Built(
@@ -158,16 +158,19 @@ def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> s
     return index if same else None
 
 
-def pass_gate(engine: Engine, gate: Callable[[str], None], current: Generation, whole: Lineage) -> None:
+def pass_gate(engine: Engine, gate: Callable[[str], None], current: Generation, whole: Lineage, live: str | None) -> None:
     """Ask the gate; a generation that misses it is whole all the same and says so, to be promoted or pruned.
+
+    The gate looks at the profile in force: it is asked about the one that the generation would be published with.
 
     Raises:
         GateNotMet: It was missed.
     """
+    inheriting.inherit(engine, current.index, live)
     try:
         gate(current.index)
     except GateNotMet as missed:
-        lineage.write(engine, current.index, replace(whole, missed=missed.message))
+        inheriting.write(engine, current.index, replace(whole, missed=missed.message), live)
         current.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that asks once more
         current.ledger.put("state", "missed")
         raise
@@ -203,34 +206,20 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
             passages=_cut(options.passages, ledger),
             fields=layout.extra,
         )
-        found, left = _inherited(engine, found)
         settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
         settings |= _LOADING if options.loading else {"index.number_of_replicas": _replicas(engine, options)}
         generations.create(engine, index, mapping, found, settings)
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
         ledger.put("lineage", asdict(found))
-        ledger.put("said", [[*surveyed.notes, *left], surveyed.warnings])  # a build that resumes surveys nothing
+        ledger.put("said", [surveyed.notes, surveyed.warnings])  # a build that resumes surveys nothing
         ledger.put("state", "building")
     except BaseException:
         ledger.close()
         with suppress(EngineError):  # what this call made and nobody could resume; where this fails, the next build does it
             generations.remove(engine, index)
         raise
-    return Generation(index, found, layout, statistics, ledger, [*surveyed.notes, *left], surveyed.warnings)
-
-
-def _inherited(engine: Engine, found: Lineage) -> tuple[Lineage, list[str]]:
-    """The lineage with the tuned profiles of the live generation, where they mean the same; else a note that they are left."""
-    live = generations.live(engine, found.name)
-    before = lineage.read(engine, live) if live else found
-    if not before.profiles:
-        return found, []
-    if before.models == found.models and before.signals.keys() == found.signals.keys():
-        return replace(found, profiles=before.profiles, profile=before.profile), []
-    return found, [
-        f"Profiles left behind ({', '.join(before.profiles)}): they were tuned for other models or signals; tune again."
-    ]
+    return Generation(index, found, layout, statistics, ledger, surveyed.notes, surveyed.warnings)
 
 
 def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> Generation:

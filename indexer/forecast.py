@@ -53,12 +53,9 @@ _QUERIES = 200
 _WORD = re.compile(r"\w+")
 _DOTTED = re.compile(r"\w\.\w")
 #: Heap of an engine that holds nothing, and what building the graph takes for each vector.
-_HEAP, _HEAP_VECTOR = 512 * 2**20, 400
+_HEAP, _HEAP_VECTOR = 512_000_000, 400
 #: While segments are merged they lie there twice.
 _DISK = 2.0
-_STOP_WORDS = frozenset("the of and to in is for that with are as by on be this from or an it at".split())  # noqa: SIM905
-#: English text has some 30 %; texts of fewer words say nothing.
-_ENGLISH, _ENOUGH = 0.08, 30
 
 
 @dataclass(frozen=True, slots=True)

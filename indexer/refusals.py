@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from termweave.errors import RefusedDocuments
-from termweave.words import counted
+from termweave.words import clipped, counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,9 +105,7 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
 
 def _named(refused: list[tuple[str, int | None, str]]) -> str:
     """The first of them, for a message."""
-    named = [f"{_short(identity)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]]
+    named = [
+        f"{clipped(identity, 60)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
+    ]
     return "; ".join([*named, "..."] if refused[_NAMED:] else named)
-
-
-def _short(identity: str) -> str:
-    return identity if len(identity) <= 60 else f"{identity[:57]}..."

@@ -3,13 +3,13 @@
 The promise is idempotent sending, then verification: a document's `_id` never changes, so a batch that may or may not have been
 applied is simply sent again.
 
-=====================  ==========================================================================================
-429, 502, 503, 504     and lost connections: again after a common, growing, jittered pause; only the items concerned
-413                    the batch is halved, down to the one document, which is refused
-400 of an item         refused: it goes to the dead letters with the engine's reason
-409                    a version conflict: the document is there, so it is settled
-anything else          ends the sending; the ledger knows what is missing, the same command goes on from there
-=====================  ==========================================================================================
+=======================  ========================================================================================
+429, 500, 502, 503, 504  and lost connections: again after a common, growing, jittered pause; only the items concerned
+413                      the batch is halved, down to the one document, which is refused
+400 of an item           refused: it goes to the dead letters with the engine's reason
+409                      a version conflict: the document is there, so it is settled
+anything else            ends the sending; the ledger knows what is missing, the same command goes on from there
+=======================  ========================================================================================
 """
 
 from __future__ import annotations

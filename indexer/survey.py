@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from termweave.encoders.analysis import LONGEST_TERM
 from termweave.errors import InputError
 from termweave.indexer.ledger import Duplicate, Entry, Ledger
 from termweave.indexer.passages import Passages
@@ -72,6 +73,7 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
     sample = _Sample(_SAMPLE)
     seen = _Seen()
+    before = encoder.too_long if encoder is not None else 0
     size, position = source.size, 0
 
     def at(consumed: int) -> None:
@@ -86,6 +88,7 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
+            seen.too_long = encoder.too_long - before
         for document in kept:
             sample.add(document)
         # How many there are is known at the end; until then by the share of the bytes that is read.
@@ -156,6 +159,7 @@ class _Seen:
     named: list[str] = field(default_factory=list)
     textless: int = 0
     unfilterable: int = 0
+    too_long: int = 0
 
     def count(self, documents: list[Document], again: Collection[Duplicate]) -> None:
         other = [each for each in again if not each.same]
@@ -182,6 +186,8 @@ class _Seen:
             notes.append(
                 f"{counted(self.unfilterable, 'document')} with metadata of more than 30,000 bytes: stored, but not to be filtered on."
             )
+        if self.too_long:
+            notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
         if source.skipped:
             count = source.skipped.count
             named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
-from termweave.indexer import changes, copying, drifting, generations, ledgers, refusals
+from termweave.indexer import changes, copying, drifting, generations, inheriting, ledgers, refusals
 from termweave.indexer.building import Generation, pass_gate, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
@@ -139,9 +139,9 @@ def update(
                 generations.finish(engine, index, finish, int(restored["number_of_replicas"]))
             _prove(engine, current, options.allow_refused)
             if gate is not None:
-                pass_gate(engine, gate, current, after)
+                pass_gate(engine, gate, current, after, live)
             lease.check()
-            lineage.write(engine, index, after)
+            inheriting.write(engine, index, after, live)
             if new:
                 generations.publish(engine, name, index, live)
             else:

@@ -24,6 +24,7 @@ from termweave.search import (
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
 from termweave.search.ranking import Place, Reranking, chosen_reranking, order
+from termweave.words import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -265,7 +266,7 @@ class Index:
     def encode(self, queries: Sequence[str | Encoding]) -> list[Encoding]:
         """Encode queries with the models and statistics of the generation; what is encoded already stays as it is."""
         now = self._now
-        texts = [each for each in queries if isinstance(each, str)]
+        texts = [readable(each) for each in queries if isinstance(each, str)]
         encoded = iter(now.encoder.encode(texts, kind="query", statistics=now.statistics))
         return [next(encoded) if isinstance(each, str) else each for each in queries]
 

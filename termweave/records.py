@@ -155,7 +155,6 @@ class Capabilities:
         knn: `knn_vector` fields can be made (lucene engine).
         neural_sparse: the `neural_sparse` query with `query_tokens` is understood.
         vector_doc_values: `docvalue_fields` works on a `knn_vector` itself (3.7+).
-        derived_source: vectors are rebuilt into `_source` (3.0+): never exclude them in a mapping.
         max_clause_count: `indices.query.bool.max_clause_count` as it stands.
     """
 
@@ -165,7 +164,6 @@ class Capabilities:
     knn: bool = False
     neural_sparse: bool = False
     vector_doc_values: bool = False
-    derived_source: bool = False
     max_clause_count: int = 1024
 
 

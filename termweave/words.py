@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+#: Half characters: Python holds bytes of a command line so that are no UTF-8, and Java halves of what was cut in two.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def counted(count: int, thing: str, things: str = "") -> str:
     """A number with its noun: "1 entry", "1,200 entries".
@@ -18,6 +23,21 @@ def counted(count: int, thing: str, things: str = "") -> str:
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
 
 
+def sized(count: float) -> str:
+    """A number of bytes as every message says it: decimal, so that a file has one size on the plan, in a folder and on disk.
+
+    Example:
+        >>> sized(512), sized(64e6), sized(1.9e9), sized(237_400_000)
+        ('512 bytes', '64 MB', '1.9 GB', '237 MB')
+    """
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    size, place = float(count), 0
+    while size >= 1000 and place < len(units) - 1:
+        size, place = size / 1000, place + 1
+    number = f"{size:,.0f}" if size >= 100 or not place else f"{size:.1f}".removesuffix(".0")
+    return f"{number} {units[place]}"
+
+
 def clipped(text: str, most: int = 100) -> str:
     """A text that may be long, a whole mapping for one, as a message shows it.
 
@@ -26,3 +46,13 @@ def clipped(text: str, most: int = 100) -> str:
         ('short', 'a lon...')
     """
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def readable(text: str) -> str:
+    r"""A text from outside, each character that no UTF-8 can say as U+FFFD.
+
+    Example:
+        >>> readable("caf\udce9 noir") == "caf\ufffd noir"
+        True
+    """
+    return _SURROGATE.sub("\ufffd", text)

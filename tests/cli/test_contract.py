@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -75,6 +76,51 @@ def test_a_fault_of_our_own_is_a_sentence_and_a_report(capsys, monkeypatch, own_
     assert "ZeroDivisionError" in (own_places / "state" / "faults.log").read_text()
     assert run(["config", "show", "--verbose"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_report_of_a_fault_takes_any_character(capsys, monkeypatch, own_places):
+    def broken(*_, **__):
+        raise ZeroDivisionError("inside") from ValueError("caf\udce9")
+
+    monkeypatch.setattr("termweave.settings.load", broken)
+    assert run(["config", "show"]) == 1
+    assert "A fault in termweave itself: ZeroDivisionError" in capsys.readouterr().err
+    assert "ValueError: caf\\udce9" in (own_places / "state" / "faults.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["search", "docs", "caf\udce9", "--json"],
+        ["search", "caf\udce9", "query"],
+        ["explain", "docs", "query", "caf\udce9"],
+        ["delete", "docs", "--id", "caf\udce9", "--yes"],
+        ["index", "/tmp/caf\udce9.jsonl", "docs", "--plan", "--json"],
+        ["search", "docs", "query", "--password", "caf\udce9"],
+        ["caf\udce9"],
+    ],
+)
+def test_bytes_that_are_not_utf8_are_a_sentence(capsys, arguments):
+    """Python holds such bytes of a command line as lone surrogates, which neither JSON nor an address nor a terminal takes."""
+    place = next(place for place, each in enumerate(arguments, 1) if "\udce9" in each)
+    assert run([*arguments, "--url", "http://127.0.0.1:9"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"Error: Argument {place} of the command line is not UTF-8.\nWrite it in UTF-8")
+    assert "caf" not in said
+
+
+def test_ids_that_are_not_utf8_are_named_by_their_line_and_nothing_is_deleted(capsys, tmp_path):
+    (tmp_path / "ids.txt").write_bytes(b"a\r\ncaf\xe9\n")
+    assert run(["delete", "docs", "--ids", str(tmp_path / "ids.txt"), "--yes", "--url", "http://127.0.0.1:9"]) == 1
+    assert "ids.txt, line 2: byte 0xe9 at column 4 is not UTF-8.\nTurn the file into UTF-8" in capsys.readouterr().err
+
+
+def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "XDG_STATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "termweave", "weights", "a good 👍"]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode("latin-1").split()[1::2] in (["?", "good"], ["good", "?"])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from termweave.encoders import load
 from termweave.encoders.analyses import ANALYSES, analysis
+from termweave.encoders.analysis import cleaned
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import ModelFolder, resolve, write_manifest
 from termweave.encoders.form import Form
@@ -116,6 +117,19 @@ def test_a_text_in_parts_has_the_words_of_the_whole(maker, text, part):
     assert cut.terms == whole.terms
     for name in ("starts", "ends", "clean_ends"):
         np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name))
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS, st.integers(3, 30), st.integers(1, 4))
+def test_a_text_of_which_the_beginning_is_cut_has_the_pieces_of_the_whole(text, max_length, characters):
+    clean, _ = cleaned(text)
+    (whole,) = PIECES.encode([clean], max_length + 8 * len(clean))
+    with mock.patch("termweave.encoders.pieces._CHARACTERS", characters):
+        found, _ = PIECES.encode([clean, "beside it"], max_length)
+    room = max_length - 2
+    assert found.ids[1:-1].tolist() == whole.ids[1:-1][:room].tolist()
+    assert found.words[1:-1].tolist() == whole.words[1:-1][:room].tolist()
+    assert found.starts[1:-1].tolist() == whole.starts[1:-1][:room].tolist()
 
 
 def test_offsets_say_the_same_as_the_tokenisers_own_words():

@@ -168,3 +168,47 @@ def test_the_vector_is_the_same_whatever_else_is_asked_for(encoder, statistics):
     (weights,) = encoder.only({"weights"}).encode([text], kind="document", statistics=statistics)
     assert vector.vector.tobytes() == both.vector.tobytes()
     assert weights.weights.weights.tobytes() == both.weights.weights.tobytes()
+
+
+class Counting:
+    """The real tokeniser, and how many characters it was given."""
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+        self.characters = 0
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+    def encode_batch(self, texts, **options):
+        self.characters += sum(map(len, texts))
+        return self._tokenizer.encode_batch(texts, **options)
+
+
+MANY = 50_000
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        (LONG * 100, 5_000),
+        ("a " * MANY, 5_000),
+        ("extraordinarily-long/words_are.all,that;is here " * 1000, 5_000),
+        (" " * MANY + LONG, 3 * MANY),
+        ("\u0301 \u200d " * MANY + "words at the end", 3 * 4 * MANY),
+        ("研究生命起源，" * 1000 + "\n" + "end " * MANY, 15_000),
+        ("x" * MANY, MANY),
+    ],
+)
+def test_a_model_of_vectors_alone_reads_no_more_of_a_text_than_it_sees(encoder, statistics, text, most):
+    alone = load(weights="none")
+    tokenizer = alone._dense.tokenizer
+    tokenizer.tokenizer = counting = Counting(tokenizer.tokenizer)
+    (found,) = alone.encode([text], kind="document")
+    assert counting.characters <= most
+    whole = tokenizer.encode([text], 8 * len(text))[0]
+    seen = tokenizer.encode([text], encoder.models["dense"].max_length)[0]
+    assert seen.ids[:-1].tolist() == whole.ids[:-1][: len(seen.ids) - 1].tolist()
+    assert len(seen.ids) == min(len(whole.ids), encoder.models["dense"].max_length)
+    joint = encoder.encode([text], kind="document", statistics=statistics)[0]
+    assert found.vector.tobytes() == joint.vector.tobytes()

@@ -23,7 +23,6 @@ def test_a_user_who_may_ask_nothing_gets_the_careful_answers(scripted):
     assert (found.version, found.plugins) == ("3.6.0", ())
     assert not found.knn
     assert not found.neural_sparse
-    assert not found.derived_source
     assert found.max_clause_count == 1024
 
 
@@ -31,7 +30,13 @@ def test_a_user_who_may_search_but_not_manage_still_has_vectors(scripted):
     found = ask(scripted, **{"/termweave-probe-none-*/_search": (200, {"hits": {"hits": []}})})
     assert found.knn
     assert found.neural_sparse
-    assert found.derived_source
+
+
+def test_a_template_is_simulated_once(scripted):
+    scripted.answers = {"/": (200, ROOT), "/_index_template/_simulate": (200, {}), "*": FORBIDDEN}
+    with connect(load(url=scripted.url)) as engine:
+        assert probe(engine).knn
+    assert [path for _, path, *_ in scripted.seen].count("/_index_template/_simulate") == 1  # every first connection waits for it
 
 
 def test_a_wrong_password_is_not_taken_for_a_poor_server(scripted):

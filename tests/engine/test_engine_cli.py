@@ -53,6 +53,13 @@ def test_doctor_as_json():
     assert found["ok"] == all(each["ok"] for each in found["findings"])
 
 
+def test_a_place_has_the_size_that_every_other_message_says(monkeypatch, tmp_path):
+    monkeypatch.setattr("termweave.places.state", lambda: tmp_path)
+    (tmp_path / "file").write_bytes(bytes(1_900_000))  # 1.8 of 1024 * 1024 bytes
+    (line,) = [each for each in run(doctor.command).stdout.splitlines() if each.split()[:1] == ["state"]]
+    assert line.endswith(" 1.9 MB")
+
+
 def test_doctor_fails_where_the_named_server_does_not_answer(closed_port):
     done = run(doctor.command, "--json", "--url", f"http://127.0.0.1:{closed_port}")
     found = {each["name"]: each for each in json.loads(done.stdout)["findings"]}["OpenSearch"]

@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
+from contextlib import suppress
 
 import pytest
 
@@ -42,7 +42,9 @@ def test_an_address_is_taken_apart(address, expected):
     assert access.split(address) == expected
 
 
-@pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:notaport", "http://host:99999"])
+@pytest.mark.parametrize(
+    "address", ["ftp://host", "http://", "http://host:notaport", "http://host:99999", "http://a b", "http://%zz", "caf\udce9"]
+)
 def test_an_address_that_cannot_be_meant_is_wrong_usage(address):
     with pytest.raises(UsageError):
         connect(load(url=address))
@@ -54,15 +56,26 @@ def test_a_closed_port_is_unreachable_in_a_sentence(closed_port):
         engine.request("PUT", "/index")
 
 
-def test_a_server_that_never_answers_ends_in_time():
+def test_a_server_that_does_not_answer_in_the_time_asked_for_is_given_up():
+    """The server answers as soon as the client has given up, or after half a minute: a client that waited would have its answer."""
+    given_up = threading.Event()
+
+    def answer_late():
+        with silent.accept()[0] as client:
+            given_up.wait(30)
+            with suppress(OSError):
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
+        server = threading.Thread(target=answer_late, daemon=True)
+        server.start()
         engine = connect(load(url=f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2))
-        began = time.monotonic()
         with pytest.raises(EngineUnreachable, match="did not answer PUT /index in time"):
             engine.request("PUT", "/index")
-        assert time.monotonic() - began < 2
+        given_up.set()
+        server.join()
         engine.close()
 
 
@@ -176,6 +189,21 @@ def test_basic_authentication_from_settings_or_address(scripted):
     for _, _, headers, _ in scripted.seen:
         given = {name.lower(): value for name, value in headers.items()}["authorization"]
         assert base64.b64decode(given.removeprefix("Basic ")) == b"me:p@ss"
+
+
+def test_names_and_passwords_travel_in_utf8(scripted):
+    scripted.answers["*"] = (200, {})
+    with connect(load(url=scripted.url, user="Łukasz", password="żółw")) as engine:
+        engine.request("GET", "/")
+    ((_, _, headers, _),) = scripted.seen
+    given = {name.lower(): value for name, value in headers.items()}["authorization"]
+    assert base64.b64decode(given.removeprefix("Basic ")).decode() == "Łukasz:żółw"
+
+
+def test_half_a_character_of_an_answer_is_one_that_can_be_written(scripted):
+    scripted.answers["*"] = (200, b'{"text": "half \\ud83d, whole \\ud83d\\ude00", "count": 3}')
+    with connect(load(url=scripted.url)) as engine:
+        assert engine.request("GET", "/index/_doc/1") == {"text": "half \ufffd, whole \U0001f600", "count": 3}
 
 
 def test_being_refused_says_which_options_help(scripted):

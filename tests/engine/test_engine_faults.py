@@ -186,12 +186,23 @@ def test_a_holder_that_has_not_yet_written_its_name_is_named_all_the_same(tmp_pa
 
 
 def test_two_threads_exclude_each_other_too(tmp_path):
-    with states.locked(tmp_path, purpose="start", patience=1, say=print):
-        began = time.monotonic()
-        impatient = states.locked(tmp_path, purpose="start", patience=0.3, say=lambda _: None)
-        with pytest.raises(TermweaveError, match="busy"), impatient:
-            pass
-        assert time.monotonic() - began >= 0.3
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold():
+        with states.locked(tmp_path, purpose="start", patience=1, say=print):
+            held.set()
+            let_go.wait(60)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert held.wait(60)
+    impatient = states.locked(tmp_path, purpose="start", patience=0, say=lambda _: None)
+    with pytest.raises(TermweaveError, match="busy"), impatient:
+        pass
+    # Whoever has patience is told of the holder, and has the lock when that lets go: the wait is real.
+    with states.locked(tmp_path, purpose="start", patience=60, say=lambda _: let_go.set()):
+        assert let_go.is_set()
+    holder.join()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")

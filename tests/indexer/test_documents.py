@@ -60,6 +60,14 @@ def test_strange_documents_all_arrive_and_verify_deep(opensearch_engine, name, c
     assert (hit.id, hit.fields["metadata"]["tags"], len(hit.fields["metadata"]["abstract"])) == ("meta", ["a", "b"], 100_000)
 
 
+def test_words_too_long_for_a_term_are_counted_and_said(opensearch_engine, name, corpus):
+    documents = [*numbered(3), {"_id": "long", "title": "x" * 201, "text": f"{'9' * 1000} word {'y' * 200}"}]
+    built = build(opensearch_engine, corpus(documents), name, Options(dense="none"))
+    assert "2 words of more than 200 characters left out of the term weights." in built.notes
+    plain = build(opensearch_engine, corpus(numbered(3)), name, Options(dense="none"))
+    assert not any("characters left out" in note for note in plain.notes)
+
+
 def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engine, name, corpus):
     documents = [*numbered(6), b'{"_id": "broken', *numbered(3)]
     with pytest.raises(InputError, match="line 7"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import orjson
 import pytest
 
 import termweave as tw
-from termweave import corpora
+from termweave import cli, corpora
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import Options, build
 from termweave.search import Reranking, lineage, models
@@ -131,6 +132,24 @@ def test_pages_hold_every_hit_once_with_the_score_of_a_long_list(index):
 def test_arguments_that_cannot_be_meant_are_refused(index, query, options):
     with pytest.raises(UsageError):
         index.search(query, **options)
+
+
+@pytest.mark.parametrize("mode", ["lexical", "weights", "hybrid"])
+def test_a_query_with_half_a_character_is_searched_without_it(index, mode):
+    hits = index.search("json caf\udce9 \ud83d", mode=mode, highlight=True)
+    assert hits == index.search("json caf\ufffd \ufffd", mode=mode, highlight=True)
+    assert hits[0].id.startswith("json")
+    assert index.explain("json caf\udce9", hits[0].id, mode=mode).rank == 1
+    assert orjson.dumps(index.requests("json caf\udce9", mode=mode), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def test_bytes_on_standard_input_that_are_not_utf8_are_searched_without_them(index, monkeypatch, capsys):
+    monkeypatch.setenv("OPENSEARCH_URL", index.engine.url)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"json caf\xe9\n"), encoding="utf-8"))
+    assert cli.run(["search", index.name, "-", "--mode", "lexical", "--json"]) == 0
+    said = orjson.loads(capsys.readouterr().out)
+    assert said["query"] == "json caf\ufffd"
+    assert said["hits"][0]["id"].startswith("json")
 
 
 @pytest.mark.parametrize("rerank", ["none", "rnn"])

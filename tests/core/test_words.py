@@ -1,0 +1,29 @@
+"""Words that messages share."""
+
+import doctest
+
+import pytest
+
+from termweave import words
+
+
+def test_the_examples_hold():
+    found = doctest.testmod(words)
+    assert found.attempted >= 3
+    assert not found.failed
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (64 << 20, "67.1 MB"),
+        (99_940_000, "99.9 MB"),
+        (1_900_000_000, "1.9 GB"),
+        (2.5e15, "2,500 TB"),
+    ],
+)
+def test_a_size_is_decimal(count, said):
+    assert words.sized(count) == said

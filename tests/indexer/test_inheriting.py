@@ -1,0 +1,110 @@
+"""Tuned profiles while a build or an update runs: what `tune` and `profiles` say meanwhile is what holds afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from termweave.errors import GateNotMet
+from termweave.indexer import Options, build, update
+from termweave.indexer.generations import live, of
+from termweave.search import Index, lineage, profiles
+from termweave.search.profiles import Profile
+
+from .builds import LEXICAL, numbered
+
+pytestmark = pytest.mark.engine
+
+
+def tune(engine, name, profile="tuned"):
+    """As `termweave tune` does when it has found something."""
+    Index.open(engine, name).adopt(Profile(profile, {"lexical": 1.0}, "adaptive", None))
+
+
+def drop(engine, name, profile):
+    """As `termweave profiles NAME --drop` does."""
+    index = live(engine, name)
+    lineage.write(engine, index, profiles.without(lineage.read(engine, index), profile))
+
+
+def when_indexing(call):
+    """A progress that calls, once, in the middle of the work."""
+    waiting = [call]
+
+    def progress(stage, *_):
+        if stage == "Indexing" and waiting:
+            waiting.pop()()
+
+    return progress
+
+
+def of_live(engine, name):
+    found = Index.open(engine, name).lineage
+    return sorted(found.profiles), found.profile
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
+def test_an_update_undoes_no_tuning_of_meanwhile(opensearch_engine, name, corpus, new):
+    build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
+    tune(opensearch_engine, name, "older")
+
+    def meanwhile():
+        tune(opensearch_engine, name)
+        drop(opensearch_engine, name, "older")
+
+    update(opensearch_engine, corpus(numbered(6)), name, LEXICAL, new=new, progress=when_indexing(meanwhile))
+    assert of_live(opensearch_engine, name) == (["tuned"], "tuned")
+    assert Index.open(opensearch_engine, name).lineage.documents == 6
+    update(
+        opensearch_engine,
+        corpus(numbered(7)),
+        name,
+        LEXICAL,
+        new=new,
+        progress=when_indexing(lambda: drop(opensearch_engine, name, "tuned")),
+    )
+    assert of_live(opensearch_engine, name) == ([], "")
+
+
+def test_a_build_takes_the_profiles_of_its_last_moment(opensearch_engine, name, corpus):
+    build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
+    tune(opensearch_engine, name, "older")
+
+    def meanwhile():
+        tune(opensearch_engine, name)
+        drop(opensearch_engine, name, "older")
+
+    built = build(opensearch_engine, corpus(numbered(6)), name, LEXICAL, progress=when_indexing(meanwhile))
+    assert live(opensearch_engine, name) == built.index
+    assert of_live(opensearch_engine, name) == (["tuned"], "tuned")
+
+
+def test_a_resumed_build_and_its_gate_know_what_was_tuned_since(opensearch_engine, name, corpus):
+    build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
+    source = corpus(numbered(6))
+    asked = []
+
+    def no(index):
+        asked.append(Index.open(opensearch_engine, index).lineage.profile)
+        raise GateNotMet("No.", "Never.")
+
+    with pytest.raises(GateNotMet):
+        build(opensearch_engine, source, name, LEXICAL, gate=no)
+    tune(opensearch_engine, name)
+    with pytest.raises(GateNotMet):
+        build(opensearch_engine, source, name, LEXICAL, gate=no)
+    assert asked == ["", "tuned"]
+    refused = of(opensearch_engine, name)[0]
+    assert (refused.complete, refused.missed) == (True, "No.")
+    assert lineage.read(opensearch_engine, refused.index).profile == "tuned"  # should somebody promote it
+    tune(opensearch_engine, name, "later")
+    assert build(opensearch_engine, source, name, LEXICAL).index == refused.index
+    assert of_live(opensearch_engine, name) == (["later", "tuned"], "later")
+
+
+def test_profiles_of_other_signals_are_left_and_named_though_tuned_meanwhile(opensearch_engine, name, corpus):
+    source = corpus(numbered(5))
+    build(opensearch_engine, source, name, LEXICAL)
+    other = Options(dense="none", signals=("lexical", "term_frequency"))
+    built = build(opensearch_engine, source, name, other, progress=when_indexing(lambda: tune(opensearch_engine, name)))
+    assert [note for note in built.notes if "left behind (tuned)" in note]
+    assert of_live(opensearch_engine, name) == ([], "")
