@@ -6,11 +6,12 @@ Questions come from judgements (BEIR's qrels), from a click log, or are made of 
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.corpora import open_dataset, open_source
+from termweave.corpora import open_dataset, open_source, path_and_split
 from termweave.errors import InputError, UsageError
 from termweave.training import clicks, views
 from termweave.training.pairs import Pairs
@@ -58,22 +59,16 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
         InputError: The data are damaged, or far too few.
     """
     origin = _origin(spec, settings)
-    base = without_split(spec) if origin == "qrels" else spec
+    base, split = _judged_split(spec) if origin == "qrels" else (spec, "")
     documents, repeated = documents_of(base, skip_bad=bool(settings.get("skip_bad")))
     read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
-    examples = read_by(documents, base, "train" if base == spec else spec[len(base) + 1 :], settings)
+    examples = read_by(documents, base, split, settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
             f"{spec} gives {len(examples.train)} questions to train on and {len(examples.dev)} to judge by ({origin}); that is too few.",
             "Use another source with --set pairs=qrels|clicks|corpus, or a larger corpus.",
         )
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
-
-
-def without_split(spec: str) -> str:
-    """The corpus that ``PATH:SPLIT`` is of; a path that is there, with or without a colon, is one itself."""
-    path, colon, _ = spec.rpartition(":")
-    return path if colon and not Path(spec).exists() else spec
 
 
 def documents_of(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:
@@ -116,10 +111,26 @@ def _origin(spec: str, settings: Mapping[str, Any]) -> str:
 
 def _has_pairs(spec: str) -> bool:
     try:
-        open_dataset(spec if ":" in spec and not Path(spec).exists() else f"{spec}:train")
+        _judged_split(spec)
     except UsageError:
         return False
     return True
+
+
+def _judged_split(spec: str) -> tuple[str, str]:
+    """A data set and the split to train on: the one named; else "train"; else the judgements that an ``ir:`` collection has itself.
+
+    Raises:
+        UsageError: There is none of these; a split "test" is trained on only where it is named.
+    """
+    base, split = path_and_split(spec)
+    try:
+        return base, open_dataset(f"{base}:{'train' if split is None else split}").split
+    except UsageError:
+        with suppress(UsageError):
+            if split is None and (own := open_dataset(base)).split not in own.splits():
+                return base, own.split
+        raise
 
 
 def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:

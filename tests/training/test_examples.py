@@ -8,7 +8,7 @@ import pytest
 
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.training import clicks, examples, methods, views
+from termweave.training import clicks, examples, methods, run, views
 
 TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
 
@@ -48,6 +48,45 @@ def test_a_dev_split_judges(folder):
     found = examples.read(str(folder), settings())
     assert found.dev.questions == ["question 0", "question 1"]
     assert len(found.train) == 40
+
+
+@pytest.mark.parametrize(
+    ("judged", "spec"),
+    [
+        ("", "ir:termweave-judged"),
+        ("", "ir:termweave-judged:test"),
+        ("/train", "ir:termweave-judged"),
+        ("/train", "ir:termweave-judged:train"),
+        ("/train", "ir:termweave-judged/train"),
+        ("/test", "ir:termweave-judged:test"),
+    ],
+)
+def test_judgements_of_ir_datasets(folder, register, judged, spec):
+    """A collection's own, or those of NAME/train."""
+    lines = [json.loads(line) for name in ("corpus", "queries") for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    texts, asked = ("".join(f"{line['_id']}\t{line['text']}\n" for line in part) for part in (lines[:40], lines[40:]))
+    grades = "".join(f"q{number} 0 d{number % 40} {number % 3}\n" for number in range(60))
+    if judged:
+        register("termweave-judged", docs=texts)
+    register(f"termweave-judged{judged}", docs=texts, queries=asked, qrels=grades)
+    found = examples.read(spec, settings())
+    assert (found.origin, len(found.train) + len(found.dev), len(found.ids)) == ("qrels", 40, 40)
+    assert found.texts[min(found.train.relevant[0])] == lines[int(found.train.questions[0].split()[1]) % 40]["text"]
+
+
+def test_a_test_split_is_trained_on_where_it_is_named_and_nowhere_else(folder):
+    (folder / "qrels" / "train.tsv").rename(folder / "qrels" / "test.tsv")
+    assert examples.read(str(folder), settings()).origin == "corpus"
+    assert examples.read(f"{folder}:test", settings()).origin == "qrels"
+    with pytest.raises(UsageError, match="has no split 'train'. There are: test"):
+        examples.read(str(folder), settings(pairs="qrels"))
+
+
+@pytest.mark.parametrize("spec", ["x" * 5000, "nul\0byte", f"{'x' * 5000}:train"], ids=["long", "nul", "long-split"])
+def test_what_cannot_be_a_path_is_no_data_set(spec, tmp_path):
+    with pytest.raises(UsageError, match="There is no"):
+        run.train(methods.get("fectek"), spec, settings(), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_clicks_are_drawn_by_their_logarithm(folder, tmp_path):
