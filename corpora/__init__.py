@@ -23,7 +23,18 @@ from termweave.errors import TermweaveError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Dataset", "Opened", "Progress", "Skipped", "Skips", "Source", "exists", "open_dataset", "open_source", "path_and_split"]
+__all__ = [
+    "Dataset",
+    "Opened",
+    "Progress",
+    "Skipped",
+    "Skips",
+    "Source",
+    "exists",
+    "open_dataset",
+    "open_source",
+    "path_and_split",
+]
 
 DEFAULT_SPLIT = "test"
 

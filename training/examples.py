@@ -161,7 +161,7 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
         train, dev, kept = _held_out(train, settings)
         names = [names[each] for each in kept]
     else:
-        dev = _part(dev, _drawn(len(dev), int(settings["dev"]), int(settings["seed"]) + 1))
+        dev = dev.part(_drawn(len(dev), int(settings["dev"]), int(settings["seed"]) + 1))
     return Examples("qrels", ids, texts, texts, train, dev, names)
 
 
@@ -198,13 +198,8 @@ def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, 
     """Training questions, held-out questions (a tenth at most), and which are the former."""
     held = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
     kept = [place for place in range(len(every)) if place not in held]
-    return _part(every, kept), _part(every, sorted(held)), kept
+    return every.part(kept), every.part(sorted(held)), kept
 
 
 def _drawn(size: int, count: int, seed: int) -> list[int]:
     return sorted(random.Random(seed).sample(range(size), min(count, size)))  # noqa: S311
-
-
-def _part(pairs: Pairs, places: Sequence[int]) -> Pairs:
-    shares = None if pairs.shares is None else pairs.shares[list(places)] / pairs.shares[list(places)].sum()
-    return Pairs([pairs.questions[place] for place in places], [pairs.relevant[place] for place in places], shares)

@@ -260,7 +260,7 @@ COMMON = (
         "title,heading,sentence,span",
         "How questions are made of documents: title -> body, heading -> section, first sentence -> rest, cropped spans.",
     ),
-    Parameter("documents", 5000, "Documents trained on, at most.", least=2),
+    Parameter("documents", 5000, "Documents drawn to train on, at most.", least=2),
     Parameter("questions", 12000, "Questions trained on, at most.", least=2),
     Parameter("dev", 300, "Questions held out to decide when to stop, where there is no split 'dev'.", least=5),
     Parameter("seed", 0, "Same seed, same model, on the same machine.", least=0, most=2**32 - 1),

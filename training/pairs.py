@@ -11,7 +11,7 @@ from termweave.errors import InputError, TermweaveError
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -40,6 +40,16 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.questions)
+
+    def part(self, places: Sequence[int]) -> Pairs:
+        """Some of the questions, in this order; their shares sum to 1 again."""
+        shares = None if self.shares is None else self.shares[list(places)] / self.shares[list(places)].sum()
+        return Pairs([self.questions[place] for place in places], [self.relevant[place] for place in places], shares)
+
+    def within(self, position: Mapping[int, int]) -> Pairs:
+        """The same with other indices for documents; those that have none are left out."""
+        relevant = [frozenset(position[each] for each in known if each in position) for known in self.relevant]
+        return Pairs(self.questions, relevant, self.shares)
 
 
 class Collection:
@@ -131,19 +141,13 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
         seed: The same seed draws the same.
 
     Returns:
-        The documents (indices into the collection) and pairs whose indices point into that list.
+        The documents, and questions that one of them answers; all indices point into the collection, and what else answers a
+        question stays with it: it is no wrong answer where it is looked at for another reason.
     """
     generator = random.Random(seed)  # noqa: S311 - a draw, not a secret
     every = sorted({document for relevant in pairs.relevant for document in relevant})
     chosen = sorted(generator.sample(every, min(documents, len(every))))
-    place = {document: index for index, document in enumerate(chosen)}
-    kept = [
-        (number, frozenset(place[document] for document in relevant if document in place))
-        for number, relevant in enumerate(pairs.relevant)
-        if any(document in place for document in relevant)
-    ]
-    generator.shuffle(kept)
-    kept = kept[:questions]
-    numbers = [number for number, _ in kept]
-    shares = None if pairs.shares is None else pairs.shares[numbers] / pairs.shares[numbers].sum()
-    return chosen, Pairs([pairs.questions[number] for number in numbers], [relevant for _, relevant in kept], shares)
+    held = set(chosen)
+    answered = [number for number, relevant in enumerate(pairs.relevant) if relevant & held]
+    generator.shuffle(answered)
+    return chosen, pairs.part(answered[:questions])

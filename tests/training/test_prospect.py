@@ -6,6 +6,7 @@ import pytest
 
 from termweave.encoders.folder import resolve
 from termweave.training import methods
+from termweave.training.materials import mine
 from termweave.training.prospect import prospect
 
 
@@ -40,3 +41,26 @@ def test_the_pool_is_hard_for_the_yardstick_whatever_the_anchor(made):
 def test_a_backbone_that_does_not_know_the_language_is_said(made, text, warned):
     _, said = made(text, backbone=str(resolve("shipped")))
     assert any(line.startswith("Warning: the backbone does not know the language") for line in said) == warned
+
+
+def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
+    """Each question has three answers; few documents are drawn, but others are searched for the held-out questions."""
+    (tmp_path / "qrels").mkdir()
+    subjects = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
+    lines = [{"_id": str(n), "text": f"about {subjects[n % 20]} {'filler ' * (n // 20 + 1)}"} for n in range(60)]
+    asked = [{"_id": f"q{n}", "text": f"{subjects[n % 20]} {n}"} for n in range(40)]
+    for name, kept in (("corpus", lines), ("queries", asked)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
+    answers = [f"q{n}\t{n % 20 + 20 * each}\t1" for n in range(40) for each in range(3)]
+    for split, rows in (("train", answers[:60]), ("dev", answers[60:])):
+        (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
+    settings = methods.get("fectek").settings({"backbone": str(base), "dev": 20, "documents": 10})
+    ahead = prospect(str(tmp_path), settings, tmp_path, lambda _: None)
+    assert len(ahead.places) == 60
+    assert 0 < len(ahead.train) <= 10
+    mined = mine(ahead.train.questions, ahead.texts, ahead.train.relevant, ahead.analysis, ahead.statistics, ahead.bm25, 25)
+    for question, relevant, wrong in zip(ahead.train.questions, ahead.train.relevant, mined, strict=True):
+        subject = question.split()[0]
+        assert {ahead.texts[place].split()[1] for place in relevant} == {subject}
+        assert len(relevant) == 3
+        assert subject not in {ahead.texts[place].split()[1] for place in wrong}
