@@ -87,6 +87,37 @@ def test_a_batch_scores_as_the_encoder_weighs(form, shape, texts, base, tmp_path
     assert np.corrcoef(np.array(pairs).T)[0, 1] > 0.95  # the cache comes from the int8 graph
 
 
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_text_that_was_cut_weighs_as_the_encoder_weighs_it(form, everything, toy, base):
+    """Occurrences, whole terms and dropped words beyond the model's sight, on both sides; some texts fit."""
+    documents, questions, _ = toy
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    analysis = Analysis(tokenizer.tokenizer)
+    common = (analysis, tokenizer, count([documents], analysis), BM25())
+    asked = [
+        f"the {one} {two} about {one} the xyzzy {two} {one} the" for one, two in zip(questions[:6], questions[6:12], strict=True)
+    ]
+    generator = np.random.default_rng(0)
+    for kind, given, length in (("document", [*documents[:8], *questions[:2]], 9), ("query", [*asked, "about"], 8)):
+        prepared = prepare(given, *common, kind, length, form)
+        assert {
+            anchor.term_of_piece(each.words).max() + 1 < len(anchor.terms)
+            for anchor, each in zip(prepared.anchors, prepared.pieces, strict=True)
+        } == {True, False}
+        places = np.arange(len(given))
+        vocabulary = {term: column for column, term in enumerate(list(vocabulary_of(prepared, places))[::2])}
+        logits = [generator.normal(size=len(each.ids)).astype(np.float32) for each in prepared.pieces]
+        side = Side(prepared, places, vocabulary, kind, everything=everything)
+        found = side.weights(torch.tensor([logits[row][place] for row, place in zip(side.row, side.place, strict=True)]))
+        expected = np.zeros(side.shape)
+        for row, (anchor, pieces, z) in enumerate(zip(prepared.anchors, prepared.pieces, logits, strict=True)):
+            for term, weight in anchor.weights(z, pieces.words, kind).as_dict().items():
+                if term in vocabulary:
+                    expected[row, vocabulary[term]] = weight
+        assert found.numpy() == pytest.approx(expected, abs=1e-5, rel=1e-5)
+
+
 def test_the_gate_is_that_of_the_paper():
     gate = ContextGate(32)
     states_, mask = torch.randn(2, 5, 32), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
