@@ -11,6 +11,7 @@ import torch
 from termweave.encoders.form import place_tags
 from termweave.evaluation import per_query
 from termweave.records import Run, TermWeights
+from termweave.signals.terms import scale
 from termweave.signals.weights import Weights
 from termweave.training.sparse import SparseIndex
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 MEASURE = "nDCG@10"
 _BLOCK, _LIVE_BLOCK = 256, 16
-#: As the weights signal fixes its scale (decisions.md).
-_QUANTILE = 0.999
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
@@ -75,18 +74,11 @@ def _live(model: JointModel, prepared: Prepared, kind: Kind, texts: range) -> li
 
 
 def stored(documents: Sequence[TermWeights], bits: int) -> list[TermWeights]:
-    """Documents as an index holds them: impacts rounded to integers, those of 0 gone; 0 bits: as they are."""
-    everything = np.concatenate([each.weights for each in documents]) if documents else np.zeros(0)
-    if bits == 0 or not len(everything):
+    """Documents as an index holds them: impacts as integers from 1 on; 0 bits: as they are."""
+    if bits == 0:
         return list(documents)
-    signal = Weights(w_max=float(np.quantile(everything, _QUANTILE, method="higher")), levels=2**bits - 1)
-    found = []
-    for document in documents:
-        impacts = signal.quantise(document.weights)
-        kept = impacts > 0
-        terms = tuple(term for term, keep in zip(document.terms, kept, strict=True) if keep)
-        found.append(TermWeights(terms, impacts[kept].astype(np.float32)))
-    return found
+    signal = Weights(w_max=scale([each.weights for each in documents]), levels=2**bits - 1)
+    return [TermWeights(each.terms, signal.quantise(each.weights).astype(np.float32)) for each in documents]
 
 
 def ndcg(
