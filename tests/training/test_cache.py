@@ -97,6 +97,14 @@ def test_no_room_on_the_disk_is_said_before_it_is_filled(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_pass_that_failed_leaves_no_lock(model, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
+    pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada"], 64)
+    with pytest.raises(OSError, match="Hidden states need"):
+        states(model, "toy", pieces, home=tmp_path)
+    assert [each.suffix for each in tmp_path.iterdir()] == [".partial"]
+
+
 def test_room_is_really_there(tmp_path):
     cache.allocate(tmp_path / "states.f16", 1_000_000)
     found = (tmp_path / "states.f16").stat()
