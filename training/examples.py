@@ -6,6 +6,7 @@ Questions come from judgements (BEIR's qrels), from a click log, or are made of 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,19 +178,33 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Map
 
 
 def _made(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
-    """The corpus alone."""
+    """The corpus alone.
+
+    Most views of a document are its whole text but for the question, so that the others hold it word for word: they are no wrong
+    answers, and nothing could be learned from them as right ones.
+    """
     del base, split
     wanted = views.parse(str(settings["views"]))
     generator = random.Random(int(settings["seed"]))  # noqa: S311 - a draw, not a secret
-    found = [
-        (f"{document.id}#{number}", question, replace(document, title="", text=rest).content)
-        for document in documents
-        for number, (question, rest) in enumerate(views.made(document, wanted, generator))
-    ]
+    found = []
+    for document in documents:
+        made = [(view, *pair) for view in wanted for pair in views.made(document, (view,), generator)]
+        for number, (view, question, rest) in enumerate(made):
+            text = replace(document, title="", text=rest).content
+            found.append((f"{document.id}#{number}", question, text, document.id, view in views.PARTS))
     generator.shuffle(found)
     found = found[: int(settings["questions"]) + int(settings["dev"])]
-    every = Pairs([each[1] for each in found], [frozenset({place}) for place in range(len(found))])
-    train, dev, kept = _held_out(every, settings)
+    wholes, every_text = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+    for place, (*_, document_id, is_part) in enumerate(found):
+        every_text[document_id].add(place)
+        if not is_part:
+            wholes[document_id].add(place)
+    spared = [
+        frozenset((wholes if is_part else every_text)[document_id] - {place})
+        for place, (*_, document_id, is_part) in enumerate(found)
+    ]
+    relevant = [frozenset({place}) for place in range(len(found))]
+    train, dev, kept = _held_out(Pairs([each[1] for each in found], relevant, spared=spared), settings)
     texts, ids = [each[2] for each in found], [each[0] for each in found]
     return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, [ids[each] for each in kept])
 

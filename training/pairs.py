@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset
@@ -32,24 +33,43 @@ class Pairs:
         questions: Texts.
         relevant: For each question at least one document index.
         shares: How often each question is drawn, float64 summing to 1; None: all alike.
+        spared: For each question documents that are taken for neither right nor wrong answers: never drawn, passed over in a ranking.
     """
 
     questions: list[str]
     relevant: list[frozenset[int]]
     shares: NDArray[np.float64] | None = None
+    spared: list[frozenset[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.spared:
+            object.__setattr__(self, "spared", [frozenset()] * len(self.questions))
 
     def __len__(self) -> int:
         return len(self.questions)
 
+    @cached_property
+    def known(self) -> list[frozenset[int]]:
+        """For each question the documents that are no wrong answers."""
+        return [relevant | spared for relevant, spared in zip(self.relevant, self.spared, strict=True)]
+
     def part(self, places: Sequence[int]) -> Pairs:
         """Some of the questions, in this order; their shares sum to 1 again."""
         shares = None if self.shares is None else self.shares[list(places)] / self.shares[list(places)].sum()
-        return Pairs([self.questions[place] for place in places], [self.relevant[place] for place in places], shares)
+        return Pairs(
+            [self.questions[place] for place in places],
+            [self.relevant[place] for place in places],
+            shares,
+            [self.spared[place] for place in places],
+        )
 
     def within(self, position: Mapping[int, int]) -> Pairs:
         """The same with other indices for documents; those that have none are left out."""
-        relevant = [frozenset(position[each] for each in known if each in position) for known in self.relevant]
-        return Pairs(self.questions, relevant, self.shares)
+
+        def moved(sets: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+            return [frozenset(position[each] for each in known if each in position) for known in sets]
+
+        return Pairs(self.questions, moved(self.relevant), self.shares, moved(self.spared))
 
 
 class Collection:
@@ -141,13 +161,15 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
         seed: The same seed draws the same.
 
     Returns:
-        The documents, and questions that one of them answers; all indices point into the collection, and what else answers a
-        question stays with it: it is no wrong answer where it is looked at for another reason.
+        The documents, and questions that one of them answers; all indices point into the collection. Answers that were not drawn
+        are spared: they may be looked at for another reason.
     """
     generator = random.Random(seed)  # noqa: S311 - a draw, not a secret
     every = sorted({document for relevant in pairs.relevant for document in relevant})
     chosen = sorted(generator.sample(every, min(documents, len(every))))
-    held = set(chosen)
+    held = frozenset(chosen)
     answered = [number for number, relevant in enumerate(pairs.relevant) if relevant & held]
     generator.shuffle(answered)
-    return chosen, pairs.part(answered[:questions])
+    part = pairs.part(answered[:questions])
+    relevant = [each & held for each in part.relevant]
+    return chosen, replace(part, relevant=relevant, spared=[known - own for known, own in zip(part.known, relevant, strict=True)])

@@ -16,7 +16,7 @@ from termweave.signals.weights import Weights
 from termweave.training.sparse import SparseIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -82,11 +82,15 @@ def stored(documents: Sequence[TermWeights], bits: int) -> list[TermWeights]:
 
 
 def ndcg(
-    documents: Sequence[TermWeights], questions: Sequence[TermWeights], gains: Sequence[Mapping[int, int]]
+    documents: Sequence[TermWeights],
+    questions: Sequence[TermWeights],
+    gains: Sequence[Mapping[int, int]],
+    spared: Sequence[Collection[int]] = (),
 ) -> NDArray[np.float64]:
-    """nDCG@10 of each question, by exact sparse dot products over all the documents; `gains` are the grades of each."""
+    """nDCG@10 of each question, by exact sparse dot products over all the documents but those `spared`; `gains` are the grades of each."""
     index = SparseIndex(documents)
-    return graded([index.search(question, 10) for question in questions], gains)
+    passed = spared or [()] * len(questions)
+    return graded([index.search(question, 10, each) for question, each in zip(questions, passed, strict=True)], gains)
 
 
 def graded(
@@ -127,13 +131,13 @@ class Development:
 
     def bm25(self) -> NDArray[np.float64]:
         """nDCG@10 of BM25 for each question."""
-        return ndcg(self.plain, self.asked, self._gains())
+        return ndcg(self.plain, self.asked, self._gains(), self.pairs.spared)
 
     def figures(self, model: JointModel, bits: int | None = None) -> NDArray[np.float64]:
         """nDCG@10 of the model for each question."""
         documents = weigh(model, self.documents, self.document_states, "document")
         questions = weigh(model, self.questions, self.question_states, "query")
-        return ndcg(stored(documents, self.bits if bits is None else bits), questions, self._gains())
+        return ndcg(stored(documents, self.bits if bits is None else bits), questions, self._gains(), self.pairs.spared)
 
     def _gains(self) -> list[dict[int, int]]:
         return [dict.fromkeys(known, 1) for known in self.pairs.relevant]

@@ -166,6 +166,30 @@ def test_the_corpus_alone(folder):
     assert len(found.corpus) == 40  # statistics are those of whole documents
 
 
+def test_views_of_a_document_are_no_wrong_answers_to_each_others_questions(tmp_path):
+    """A title and a first sentence each leave a text that holds the other; sections are apart."""
+    section = "## Heading {0} of {1}\n\n" + "alpha{0} beta{1} gamma delta epsilon zeta eta theta iota."
+    lines = [
+        {
+            "_id": f"d{n}",
+            "title": f"title number{n}",
+            "text": "\n\n".join([TEXT.replace("word", f"w{n}x"), *(section.format(each, n) for each in range(3))]),
+        }
+        for n in range(12)
+    ]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = examples.read(str(tmp_path / "corpus.jsonl"), settings(views="title,sentence,heading"))
+    assert sorted(found.ids) == sorted(f"d{n}#{view}" for n in range(12) for view in range(5))
+    for pairs in (found.train, found.dev):
+        for question, (place,), spared in zip(pairs.questions, pairs.relevant, pairs.spared, strict=True):
+            document, _, view = found.ids[place].partition("#")
+            others = set("01234") - {view} if view in "01" else set("01")  # 2, 3 and 4 are the sections
+            assert {found.ids[each] for each in spared} == {f"{document}#{each}" for each in others}
+            verbatim = {each for each, text in enumerate(found.texts) if f"{question} " in f"{' '.join(text.split())} "}
+            assert view == "0" or verbatim & spared
+            assert place not in verbatim
+
+
 def test_terms_that_were_added_are_trained_on(folder):
     lines = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
     added = [{**line, "expansion": [f"added{number}"]} for number, line in enumerate(lines)]

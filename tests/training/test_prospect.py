@@ -5,9 +5,10 @@ import json
 import pytest
 
 from termweave.encoders.folder import resolve
-from termweave.training import methods
+from termweave.training import learning, making, methods
 from termweave.training.materials import mine
 from termweave.training.prospect import prospect
+from termweave.training.scoring import ndcg
 
 
 @pytest.fixture
@@ -58,9 +59,26 @@ def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
     ahead = prospect(str(tmp_path), settings, tmp_path, lambda _: None)
     assert len(ahead.places) == 60
     assert 0 < len(ahead.train) <= 10
-    mined = mine(ahead.train.questions, ahead.texts, ahead.train.relevant, ahead.analysis, ahead.statistics, ahead.bm25, 25)
-    for question, relevant, wrong in zip(ahead.train.questions, ahead.train.relevant, mined, strict=True):
+    assert ahead.trained_on == 10
+    mined = mine(ahead.train.questions, ahead.texts, ahead.train.known, ahead.analysis, ahead.statistics, ahead.bm25, 25)
+    for question, known, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
         subject = question.split()[0]
-        assert {ahead.texts[place].split()[1] for place in relevant} == {subject}
-        assert len(relevant) == 3
+        assert {ahead.texts[place].split()[1] for place in known} == {subject}
+        assert len(known) == 3
         assert subject not in {ahead.texts[place].split()[1] for place in wrong}
+
+
+def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
+    """Nor does one stand in the way of another where held-out questions are searched."""
+    given = {"documents": 400, "views": "title,sentence,span", "top_layers": -1, "layer": 1, "hidden": 16, "teacher": "none"}
+    ahead, _ = made("granada mortar number {}", **given)
+    method = methods.get("fectek")
+    settings = method.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
+    model = making.make_model(method, settings, ahead.backbone)
+    material, development = learning.prepared(method, learning.Part("made", ahead, settings), model, lambda _: None)
+    of = [ahead.found.ids[place].partition("#")[0] for place in ahead.places]
+    assert sum(map(len, material.negatives)) > 0
+    for relevant, wrong in zip(ahead.train.relevant, material.negatives, strict=True):
+        assert {of[place] for place in relevant}.isdisjoint(of[place] for place in wrong)
+    gains = [dict.fromkeys(known, 1) for known in ahead.dev.relevant]
+    assert development.bm25().mean() > ndcg(development.plain, development.asked, gains).mean()
