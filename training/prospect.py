@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +167,8 @@ def _searched(found: Examples, analysis: Analysis, statistics: CorpusStatistics,
     """
     bm25 = BM25()
     wanted = {place for known in found.dev.relevant for place in known}
-    among = sorted({*range(min(len(found.texts), _MOST)), *wanted, *chosen})
+    drawn = random.Random(0).sample(range(len(found.texts)), min(len(found.texts), _MOST))  # noqa: S311 - a draw, not a secret
+    among = sorted({*drawn, *wanted, *chosen})
     index = SparseIndex(bm25_weights([found.texts[place] for place in among], analysis, statistics, bm25, "document"))
     for question in bm25_weights(found.dev.questions, analysis, statistics, bm25, "query"):
         wanted.update(among[place] for place in index.search(question, _HARD)[0].tolist())

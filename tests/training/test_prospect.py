@@ -36,6 +36,15 @@ def test_the_pool_is_hard_for_the_yardstick_whatever_the_anchor(made):
     assert other.places == plain.places
 
 
+def test_a_large_corpus_is_sampled_for_hard_documents_from_end_to_end(made, monkeypatch):
+    monkeypatch.setattr("termweave.training.prospect._MOST", 60)
+    ahead, _ = made("the mortar of granada number {}", documents=2)
+    answers = {place for known in ahead.dev.relevant for place in known}
+    hard = [place for index, place in enumerate(ahead.places) if index not in answers]
+    assert len(hard) > 10
+    assert sum(place >= 60 for place in hard) > len(hard) / 4  # of 181 texts; two of these are trained on
+
+
 @pytest.mark.parametrize(
     ("text", "warned"), [("the mortar of the house in granada is as old as number {}", False), ("研究生命起源的问题 {}", True)]
 )
