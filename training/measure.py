@@ -146,7 +146,7 @@ def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[i
     texts = [query.text for query in queries]
     asked = bm25_weights(texts, analysis, statistics, bm25, "query")
     places = searched(
-        collection, pool, queries, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
+        collection, pool, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
     )
     documents = [collection.texts[place] for place in places]
     ids = [collection.ids[place] for place in places]
@@ -191,7 +191,6 @@ def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
 def searched(
     collection: Collection,
     pool: Pool,
-    queries: Sequence[Query],
     qrels: Qrels,
     bm25: Callable[[], tuple[list[TermWeights], list[TermWeights]]],
 ) -> list[int]:
@@ -204,7 +203,7 @@ def searched(
     if pool.hard:
         documents, asked = bm25()
         index = SparseIndex(documents)
-        for query in asked[: len(queries)]:
+        for query in asked:
             wanted.update(index.search(query, pool.hard)[0].tolist())
     rest = [place for place in range(len(collection.texts)) if place not in wanted]
     wanted.update(random.Random(1).sample(rest, min(pool.others, len(rest))))  # noqa: S311
