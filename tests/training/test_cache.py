@@ -35,6 +35,23 @@ def test_states_used_longest_ago_make_room(tmp_path, monkeypatch):
     assert str(tmp_path) in said[0]
 
 
+@pytest.mark.parametrize("step", ["_last_use", "_size"])
+def test_two_runs_make_room_at_once(tmp_path, monkeypatch, step):
+    """What the other one removes while this one looks is no error."""
+    monkeypatch.setattr(cache, "MOST", 1_000)
+    old, older = (kept(tmp_path, name, 50_000, age) for name, age in (("a", 2 * DAY), ("b", 3 * DAY)))
+    look = getattr(cache, step)
+
+    def removed(folder):
+        if folder == older:
+            shutil.rmtree(folder)
+        return look(folder)
+
+    monkeypatch.setattr(cache, step, removed)
+    cache.make_room(tmp_path, 0, lambda _: None)
+    assert not old.exists()
+
+
 def test_states_in_use_stay_however_large_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "MOST", 1_000)
     mine, others = kept(tmp_path, "mine", 50_000, 0), kept(tmp_path, "others", 50_000, 600)
