@@ -107,7 +107,6 @@ class Test:
         places = searched(
             collection,
             pool,
-            queries,
             qrels,
             lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked),
         )

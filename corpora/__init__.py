@@ -23,7 +23,18 @@ from termweave.errors import TermweaveError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Dataset", "Opened", "Progress", "Skipped", "Skips", "Source", "open_dataset", "open_source"]
+__all__ = [
+    "Dataset",
+    "Opened",
+    "Progress",
+    "Skipped",
+    "Skips",
+    "Source",
+    "exists",
+    "open_dataset",
+    "open_source",
+    "path_and_split",
+]
 
 DEFAULT_SPLIT = "test"
 
@@ -89,25 +100,26 @@ def open_dataset(spec: str | Path) -> Dataset:
     Raises:
         UsageError: There is nothing of this name, it is no data set, or it has no such split.
     """
-    spec, split = _split(str(spec))
+    spec, split = path_and_split(str(spec))
     if spec == "-":
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
     reader = _reader(spec, spec)
     if not hasattr(reader, "open_dataset"):
         raise UsageError(f"{spec} is a corpus without queries and judgements.", _DATASETS)
-    dataset: Dataset = reader.open_dataset(spec, split)
+    dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
     return dataset
 
 
-def _split(spec: str) -> tuple[str, str]:
-    """``PATH:SPLIT`` in two; a path that exists as it is written has no split, though it may hold a colon."""
+def path_and_split(spec: str) -> tuple[str, str | None]:
+    """``PATH:SPLIT`` in two, None where no split is named; a path that exists as it is written has none, though it may hold a colon."""
     path, colon, split = spec.rpartition(":")
-    if not colon or _exists(spec) or path == "ir":
-        return spec, DEFAULT_SPLIT
+    if not colon or exists(spec) or path == "ir":
+        return spec, None
     return path, split
 
 
-def _exists(spec: str) -> bool:
+def exists(spec: str) -> bool:
+    """Whether a path is there; what cannot be one (too long, a NUL in it, below what may not be read) is not."""
     try:
         return bool(spec) and Path(spec).exists()
     except (OSError, ValueError):
@@ -142,9 +154,9 @@ def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
     kinds = f"A source is one of: {', '.join(labels)}; files may be packed (.gz, .zst), and `-` is standard input."
     if _hidden(spec):
         return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name what you may read.")
-    if not _exists(spec):
+    if not exists(spec):
         path, _, split = spec.rpartition(":")
-        if path and _exists(path):
+        if path and exists(path):
             return UsageError(f"There is no {spec}.", f"A corpus has no split {split!r}: say {path}.")
         return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", kinds)
     if Path(spec).is_dir():

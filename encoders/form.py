@@ -82,9 +82,14 @@ class Form:
         values[held] = self.activate(joined[held])
         return values
 
+    @property
+    def averages(self) -> bool:
+        """Whether a word that the model could not see is worth the mean of those that it saw, and not 1."""
+        return self.activation != "softplus"
+
     def beyond(self, seen: NDArray[np.float64]) -> float:
-        """``m`` of a word that the model could not see, given those that it saw in the same text."""
-        if self.activation == "softplus":
+        """``m`` of a word that the model could not see, given the indexed ones that it saw in the same text."""
+        if not self.averages:
             return 1.0
         return float(seen.mean()) if len(seen) else 0.0
 

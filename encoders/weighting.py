@@ -118,8 +118,8 @@ class Anchored:
         if self.form.query != "learned":
             return self.anchor * (self.idf if self.form.query == "idf" else 1.0)
         values = self.form.of_words(logits, word_of_piece, len(self.term_of_word))
-        values[np.isnan(values)] = self.form.beyond(values[~np.isnan(values)])
-        held = self.term_of_word >= 0
+        held, unseen = self.term_of_word >= 0, np.isnan(values)
+        values[unseen] = self.form.beyond(values[held & ~unseen])
         return np.bincount(self.term_of_word[held], weights=values[held], minlength=len(self.terms)).astype(np.float64)
 
 

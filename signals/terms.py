@@ -13,7 +13,7 @@ from termweave.signals.base import Fitting, Output, Signal
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -47,14 +47,8 @@ class WeightedTerms(Signal):
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
         """Take a high quantile of the sample's impacts as `w_max`."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
-        sample = [encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None]
-        impacts = np.concatenate(sample) if sample else np.zeros(0)
-        if not np.isfinite(impacts).all():
-            raise _no_number("a sample of the documents")
-        w_max = float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0
-        return cls(w_max=w_max or 1.0, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
+        w_max = scale([encoding.weights.weights for encoding in fitting.sample if encoding.weights is not None])
+        return cls(w_max=w_max, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
         """Impacts ``(n,)`` to integers of 1..`levels`: no word is lost to rounding."""
@@ -84,6 +78,20 @@ class WeightedTerms(Signal):
             return weights
         held = [place for place, term in enumerate(weights.terms) if storable(term)]
         return TermWeights(tuple(weights.terms[place] for place in held), weights.weights[held])
+
+
+def scale(sample: Sequence[NDArray[np.float32]]) -> float:
+    """`WeightedTerms.w_max` for the impacts of some texts; 1 where there are none.
+
+    Raises:
+        ModelError: One is no number.
+    """
+    import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+    impacts = np.concatenate(sample) if sample else np.zeros(0)
+    if not np.isfinite(impacts).all():
+        raise _no_number("a sample of the documents")
+    return (float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0) or 1.0
 
 
 def _no_number(whose: str) -> ModelError:

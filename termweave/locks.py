@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import IO
 
 
 @contextmanager
 def one_at_a_time(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock `path`, an empty file that stays; whoever comes second waits.
+    """Hold the lock `path`, an empty file that is there as long as somebody holds it; whoever comes second waits.
+
+    Who waited for a file that its holder then removed does not hold what the next one finds at `path`, and begins anew.
 
     Args:
         path: Its folder must be there.
-        waiting: Called once where another process holds it, before the wait.
+        waiting: Called where another process holds it, before the wait.
     """
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _lies_at(path, file):
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
+                return
+
+
+def _lies_at(path: Path, file: IO[str]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

@@ -55,6 +55,35 @@ def own_places(tmp_path_factory):
 
 
 @pytest.fixture
+def register(tmp_path):
+    """Put a data set of local files into the registry of ir_datasets, for one test."""
+    ir_datasets = pytest.importorskip("ir_datasets", reason="the extra 'ir' is not installed")
+    formats, names = ir_datasets.formats, []
+
+    def add(name, *, docs=None, queries=None, qrels=None):
+        parts = []
+        for content, make, file in (
+            (docs, formats.TsvDocs, "docs.tsv"),
+            (queries, formats.TsvQueries, "queries.tsv"),
+            (qrels, lambda file: formats.TrecQrels(file, {}), "qrels"),
+        ):
+            if isinstance(content, str):
+                path = tmp_path / name.replace("/", "-") / file
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(content)
+                parts.append(make(ir_datasets.util.LocalDownload(path)))
+            elif content is not None:
+                parts.append(content)
+        ir_datasets.registry.register(name, ir_datasets.Dataset(*parts))
+        names.append(name)
+        return parts[0] if parts else None
+
+    yield add
+    for name in names:
+        del ir_datasets.registry._registered[name]
+
+
+@pytest.fixture
 def name(opensearch_engine):
     """An index name of one's own; whatever was made under it is removed afterwards."""
     prefix = f"test-{uuid.uuid4().hex[:10]}"

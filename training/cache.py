@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,16 +42,19 @@ def make_room(home: Path, size: int, say: Callable[[str], None]) -> None:
         size: Of the states about to be made.
         say: Told what was removed.
     """
-    found = sorted(((_last_use(folder), folder) for folder in home.iterdir() if folder.is_dir()), key=lambda pair: pair[0])
-    sizes = {folder: sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file()) for _, folder in found}
-    total, removed, freed = sum(sizes.values()) + size, 0, 0
+    found = []
+    for folder in home.iterdir():
+        with suppress(FileNotFoundError):  # another run makes room, too
+            if folder.is_dir():
+                found.append((_last_use(folder), folder, _size(folder)))
+    total, removed, freed = sum(taken for *_, taken in found) + size, 0, 0
     in_use = min(_STARTED, time.time() - _RECENT)
-    for last_use, folder in found:
+    for last_use, folder, taken in sorted(found):
         if total - freed <= MOST or last_use >= in_use:
             break
         shutil.rmtree(folder, ignore_errors=True)
         removed += 1
-        freed += sizes[folder]
+        freed += taken
     if removed:
         say(f"states: {removed} of older runs removed, {freed / 1e9:.1f} GB; at most {MOST / 1e9:.0f} GB are kept in {home}")
 
@@ -76,5 +80,10 @@ def allocate(file: Path, size: int) -> None:
 
 def _last_use(folder: Path) -> float:
     """When states were last read, or last written to where they are not whole yet."""
-    files = [folder / DONE, *folder.glob(f"*{MARK}"), folder]
-    return next(file.stat().st_mtime for file in files if file.exists())
+    files = [folder / DONE, *folder.glob(f"*{MARK}")]
+    return next((file for file in files if file.exists()), folder).stat().st_mtime
+
+
+def _size(folder: Path) -> int:
+    """Bytes on the disk."""
+    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())

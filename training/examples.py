@@ -6,11 +6,13 @@ Questions come from judgements (BEIR's qrels), from a click log, or are made of 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.corpora import open_dataset, open_source
+from termweave.corpora import open_dataset, open_source, path_and_split
 from termweave.errors import InputError, UsageError
 from termweave.training import clicks, views
 from termweave.training.pairs import Pairs
@@ -58,22 +60,16 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
         InputError: The data are damaged, or far too few.
     """
     origin = _origin(spec, settings)
-    base = without_split(spec) if origin == "qrels" else spec
+    base, split = _judged_split(spec) if origin == "qrels" else (spec, "")
     documents, repeated = documents_of(base, skip_bad=bool(settings.get("skip_bad")))
     read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
-    examples = read_by(documents, base, "train" if base == spec else spec[len(base) + 1 :], settings)
+    examples = read_by(documents, base, split, settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
             f"{spec} gives {len(examples.train)} questions to train on and {len(examples.dev)} to judge by ({origin}); that is too few.",
             "Use another source with --set pairs=qrels|clicks|corpus, or a larger corpus.",
         )
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
-
-
-def without_split(spec: str) -> str:
-    """The corpus that ``PATH:SPLIT`` is of; a path that is there, with or without a colon, is one itself."""
-    path, colon, _ = spec.rpartition(":")
-    return path if colon and not Path(spec).exists() else spec
 
 
 def documents_of(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:
@@ -116,10 +112,26 @@ def _origin(spec: str, settings: Mapping[str, Any]) -> str:
 
 def _has_pairs(spec: str) -> bool:
     try:
-        open_dataset(spec if ":" in spec and not Path(spec).exists() else f"{spec}:train")
+        _judged_split(spec)
     except UsageError:
         return False
     return True
+
+
+def _judged_split(spec: str) -> tuple[str, str]:
+    """A data set and the split to train on: the one named; else "train"; else the judgements that an ``ir:`` collection has itself.
+
+    Raises:
+        UsageError: There is none of these; a split "test" is trained on only where it is named.
+    """
+    base, split = path_and_split(spec)
+    try:
+        return base, open_dataset(f"{base}:{'train' if split is None else split}").split
+    except UsageError:
+        with suppress(UsageError):
+            if split is None and (own := open_dataset(base)).split not in own.splits():
+                return base, own.split
+        raise
 
 
 def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
@@ -150,7 +162,7 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
         train, dev, kept = _held_out(train, settings)
         names = [names[each] for each in kept]
     else:
-        dev = _part(dev, _drawn(len(dev), int(settings["dev"]), int(settings["seed"]) + 1))
+        dev = dev.part(_drawn(len(dev), int(settings["dev"]), int(settings["seed"]) + 1))
     return Examples("qrels", ids, texts, texts, train, dev, names)
 
 
@@ -166,19 +178,33 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Map
 
 
 def _made(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
-    """The corpus alone."""
+    """The corpus alone.
+
+    Most views of a document are its whole text but for the question, so that the others hold it word for word: they are no wrong
+    answers, and nothing could be learned from them as right ones.
+    """
     del base, split
     wanted = views.parse(str(settings["views"]))
     generator = random.Random(int(settings["seed"]))  # noqa: S311 - a draw, not a secret
-    found = [
-        (f"{document.id}#{number}", question, replace(document, title="", text=rest).content)
-        for document in documents
-        for number, (question, rest) in enumerate(views.made(document, wanted, generator))
-    ]
+    found = []
+    for document in documents:
+        made = [(view, *pair) for view in wanted for pair in views.made(document, (view,), generator)]
+        for number, (view, question, rest) in enumerate(made):
+            text = replace(document, title="", text=rest).content
+            found.append((f"{document.id}#{number}", question, text, document.id, view in views.PARTS))
     generator.shuffle(found)
     found = found[: int(settings["questions"]) + int(settings["dev"])]
-    every = Pairs([each[1] for each in found], [frozenset({place}) for place in range(len(found))])
-    train, dev, kept = _held_out(every, settings)
+    wholes, every_text = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+    for place, (*_, document_id, is_part) in enumerate(found):
+        every_text[document_id].add(place)
+        if not is_part:
+            wholes[document_id].add(place)
+    spared = [
+        frozenset((wholes if is_part else every_text)[document_id] - {place})
+        for place, (*_, document_id, is_part) in enumerate(found)
+    ]
+    relevant = [frozenset({place}) for place in range(len(found))]
+    train, dev, kept = _held_out(Pairs([each[1] for each in found], relevant, spared=spared), settings)
     texts, ids = [each[2] for each in found], [each[0] for each in found]
     return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, [ids[each] for each in kept])
 
@@ -187,13 +213,8 @@ def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, 
     """Training questions, held-out questions (a tenth at most), and which are the former."""
     held = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
     kept = [place for place in range(len(every)) if place not in held]
-    return _part(every, kept), _part(every, sorted(held)), kept
+    return every.part(kept), every.part(sorted(held)), kept
 
 
 def _drawn(size: int, count: int, seed: int) -> list[int]:
     return sorted(random.Random(seed).sample(range(size), min(count, size)))  # noqa: S311
-
-
-def _part(pairs: Pairs, places: Sequence[int]) -> Pairs:
-    shares = None if pairs.shares is None else pairs.shares[list(places)] / pairs.shares[list(places)].sum()
-    return Pairs([pairs.questions[place] for place in places], [pairs.relevant[place] for place in places], shares)

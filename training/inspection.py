@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from termweave.corpora import path_and_split
 from termweave.encoders import load
 from termweave.encoders.analyses import analysis as analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder
 from termweave.encoders.pieces import PieceTokenizer
-from termweave.training.examples import documents_of, without_split
+from termweave.training.examples import documents_of
 from termweave.training.pairs import count
 from termweave.training.sparse import bm25_weights
 
@@ -77,7 +78,7 @@ def inspect(folder: Path, spec: str) -> Inspection:
         folder: Of the model.
         spec: DATASET.
     """
-    documents, _ = documents_of(without_split(spec), skip_bad=True)  # training has said what is bad
+    documents, _ = documents_of(path_and_split(spec)[0], skip_bad=True)  # training has said what is bad
     encoder = load(str(folder), "")
     manifest = ModelFolder.read(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)

@@ -138,7 +138,7 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
     negatives: list[NDArray[np.int64]] = []
     if depth := int(settings.get("negatives", 0)):
         negatives = materials.mine(
-            ahead.train.questions, texts, ahead.train.relevant, ahead.analysis, ahead.statistics, ahead.bm25, depth
+            ahead.train.questions, texts, ahead.train.known, ahead.analysis, ahead.statistics, ahead.bm25, depth
         )
     width = int(model.backbone.config.hidden_size)
     if wanted in teachers.MADE:

@@ -130,7 +130,7 @@ class Contrast(Lesson):
         given = self.side(batch, batch.documents, vocabulary, "document", everything=tkgm)
         (inner_asked, asked_vectors), (inner_given, given_vectors) = self.seen(batch, asked), self.seen(batch, given)
         scores = self.log_scale.exp() * self.products(asked, inner_asked, given, inner_given)
-        masked = mask(material.pairs.relevant, batch, in_batch=bool(settings["in_batch"]))
+        masked = mask(material.pairs.known, batch, in_batch=bool(settings["in_batch"]))
         parts = {"text": cross_entropy(scores, masked)}
         if tkgm:
             parts["term"] = term_loss(self.knowledge["query"](inner_asked).squeeze(-1), labels(asked, given)) + term_loss(
@@ -165,10 +165,10 @@ class Contrast(Lesson):
         return (1.0 - (vectors * original).sum(dim=-1)).mean()
 
 
-def mask(relevant: Sequence[frozenset[int]], batch: Batch, *, in_batch: bool) -> NDArray[np.bool_]:
-    """Which documents are left out of a question's softmax: others that are relevant too, or all but its own."""
+def mask(known: Sequence[frozenset[int]], batch: Batch, *, in_batch: bool) -> NDArray[np.bool_]:
+    """Which documents are left out of a question's softmax: others that are no wrong answers, or all but its own."""
     found = np.array(
-        [[document in relevant[question] for document in batch.documents.tolist()] for question in batch.questions.tolist()]
+        [[document in known[question] for document in batch.documents.tolist()] for question in batch.questions.tolist()]
     )
     if not in_batch:
         found |= batch.owner[None, :] != np.arange(len(batch.questions))[:, None]

@@ -82,16 +82,16 @@ def prepare(
 def mine(
     questions: Sequence[str],
     documents: Sequence[str],
-    relevant: Sequence[frozenset[int]],
+    known: Sequence[frozenset[int]],
     analysis: Analysis,
     statistics: CorpusStatistics,
     bm25: BM25,
     depth: int,
 ) -> list[NDArray[np.int64]]:
-    """Hard negatives: for each question BM25's best `depth` documents without the relevant ones."""
+    """Hard negatives: for each question BM25's best `depth` documents without those `known` to be no wrong answers."""
     index = SparseIndex(bm25_weights(documents, analysis, statistics, bm25, "document"))
     found = []
-    for query, known in zip(bm25_weights(questions, analysis, statistics, bm25, "query"), relevant, strict=True):
+    for query, spared in zip(bm25_weights(questions, analysis, statistics, bm25, "query"), known, strict=True):
         best, _ = index.search(query, depth)
-        found.append(np.array([document for document in best.tolist() if document not in known], dtype=np.int64))
+        found.append(np.array([document for document in best.tolist() if document not in spared], dtype=np.int64))
     return found

@@ -27,6 +27,7 @@ from termweave.records import Run
 from termweave.training import card
 from termweave.training.pairs import Collection
 from termweave.training.sparse import SparseIndex, bm25_weights
+from termweave.training.teachers import minmax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +146,7 @@ def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[i
     texts = [query.text for query in queries]
     asked = bm25_weights(texts, analysis, statistics, bm25, "query")
     places = searched(
-        collection, pool, queries, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
+        collection, pool, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
     )
     documents = [collection.texts[place] for place in places]
     ids = [collection.ids[place] for place in places]
@@ -163,8 +164,8 @@ def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[i
     systems: dict[str, Sequence[NDArray[np.float64]]] = {
         **sparse,
         "dense": cosines,
-        "lexical_hybrid": [_scaled(one) + _scaled(other) for one, other in zip(sparse["bm25"], cosines, strict=True)],
-        "learned_hybrid": [_scaled(one) + _scaled(other) for one, other in zip(sparse["weights"], cosines, strict=True)],
+        "lexical_hybrid": [minmax(one) + minmax(other) for one, other in zip(sparse["bm25"], cosines, strict=True)],
+        "learned_hybrid": [minmax(one) + minmax(other) for one, other in zip(sparse["weights"], cosines, strict=True)],
     }
     return len(places), {
         name: _ndcg(name, scores, ids, queries, qrels, positive=name in sparse) for name, scores in systems.items()
@@ -190,7 +191,6 @@ def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
 def searched(
     collection: Collection,
     pool: Pool,
-    queries: Sequence[Query],
     qrels: Qrels,
     bm25: Callable[[], tuple[list[TermWeights], list[TermWeights]]],
 ) -> list[int]:
@@ -203,7 +203,7 @@ def searched(
     if pool.hard:
         documents, asked = bm25()
         index = SparseIndex(documents)
-        for query in asked[: len(queries)]:
+        for query in asked:
             wanted.update(index.search(query, pool.hard)[0].tolist())
     rest = [place for place in range(len(collection.texts)) if place not in wanted]
     wanted.update(random.Random(1).sample(rest, min(pool.others, len(rest))))  # noqa: S311
@@ -224,12 +224,6 @@ def _ndcg(
         best = np.argsort(-each, kind="stable")[:DEPTH]
         found[query.id] = {ids[place]: float(each[place]) for place in best.tolist() if not positive or each[place] > 0}
     return per_query(Run(name, found), qrels, [query.id for query in queries], measures=(MEASURE,))[MEASURE]
-
-
-def _scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    low, high = scores.min(), scores.max()
-    result: NDArray[np.float64] = (scores - low) / (high - low) if high > low else np.zeros_like(scores)
-    return result
 
 
 def record(path: Path, split: str, rows: Sequence[Row]) -> None:

@@ -262,7 +262,9 @@ COMMON = (
     ),
     Parameter("documents", 5000, "Documents trained on, at most.", least=2),
     Parameter("questions", 12000, "Questions trained on, at most.", least=2),
-    Parameter("dev", 300, "Questions held out to decide when to stop, where there is no split 'dev'.", least=5),
+    Parameter(
+        "dev", 300, "Questions that decide when to stop, at most: of the split 'dev', or held out, where there is none.", least=5
+    ),
     Parameter("seed", 0, "Same seed, same model, on the same machine.", least=0, most=2**32 - 1),
     Parameter("steps", 500, "Steps of the optimiser, at most.", least=1),
     Parameter("every", 100, "Steps between two looks at the development questions; each leaves a checkpoint.", least=1),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset
@@ -11,7 +12,7 @@ from termweave.errors import InputError, TermweaveError
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -32,14 +33,43 @@ class Pairs:
         questions: Texts.
         relevant: For each question at least one document index.
         shares: How often each question is drawn, float64 summing to 1; None: all alike.
+        spared: For each question documents that are taken for neither right nor wrong answers: never drawn, passed over in a ranking.
     """
 
     questions: list[str]
     relevant: list[frozenset[int]]
     shares: NDArray[np.float64] | None = None
+    spared: list[frozenset[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.spared:
+            object.__setattr__(self, "spared", [frozenset()] * len(self.questions))
 
     def __len__(self) -> int:
         return len(self.questions)
+
+    @cached_property
+    def known(self) -> list[frozenset[int]]:
+        """For each question the documents that are no wrong answers."""
+        return [relevant | spared for relevant, spared in zip(self.relevant, self.spared, strict=True)]
+
+    def part(self, places: Sequence[int]) -> Pairs:
+        """Some of the questions, in this order; their shares sum to 1 again."""
+        shares = None if self.shares is None else self.shares[list(places)] / self.shares[list(places)].sum()
+        return Pairs(
+            [self.questions[place] for place in places],
+            [self.relevant[place] for place in places],
+            shares,
+            [self.spared[place] for place in places],
+        )
+
+    def within(self, position: Mapping[int, int]) -> Pairs:
+        """The same with other indices for documents; those that have none are left out."""
+
+        def moved(sets: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+            return [frozenset(position[each] for each in known if each in position) for known in sets]
+
+        return Pairs(self.questions, moved(self.relevant), self.shares, moved(self.spared))
 
 
 class Collection:
@@ -131,19 +161,15 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
         seed: The same seed draws the same.
 
     Returns:
-        The documents (indices into the collection) and pairs whose indices point into that list.
+        The documents, and questions that one of them answers; all indices point into the collection. Answers that were not drawn
+        are spared: they may be looked at for another reason.
     """
     generator = random.Random(seed)  # noqa: S311 - a draw, not a secret
     every = sorted({document for relevant in pairs.relevant for document in relevant})
     chosen = sorted(generator.sample(every, min(documents, len(every))))
-    place = {document: index for index, document in enumerate(chosen)}
-    kept = [
-        (number, frozenset(place[document] for document in relevant if document in place))
-        for number, relevant in enumerate(pairs.relevant)
-        if any(document in place for document in relevant)
-    ]
-    generator.shuffle(kept)
-    kept = kept[:questions]
-    numbers = [number for number, _ in kept]
-    shares = None if pairs.shares is None else pairs.shares[numbers] / pairs.shares[numbers].sum()
-    return chosen, Pairs([pairs.questions[number] for number in numbers], [relevant for _, relevant in kept], shares)
+    held = frozenset(chosen)
+    answered = [number for number, relevant in enumerate(pairs.relevant) if relevant & held]
+    generator.shuffle(answered)
+    part = pairs.part(answered[:questions])
+    relevant = [each & held for each in part.relevant]
+    return chosen, replace(part, relevant=relevant, spared=[known - own for known, own in zip(part.known, relevant, strict=True)])

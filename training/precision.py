@@ -43,20 +43,21 @@ def cost(
     asked = range(0, len(development.pairs), -(-len(development.pairs) // _QUESTIONS))
     pool = _pool(development, asked)
     position = {place: index for index, place in enumerate(pool)}
-    known = [development.pairs.relevant[each] for each in asked]
-    gains = [{position[place]: 1 for place in each if place in position} for each in known]
-    questions = [development.pairs.questions[each] for each in asked]
+    pairs = development.pairs.part(asked).within(position)
+    gains = [dict.fromkeys(each, 1) for each in pairs.relevant]
     figures: dict[str, dict[str, float]] = {output: {} for output in outputs}
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     for precision in precisions:
         encoder = load(str(folder), str(folder) if "dense" in outputs else "", precision=precision)
         documents = encoder.encode([texts[place] for place in pool], kind="document", statistics=statistics)
-        asking = encoder.encode(questions, kind="query", statistics=statistics)
+        asking = encoder.encode(pairs.questions, kind="query", statistics=statistics)
         impacts = scoring.stored([each.weights for each in documents if each.weights is not None], development.bits)
         factors = [each.weights for each in asking if each.weights is not None]
-        figures["weights"][precision] = float(scoring.ndcg(impacts, factors, gains).mean())
+        figures["weights"][precision] = float(scoring.ndcg(impacts, factors, gains, pairs.spared).mean())
         if "dense" in outputs:
             scores = _vectors(asking) @ _vectors(documents).T
+            for row, spared in zip(scores, pairs.spared, strict=True):
+                row[list(spared)] = -np.inf
             best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
             found = [(places, row[places]) for places, row in zip(best, scores, strict=True)]
             figures["dense"][precision] = float(scoring.graded(found, gains).mean())
@@ -69,7 +70,7 @@ def _pool(development: Development, asked: Sequence[int]) -> list[int]:
     index, wanted = SparseIndex(development.plain), set[int]()
     for each in asked:
         relevant = sorted(development.pairs.relevant[each])[:_RELEVANT]
-        best = index.search(development.asked[each], _EACH)[0].tolist()
+        best = index.search(development.asked[each], _EACH, development.pairs.spared[each])[0].tolist()
         wanted.update(list(dict.fromkeys([*relevant, *best]))[:_EACH])
     return sorted(wanted)
 

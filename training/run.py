@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave.corpora import exists, path_and_split
 from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
 from termweave.errors import UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
 from termweave.training.checkpoints import latest
-from termweave.training.examples import without_split
 from termweave.training.learning import Part, learn
 from termweave.training.pairs import most_frequent
 from termweave.training.prospect import SCRATCH, prospect
@@ -151,8 +151,8 @@ def _release(out: Path, *, made: bool) -> None:
 
 def _absolute(spec: str) -> str:
     """The data set, the same from whatever folder a run is resumed."""
-    base = without_split(spec)
-    return f"{Path(base).resolve()}{spec[len(base) :]}" if Path(base).exists() else spec
+    base, _ = path_and_split(spec)
+    return f"{Path(base).resolve()}{spec[len(base) :]}" if exists(base) else spec
 
 
 def _finish(

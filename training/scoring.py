@@ -11,11 +11,12 @@ import torch
 from termweave.encoders.form import place_tags
 from termweave.evaluation import per_query
 from termweave.records import Run, TermWeights
+from termweave.signals.terms import scale
 from termweave.signals.weights import Weights
 from termweave.training.sparse import SparseIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 MEASURE = "nDCG@10"
 _BLOCK, _LIVE_BLOCK = 256, 16
-#: As the weights signal fixes its scale (decisions.md).
-_QUANTILE = 0.999
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
@@ -75,26 +74,23 @@ def _live(model: JointModel, prepared: Prepared, kind: Kind, texts: range) -> li
 
 
 def stored(documents: Sequence[TermWeights], bits: int) -> list[TermWeights]:
-    """Documents as an index holds them: impacts rounded to integers, those of 0 gone; 0 bits: as they are."""
-    everything = np.concatenate([each.weights for each in documents]) if documents else np.zeros(0)
-    if bits == 0 or not len(everything):
+    """Documents as an index holds them: impacts as integers from 1 on; 0 bits: as they are."""
+    if bits == 0:
         return list(documents)
-    signal = Weights(w_max=float(np.quantile(everything, _QUANTILE, method="higher")), levels=2**bits - 1)
-    found = []
-    for document in documents:
-        impacts = signal.quantise(document.weights)
-        kept = impacts > 0
-        terms = tuple(term for term, keep in zip(document.terms, kept, strict=True) if keep)
-        found.append(TermWeights(terms, impacts[kept].astype(np.float32)))
-    return found
+    signal = Weights(w_max=scale([each.weights for each in documents]), levels=2**bits - 1)
+    return [TermWeights(each.terms, signal.quantise(each.weights).astype(np.float32)) for each in documents]
 
 
 def ndcg(
-    documents: Sequence[TermWeights], questions: Sequence[TermWeights], gains: Sequence[Mapping[int, int]]
+    documents: Sequence[TermWeights],
+    questions: Sequence[TermWeights],
+    gains: Sequence[Mapping[int, int]],
+    spared: Sequence[Collection[int]] = (),
 ) -> NDArray[np.float64]:
-    """nDCG@10 of each question, by exact sparse dot products over all the documents; `gains` are the grades of each."""
+    """nDCG@10 of each question, by exact sparse dot products over all the documents but those `spared`; `gains` are the grades of each."""
     index = SparseIndex(documents)
-    return graded([index.search(question, 10) for question in questions], gains)
+    passed = spared or [()] * len(questions)
+    return graded([index.search(question, 10, each) for question, each in zip(questions, passed, strict=True)], gains)
 
 
 def graded(
@@ -135,13 +131,13 @@ class Development:
 
     def bm25(self) -> NDArray[np.float64]:
         """nDCG@10 of BM25 for each question."""
-        return ndcg(self.plain, self.asked, self._gains())
+        return ndcg(self.plain, self.asked, self._gains(), self.pairs.spared)
 
     def figures(self, model: JointModel, bits: int | None = None) -> NDArray[np.float64]:
         """nDCG@10 of the model for each question."""
         documents = weigh(model, self.documents, self.document_states, "document")
         questions = weigh(model, self.questions, self.question_states, "query")
-        return ndcg(stored(documents, self.bits if bits is None else bits), questions, self._gains())
+        return ndcg(stored(documents, self.bits if bits is None else bits), questions, self._gains(), self.pairs.spared)
 
     def _gains(self) -> list[dict[int, int]]:
         return [dict.fromkeys(known, 1) for known in self.pairs.relevant]

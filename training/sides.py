@@ -1,7 +1,8 @@
 """One side of a batch, its questions or its documents: from states of pieces to a matrix of term weights, with gradients.
 
 The torch twin of `encoders.weighting`, and vectorised: only the pieces of terms that some question of the batch holds are
-looked at, which is what makes a step on cached states take milliseconds.
+looked at, which is what makes a step on cached states take milliseconds. Where what the model did not see is worth the mean of
+what it saw (`Form.beyond`), all pieces of a text that was cut are.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class Side:
         self.prepared, self.texts, self.kind, self.device = prepared, texts, kind, device
         self.shape = (len(texts), len(vocabulary))
         self.form: Form = prepared.anchors[0].form if prepared.anchors else Form()
-        worth = np.zeros(self.shape, dtype=np.float32)
-        rows, places, terms, features, cells, words = [], [], [], [], [], []
+        worth, unseen = np.zeros(self.shape, dtype=np.float32), np.zeros(self.shape, dtype=np.float32)
+        rows, places, terms, features, cells, words, averaged = [], [], [], [], [], [], []
         seen_words = 0
         for row, text in enumerate(texts.tolist()):
             anchor, pieces = prepared.anchors[text], prepared.pieces[text]
@@ -95,7 +96,10 @@ class Side:
             worth[row, columns[within]] = _worth(anchor, kind)[within]
             term = anchor.term_of_piece(pieces.words)
             column = np.where(term >= 0, columns[term], -1)
-            kept = np.flatnonzero(term >= 0 if everything else column >= 0)
+            missed = _missed(anchor, term, pieces.words, kind)
+            unseen[row, columns[within]] = missed[within]
+            averaged.append(self.form.averages and bool(missed[within].any()))
+            kept = np.flatnonzero(term >= 0 if everything or averaged[-1] else column >= 0)
             rows.append(np.full(len(kept), row, dtype=np.int64))
             places.append(kept)
             terms.append(term[kept])
@@ -104,9 +108,9 @@ class Side:
             words.append(pieces.words[kept] + seen_words)
             seen_words += len(anchor.term_of_word)
         self.row, self.place, self.term = np.concatenate(rows), np.concatenate(places), np.concatenate(terms)
-        self.cell, self.word = np.concatenate(cells), np.concatenate(words)
+        self.cell, self.word, self._averaged = np.concatenate(cells), np.concatenate(words), np.array(averaged, dtype=bool)
         self.features = torch.from_numpy(np.concatenate(features).astype(np.float32)).to(device)
-        self._worth = torch.from_numpy(worth).to(device)
+        self._worth, self._unseen = torch.from_numpy(worth).to(device), torch.from_numpy(unseen).to(device)
 
     def cached(self, states: States, *, gated: bool) -> Seen:
         """States from the cache; the means, for which every piece must be read, only where a gate wants them."""
@@ -139,16 +143,30 @@ class Side:
         """Term weights of the batch: ``(P,) -> (T, V)``."""
         if self.kind == "query" and self.form.query != "learned":
             return self._worth
-        held = np.flatnonzero(self.cell >= 0)
+        held = np.flatnonzero((self.cell >= 0) | self._averaged[self.row])
         _, first, word = np.unique(self.word[held], return_index=True, return_inverse=True)
         joined = _grouped(logits[self._tensor(held)], self._tensor(word), len(first), self.form.pieces)
-        values = activate(joined, self.form.activation)
-        cells, size = self._tensor(self.cell[held][first]), self.shape[0] * self.shape[1]
+        values, pieces = activate(joined, self.form.activation), held[first]
+        asked = np.flatnonzero(self.cell[pieces] >= 0)
+        cells, inside = self._tensor(self.cell[pieces[asked]]), values[self._tensor(asked)]
+        none = torch.zeros(self.shape[0] * self.shape[1], device=self.device)
+        beyond = self._unseen * self._beyond(values, pieces)[:, None]
         if self.kind == "query":
-            return torch.zeros(size, device=self.device).index_add(0, cells, values).reshape(self.shape)
-        beyond = 1.0 if self.form.activation == "softplus" else 0.0
-        best = torch.full((size,), beyond, device=self.device).scatter_reduce(0, cells, values, reduce="amax", include_self=False)
-        return self._worth * best.reshape(self.shape)
+            return none.index_add(0, cells, inside).reshape(self.shape) + beyond
+        best = none.scatter_reduce(0, cells, inside, reduce="amax", include_self=False)
+        return self._worth * (best.reshape(self.shape) + beyond)
+
+    def _beyond(self, values: Tensor, pieces: NDArray[np.int64]) -> Tensor:
+        """`Form.beyond` of each text, from the values of words and a piece of each; only that of a cut text means something: ``(T,)``."""
+        rows, count = self.row[pieces], self.shape[0]
+        if not self.form.averages:
+            return torch.ones(count, device=self.device)
+        if self.kind == "document":  # one value a term: the best of its occurrences
+            width = int(self.term[pieces].max(initial=0)) + 1
+            terms, term = np.unique(rows * width + self.term[pieces], return_inverse=True)
+            values, rows = _grouped(values, self._tensor(term), len(terms), "max"), terms // width
+        sums = torch.zeros(count, device=self.device).index_add(0, self._tensor(rows), values)
+        return sums / self._tensor(np.maximum(np.bincount(rows, minlength=count), 1))
 
     def _tensor(self, values: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
@@ -159,6 +177,16 @@ def _worth(anchor: Anchored, kind: Kind) -> NDArray[np.float64]:
     if kind == "document":
         return anchor.worth()
     return anchor.anchor * (anchor.idf if anchor.form.query == "idf" else 1.0)
+
+
+def _missed(anchor: Anchored, term: NDArray[np.int64], word_of_piece: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
+    """What the model did not see: 1 for a term of a document without a piece, the occurrences of a query's term without one; ``(terms,)``."""
+    if kind == "document":
+        missed = np.ones(len(anchor.terms))
+        missed[term[term >= 0]] = 0
+        return missed
+    words = np.unique(word_of_piece[term >= 0])
+    return anchor.anchor - np.bincount(anchor.term_of_word[words], minlength=len(anchor.terms))
 
 
 def activate(logits: Tensor, activation: str) -> Tensor:

@@ -10,7 +10,7 @@ from termweave.encoders.weighting import anchored
 from termweave.records import TermWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,9 +56,10 @@ class SparseIndex:
                 scores[self._document[postings]] += weight * self._weight[postings]
         return scores
 
-    def search(self, query: TermWeights, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The k best documents with a score above 0, best first, ties by index."""
+    def search(self, query: TermWeights, k: int, spared: Collection[int] = ()) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The k best documents with a score above 0, best first, ties by index; as if there were none of those `spared`."""
         scores = self.scores(query)
+        scores[list(spared)] = 0.0
         if len(scores) > k:
             threshold = np.partition(scores, -k)[-k]
             candidates = np.flatnonzero((scores >= threshold) & (scores > 0))

@@ -102,7 +102,6 @@ def states(
                 _compute(model, pieces, starts, partial / "states.f16", width, say)
                 (partial / cache.DONE).write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
                 partial.rename(folder)
-            folder.with_suffix(".lock").unlink(missing_ok=True)
     cache.used(folder)
     values = np.memmap(folder / "states.f16", dtype=np.float16, mode="r", shape=(int(starts[-1]), width))
     return States(values, starts)

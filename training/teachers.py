@@ -97,12 +97,17 @@ class Sum:
         return self._scaled(words)[:, documents] + self._scaled(self.vectors.every(questions))[:, documents]
 
     def _scaled(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        if self.scaling == "minmax":
-            base, unit = rows.min(axis=1, keepdims=True), np.ptp(rows, axis=1, keepdims=True)
-        else:
-            base, unit = rows.mean(axis=1, keepdims=True), rows.std(axis=1, keepdims=True)
-        result: NDArray[np.float64] = (rows - base) / np.where(unit > 0, unit, 1.0)
-        return result
+        return minmax(rows) if self.scaling == "minmax" else _scaled(rows, rows.mean(axis=-1), rows.std(axis=-1))
+
+
+def minmax(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores ``(..., N)``, each row from 0 to 1; 0 where all of a row are equal."""
+    return _scaled(rows, rows.min(axis=-1), np.ptp(rows, axis=-1))
+
+
+def _scaled(rows: NDArray[np.float64], base: NDArray[np.float64], unit: NDArray[np.float64]) -> NDArray[np.float64]:
+    result: NDArray[np.float64] = (rows - base[..., None]) / np.where(unit > 0, unit, 1.0)[..., None]
+    return result
 
 
 def of(spec: str, ahead: Prospect, documents: States | None, questions: States | None, width: int) -> Teacher | None:

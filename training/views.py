@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from termweave.records import Document
 
+#: Views whose documents are parts of a text, each another; those of the others are the whole text but for the question.
+PARTS = frozenset({"heading"})
 #: A question or a document with fewer words teaches nothing.
 _LEAST_QUESTION, _LEAST_DOCUMENT = 2, 8
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")

@@ -51,34 +51,6 @@ class Stances(ir_datasets.formats.BaseQrels):
         return {}
 
 
-@pytest.fixture
-def register(tmp_path):
-    """Put a data set of local files into the registry, for one test."""
-    formats, names = ir_datasets.formats, []
-
-    def add(name, *, docs=None, queries=None, qrels=None):
-        parts = []
-        for content, make, file in (
-            (docs, formats.TsvDocs, "docs.tsv"),
-            (queries, formats.TsvQueries, "queries.tsv"),
-            (qrels, lambda file: formats.TrecQrels(file, {}), "qrels"),
-        ):
-            if isinstance(content, str):
-                path = tmp_path / name.replace("/", "-") / file
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(content)
-                parts.append(make(ir_datasets.util.LocalDownload(path)))
-            elif content is not None:
-                parts.append(content)
-        ir_datasets.registry.register(name, ir_datasets.Dataset(*parts))
-        names.append(name)
-        return parts[0] if parts else None
-
-    yield add
-    for name in names:
-        del ir_datasets.registry._registered[name]
-
-
 DOCS = "d1\tone text\nd2\tanother, \u00e9\n"
 QUERIES = "q1\tfirst\nq2\tsecond\nq3\tunjudged\n"
 

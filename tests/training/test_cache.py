@@ -35,6 +35,23 @@ def test_states_used_longest_ago_make_room(tmp_path, monkeypatch):
     assert str(tmp_path) in said[0]
 
 
+@pytest.mark.parametrize("step", ["_last_use", "_size"])
+def test_two_runs_make_room_at_once(tmp_path, monkeypatch, step):
+    """What the other one removes while this one looks is no error."""
+    monkeypatch.setattr(cache, "MOST", 1_000)
+    old, older = (kept(tmp_path, name, 50_000, age) for name, age in (("a", 2 * DAY), ("b", 3 * DAY)))
+    look = getattr(cache, step)
+
+    def removed(folder):
+        if folder == older:
+            shutil.rmtree(folder)
+        return look(folder)
+
+    monkeypatch.setattr(cache, step, removed)
+    cache.make_room(tmp_path, 0, lambda _: None)
+    assert not old.exists()
+
+
 def test_states_in_use_stay_however_large_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "MOST", 1_000)
     mine, others = kept(tmp_path, "mine", 50_000, 0), kept(tmp_path, "others", 50_000, 600)
@@ -95,6 +112,14 @@ def test_no_room_on_the_disk_is_said_before_it_is_filled(tmp_path):
         cache.allocate(tmp_path / "states.f16", shutil.disk_usage(tmp_path).total + 1)
     assert caught.value.errno == errno.ENOSPC
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pass_that_failed_leaves_no_lock(model, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
+    pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada"], 64)
+    with pytest.raises(OSError, match="Hidden states need"):
+        states(model, "toy", pieces, home=tmp_path)
+    assert [each.suffix for each in tmp_path.iterdir()] == [".partial"]
 
 
 def test_room_is_really_there(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.training import clicks, examples, methods, views
+from termweave.training import clicks, examples, methods, run, views
 
 TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
 
@@ -48,6 +48,45 @@ def test_a_dev_split_judges(folder):
     found = examples.read(str(folder), settings())
     assert found.dev.questions == ["question 0", "question 1"]
     assert len(found.train) == 40
+
+
+@pytest.mark.parametrize(
+    ("judged", "spec"),
+    [
+        ("", "ir:termweave-judged"),
+        ("", "ir:termweave-judged:test"),
+        ("/train", "ir:termweave-judged"),
+        ("/train", "ir:termweave-judged:train"),
+        ("/train", "ir:termweave-judged/train"),
+        ("/test", "ir:termweave-judged:test"),
+    ],
+)
+def test_judgements_of_ir_datasets(folder, register, judged, spec):
+    """A collection's own, or those of NAME/train."""
+    lines = [json.loads(line) for name in ("corpus", "queries") for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    texts, asked = ("".join(f"{line['_id']}\t{line['text']}\n" for line in part) for part in (lines[:40], lines[40:]))
+    grades = "".join(f"q{number} 0 d{number % 40} {number % 3}\n" for number in range(60))
+    if judged:
+        register("termweave-judged", docs=texts)
+    register(f"termweave-judged{judged}", docs=texts, queries=asked, qrels=grades)
+    found = examples.read(spec, settings())
+    assert (found.origin, len(found.train) + len(found.dev), len(found.ids)) == ("qrels", 40, 40)
+    assert found.texts[min(found.train.relevant[0])] == lines[int(found.train.questions[0].split()[1]) % 40]["text"]
+
+
+def test_a_test_split_is_trained_on_where_it_is_named_and_nowhere_else(folder):
+    (folder / "qrels" / "train.tsv").rename(folder / "qrels" / "test.tsv")
+    assert examples.read(str(folder), settings()).origin == "corpus"
+    assert examples.read(f"{folder}:test", settings()).origin == "qrels"
+    with pytest.raises(UsageError, match=r"has no split 'train'\. There are: test"):
+        examples.read(str(folder), settings(pairs="qrels"))
+
+
+@pytest.mark.parametrize("spec", ["x" * 5000, "nul\0byte", f"{'x' * 5000}:train"], ids=["long", "nul", "long-split"])
+def test_what_cannot_be_a_path_is_no_data_set(spec, tmp_path):
+    with pytest.raises(UsageError, match="There is no"):
+        run.train(methods.get("fectek"), spec, settings(), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_clicks_are_drawn_by_their_logarithm(folder, tmp_path):
@@ -125,6 +164,30 @@ def test_the_corpus_alone(folder):
         number = found.ids[place].partition("#")[0][1:]
         assert f"w{number}x" in found.texts[place]
     assert len(found.corpus) == 40  # statistics are those of whole documents
+
+
+def test_views_of_a_document_are_no_wrong_answers_to_each_others_questions(tmp_path):
+    """A title and a first sentence each leave a text that holds the other; sections are apart."""
+    section = "## Heading {0} of {1}\n\n" + "alpha{0} beta{1} gamma delta epsilon zeta eta theta iota."
+    lines = [
+        {
+            "_id": f"d{n}",
+            "title": f"title number{n}",
+            "text": "\n\n".join([TEXT.replace("word", f"w{n}x"), *(section.format(each, n) for each in range(3))]),
+        }
+        for n in range(12)
+    ]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = examples.read(str(tmp_path / "corpus.jsonl"), settings(views="title,sentence,heading"))
+    assert sorted(found.ids) == sorted(f"d{n}#{view}" for n in range(12) for view in range(5))
+    for pairs in (found.train, found.dev):
+        for question, (place,), spared in zip(pairs.questions, pairs.relevant, pairs.spared, strict=True):
+            document, _, view = found.ids[place].partition("#")
+            others = set("01234") - {view} if view in "01" else set("01")  # 2, 3 and 4 are the sections
+            assert {found.ids[each] for each in spared} == {f"{document}#{each}" for each in others}
+            verbatim = {each for each, text in enumerate(found.texts) if f"{question} " in f"{' '.join(text.split())} "}
+            assert view == "0" or verbatim & spared
+            assert place not in verbatim
 
 
 def test_terms_that_were_added_are_trained_on(folder):

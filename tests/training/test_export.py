@@ -157,6 +157,10 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     bm25 = scoring.ndcg(scoring.stored([plain[place] for place in pool], 8), asked, gains).mean()
     assert other["weights"]["int8"] == pytest.approx(bm25, abs=1e-3)
     assert abs(other["weights"]["change"]) > 0.01
+    spared = [frozenset(range(len(documents))) - known for known in relevant]
+    alone = replace(development, pairs=Pairs(questions, relevant, spared=spared))
+    found = precision.cost(folder, ("weights", "dense"), alone, documents, statistics)
+    assert {found[output]["fp32"] for output in ("weights", "dense")} == {1.0}  # only answers are ranked
     monkeypatch.setattr(precision, "_QUESTIONS", 7)
     assert cost()["questions"] == 7
 

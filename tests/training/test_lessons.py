@@ -1,6 +1,7 @@
 """Each loss and each equation against an independent, slow version."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from termweave.encoders.models.anchored import ContextGate, HeadShape, JointMode
 from termweave.encoders.models.store import load_backbone
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.encoders.weighting import dot
-from termweave.records import TermWeights
+from termweave.records import Capabilities, Encoding, TermWeights
+from termweave.signals import Fitting
+from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics
 from termweave.training import lessons, regression, targets
 from termweave.training.lessons import Batch
@@ -23,7 +26,7 @@ from termweave.training.scoring import stored, weigh
 from termweave.training.sides import Side, vocabulary_of
 from termweave.training.sparse import SparseIndex
 from termweave.training.states import states
-from termweave.training.teachers import Sum, Vectors, Written
+from termweave.training.teachers import Sum, Vectors, Written, minmax
 
 FORMS = [
     Form("bm25"),
@@ -85,6 +88,37 @@ def test_a_batch_scores_as_the_encoder_weighs(form, shape, texts, base, tmp_path
         for term, weight in one.as_dict().items()
     ]
     assert np.corrcoef(np.array(pairs).T)[0, 1] > 0.95  # the cache comes from the int8 graph
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_text_that_was_cut_weighs_as_the_encoder_weighs_it(form, everything, toy, base):
+    """Occurrences, whole terms and dropped words beyond the model's sight, on both sides; some texts fit."""
+    documents, questions, _ = toy
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    analysis = Analysis(tokenizer.tokenizer)
+    common = (analysis, tokenizer, count([documents], analysis), BM25())
+    asked = [
+        f"the {one} {two} about {one} the xyzzy {two} {one} the" for one, two in zip(questions[:6], questions[6:12], strict=True)
+    ]
+    generator = np.random.default_rng(0)
+    for kind, given, length in (("document", [*documents[:8], *questions[:2]], 9), ("query", [*asked, "about"], 8)):
+        prepared = prepare(given, *common, kind, length, form)
+        assert {
+            anchor.term_of_piece(each.words).max() + 1 < len(anchor.terms)
+            for anchor, each in zip(prepared.anchors, prepared.pieces, strict=True)
+        } == {True, False}
+        places = np.arange(len(given))
+        vocabulary = {term: column for column, term in enumerate(list(vocabulary_of(prepared, places))[::2])}
+        logits = [generator.normal(size=len(each.ids)).astype(np.float32) for each in prepared.pieces]
+        side = Side(prepared, places, vocabulary, kind, everything=everything)
+        found = side.weights(torch.tensor([logits[row][place] for row, place in zip(side.row, side.place, strict=True)]))
+        expected = np.zeros(side.shape)
+        for row, (anchor, pieces, z) in enumerate(zip(prepared.anchors, prepared.pieces, logits, strict=True)):
+            for term, weight in anchor.weights(z, pieces.words, kind).as_dict().items():
+                if term in vocabulary:
+                    expected[row, vocabulary[term]] = weight
+        assert found.numpy() == pytest.approx(expected, abs=1e-5, rel=1e-5)
 
 
 def test_the_gate_is_that_of_the_paper():
@@ -171,6 +205,12 @@ def test_teachers():
     ]
 
 
+def test_a_row_of_equal_scores_tells_nothing():
+    rows = np.array([[2.0, 6.0, 3.0], [4.0, 4.0, 4.0]])
+    assert minmax(rows).tolist() == [[0.0, 1.0, 0.25], [0.0, 0.0, 0.0]]
+    assert [minmax(row).tolist() for row in rows] == minmax(rows).tolist()
+
+
 def test_tfidf_targets_are_those_of_the_worked_numbers(base):
     analysis = Analysis(PieceTokenizer(base / "tokenizer.json").tokenizer)
     tokenizer = PieceTokenizer(base / "tokenizer.json")
@@ -202,13 +242,14 @@ def test_place_tags():
     assert place_tags(np.array([-1, 0, 0, 1, 2, 2, 2, -1])).tolist() == [0, 1, 3, 4, 1, 2, 3, 0]
 
 
-def test_stored_impacts_are_integers(texts, model):
+@pytest.mark.parametrize("bits", [1, 4, 8])
+def test_impacts_are_stored_as_an_index_stores_them(texts, model, bits):
+    """No term is lost, and the scale is that of the signal."""
     documents, _ = texts(Form())
-    before = weigh(model, documents, None, "document")
-    largest = max(float(each.weights.max()) for each in before)
-    for one, other in zip(before, stored(before, 8), strict=True):
-        assert ((other.weights % 1 == 0) & (other.weights >= 1) & (other.weights <= 255)).all()
-        assert {term: weight / 255 for term, weight in other.as_dict().items()} == pytest.approx(
-            {term: weight / largest for term, weight in one.as_dict().items() if term in other.terms}, abs=0.02
-        )
+    before = [*weigh(randomised(model), documents, None, "document"), TermWeights((), np.zeros(0, dtype=np.float32))]
+    signal = replace(Weights.fit(Fitting(Capabilities(""), [Encoding("", each) for each in before])), levels=2**bits - 1)
+    for one, other in zip(before, stored(before, bits), strict=True):
+        assert other.terms == one.terms
+        assert other.weights.tolist() == signal.quantise(one.weights).tolist()
     assert stored(before, 0) == before
+    assert stored([], bits) == []

@@ -60,9 +60,10 @@ def test_a_sample_is_drawn_the_same_again():
     assert (documents, part) == sample(pairs, 20, 10, seed=1)
     assert len(documents) == 20
     assert len(part) <= 10
-    for question, relevant in zip(part.questions, part.relevant, strict=True):
-        assert {documents[place] for place in relevant} <= pairs.relevant[int(question[1:])]
+    for question, relevant, known in zip(part.questions, part.relevant, part.known, strict=True):
         assert relevant
+        assert relevant == known & set(documents)
+        assert known == pairs.relevant[int(question[1:])]
 
 
 def test_the_most_frequent_terms_are_kept():
@@ -88,6 +89,8 @@ def test_sparse_index_against_a_loop():
     best, scores = index.search(query, 5)
     assert scores.tolist() == pytest.approx(sorted(expected, reverse=True)[:5])
     assert [expected[place] for place in best] == pytest.approx(scores.tolist())
+    spared = frozenset(best[:2].tolist())
+    assert index.search(query, 3, spared)[0].tolist() == best[2:].tolist()
 
 
 @pytest.mark.parametrize(
@@ -104,6 +107,7 @@ def test_the_card_says_what_was_measured():
     shipped = resolve("shipped")
     text = (shipped / "README.md").read_text()
     manifest = json.loads((shipped / "termweave.json").read_bytes())
+    assert manifest["metrics"]["development"]
     for rows in manifest["metrics"].values():
         for row in rows:
             assert str(Row(**row)) in text

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from termweave.encoders.folder import resolve
-from termweave.training import methods
+from termweave.training import learning, making, methods
+from termweave.training.materials import mine
 from termweave.training.prospect import prospect
+from termweave.training.scoring import ndcg
 
 
 @pytest.fixture
@@ -34,9 +36,58 @@ def test_the_pool_is_hard_for_the_yardstick_whatever_the_anchor(made):
     assert other.places == plain.places
 
 
+def test_a_large_corpus_is_sampled_for_hard_documents_from_end_to_end(made, monkeypatch):
+    monkeypatch.setattr("termweave.training.prospect._MOST", 60)
+    ahead, _ = made("the mortar of granada number {}", documents=2)
+    answers = {place for known in ahead.dev.relevant for place in known}
+    hard = [place for index, place in enumerate(ahead.places) if index not in answers]
+    assert len(hard) > 10
+    assert sum(place >= 60 for place in hard) > len(hard) / 4  # of 181 texts; two of these are trained on
+
+
 @pytest.mark.parametrize(
     ("text", "warned"), [("the mortar of the house in granada is as old as number {}", False), ("研究生命起源的问题 {}", True)]
 )
 def test_a_backbone_that_does_not_know_the_language_is_said(made, text, warned):
     _, said = made(text, backbone=str(resolve("shipped")))
     assert any(line.startswith("Warning: the backbone does not know the language") for line in said) == warned
+
+
+def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
+    """Each question has three answers; few documents are drawn, but others are searched for the held-out questions."""
+    (tmp_path / "qrels").mkdir()
+    subjects = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
+    lines = [{"_id": str(n), "text": f"about {subjects[n % 20]} {'filler ' * (n // 20 + 1)}"} for n in range(60)]
+    asked = [{"_id": f"q{n}", "text": f"{subjects[n % 20]} {n}"} for n in range(40)]
+    for name, kept in (("corpus", lines), ("queries", asked)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
+    answers = [f"q{n}\t{n % 20 + 20 * each}\t1" for n in range(40) for each in range(3)]
+    for split, rows in (("train", answers[:60]), ("dev", answers[60:])):
+        (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
+    settings = methods.get("fectek").settings({"backbone": str(base), "dev": 20, "documents": 10})
+    ahead = prospect(str(tmp_path), settings, tmp_path, lambda _: None)
+    assert len(ahead.places) == 60
+    assert 0 < len(ahead.train) <= 10
+    assert ahead.trained_on == 10
+    mined = mine(ahead.train.questions, ahead.texts, ahead.train.known, ahead.analysis, ahead.statistics, ahead.bm25, 25)
+    for question, known, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
+        subject = question.split()[0]
+        assert {ahead.texts[place].split()[1] for place in known} == {subject}
+        assert len(known) == 3
+        assert subject not in {ahead.texts[place].split()[1] for place in wrong}
+
+
+def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
+    """Nor does one stand in the way of another where held-out questions are searched."""
+    given = {"documents": 400, "views": "title,sentence,span", "top_layers": -1, "layer": 1, "hidden": 16, "teacher": "none"}
+    ahead, _ = made("granada mortar number {}", **given)
+    method = methods.get("fectek")
+    settings = method.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
+    model = making.make_model(method, settings, ahead.backbone)
+    material, development = learning.prepared(method, learning.Part("made", ahead, settings), model, lambda _: None)
+    of = [ahead.found.ids[place].partition("#")[0] for place in ahead.places]
+    assert sum(map(len, material.negatives)) > 0
+    for relevant, wrong in zip(ahead.train.relevant, material.negatives, strict=True):
+        assert {of[place] for place in relevant}.isdisjoint(of[place] for place in wrong)
+    gains = [dict.fromkeys(known, 1) for known in ahead.dev.relevant]
+    assert development.bm25().mean() > ndcg(development.plain, development.asked, gains).mean()
