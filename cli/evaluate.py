@@ -11,7 +11,7 @@ import click
 from termweave.cli._files import writable
 from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import model_options
+from termweave.cli.search import check_reranker, model_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,7 @@ def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "rerankers",
     multiple=True,
     metavar="NAME",
+    callback=check_reranker,
     help="Every mode with this reranker, as search takes it (rnn@dense: the paper's similarity); repeatable.  [default: none]",
 )
 @click.option(

@@ -38,6 +38,22 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--dense", metavar="MODEL", help="Dense model, likewise.")(function)
 
 
+def check_reranker(
+    ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None
+) -> str | tuple[str, ...] | None:
+    """One name, or several, that `--rerank` takes, for an option's callback.
+
+    Raises:
+        UsageError: There is no such reranker.
+    """
+    from termweave.search.ranking import chosen_reranking
+
+    del ctx, param
+    for name in [value] if isinstance(value, str) else value or ():
+        chosen_reranking(name, None)
+    return value
+
+
 def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--mode, --rerank and --rnn-similarity."""
     function = click.option(
@@ -54,6 +70,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--rerank",
         metavar="NAME",
+        callback=check_reranker,
         help="none; rnn, by reciprocal nearest neighbours; or what another package adds.  [default: as the profile says, else none]",
     )(function)
 
