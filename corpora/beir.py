@@ -109,8 +109,9 @@ class BeirFolder(Derived):
     @cached_property
     def unjudged(self) -> int:
         """How many queries of the file have no judgement in the split."""
+        judged = {query.id for query in self._judged[0]}
         path = files.plain_or_packed(self._folder, QUERIES)
-        return sum(1 for _ in files.lines(path)) - len(self._judged[0]) if path else 0
+        return len({query_of(line).id for _, line in files.lines(path)} - judged) if path else 0
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """The corpus; see `JsonLines.documents`."""

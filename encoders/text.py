@@ -205,7 +205,16 @@ class TextEncoder:
 
         Raises:
             ModelError: The statistics were counted under another analysis, or there are none.
+            UsageError: One text in place of a list, something that is no text, or another kind.
         """
+        if isinstance(texts, str):
+            raise UsageError("What is encoded is a list of texts, not one text.", "Write encode([text]) and take the first.")
+        if kind not in {"document", "query"}:
+            raise UsageError(f"A text is a document or a query, not {kind!r}.", 'Write kind="document" or kind="query".')
+        if wrong := [each for each in texts if not isinstance(each, str)]:
+            raise UsageError(
+                f"What is encoded are texts, not {type(wrong[0]).__name__}.", "Give an empty text where there is none."
+            )
         if not texts:
             return []
         weights: list[TermWeights] | list[None] = [None] * len(texts)

@@ -134,6 +134,8 @@ def evaluate(
         *judgements.unjudged(dataset),
         *judgements.lacking(index, dataset.name, qrels),
         *judgements.idle(qrels, dataset.relevant_from),
+        *judgements.wordless(queries),
+        *judgements.tuned_here(index, {system.mode for system in chosen}, dataset),
         *(note for run in saved.values() for note in judgements.uncovered(run, ids)),
     ]
     ranked, shortened = _runs(index, queries, chosen, progress, depth)

@@ -9,10 +9,10 @@ from termweave.evaluation.wording import queries
 from termweave.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from termweave.corpora import Dataset
-    from termweave.records import Qrels, Run
+    from termweave.records import Qrels, Query, Run
     from termweave.search import Index
 
 #: Judged documents a request asks after.
@@ -65,6 +65,23 @@ def unjudged(dataset: Dataset) -> list[str]:
         return []
     verbs = ("has", "is") if count == 1 else ("have", "are")
     return [f"{queries(count)} of the set {verbs[0]} no judgement in {dataset.split!r} and {verbs[1]} left out."]
+
+
+def wordless(asked: Sequence[Query]) -> list[str]:
+    """Queries without a text, which find nothing."""
+    empty = [query.id for query in asked if not query.text.strip()]
+    named = ", ".join(map(repr, empty[:3])) + (" ..." if empty[3:] else "")
+    return [f"{queries(len(empty))} without text, counted as 0: {named}."] if empty else []
+
+
+def tuned_here(index: Index, modes: Collection[str], dataset: Dataset) -> list[str]:
+    """Profiles that were fitted on half of these very queries: what they gain here proves nothing."""
+    of = f"{dataset.name}:{dataset.split}"
+    return [
+        f"The profile {name!r} was fitted on half of these queries ({of}): 'termweave profiles' has its held-out figures."
+        for name, profile in index.lineage.profiles.items()
+        if name in modes and profile.get("fitted", {}).get("dataset") == of
+    ]
 
 
 def idle(qrels: Qrels, relevant_from: int) -> list[str]:

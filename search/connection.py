@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from termweave.search.index import Index
 
@@ -20,6 +20,19 @@ class Connection:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Connection({self.engine.url!r})"
+
+    def close(self) -> None:
+        """Give the connections to the server back."""
+        self.engine.close()
+
     def index(self, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
         """Open an index by its alias (or a generation by its full name).
 
@@ -36,14 +49,15 @@ class Connection:
 
 
 def connect(url: str | None = None, **options: Any) -> Connection:
-    """Connect to an OpenSearch.
+    """Connect to an OpenSearch. Nothing is asked of it yet: whether it answers shows when an index is opened.
 
     Args:
         url: Its address; None: what the settings, $OPENSEARCH_URL or the running embedded node say.
         **options: As in `termweave.settings.Settings`: user, password, ca_certs, client_cert, client_key, insecure, timeout.
 
     Raises:
-        EngineUnreachable: Nothing answers.
+        EngineUnreachable: No address is given, and no embedded node runs.
+        UsageError: A setting that does not exist or cannot be.
     """
     from termweave import engine, settings  # noqa: PLC0415 - importing termweave must stay cheap
 

@@ -23,17 +23,20 @@ from termweave.search import (
 )
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
+from termweave.search.options import check
 from termweave.search.ranking import Place, Reranking, chosen_reranking, order
 from termweave.words import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from typing import Unpack
 
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
     from termweave.search.hits import Opened
     from termweave.search.lineage import Lineage
     from termweave.search.modes import Mode
+    from termweave.search.options import Options
     from termweave.search.profiles import Profile
     from termweave.signals import DocumentLayout, Signal
 
@@ -108,7 +111,10 @@ class Index:
         """Names of its signals."""
         return [signal.name for signal in self._now.layout.signals]
 
-    def search(self, query: str = "", **options: Any) -> list[Hit]:
+    def __repr__(self) -> str:
+        return f"<Index {self.name!r}: {self.generation}, {', '.join(self.signals)}>"
+
+    def search(self, query: str = "", **options: Unpack[Options]) -> list[Hit]:
         """The best documents for a query, best first. Arguments as `answer`."""
         return self.answer(query, **options).hits
 
@@ -149,12 +155,7 @@ class Index:
             two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
             server_fusion: Let the server fuse, which gives other scores (`search.server_side`) that cannot be explained.
         """
-        if not isinstance(query, str):
-            raise UsageError(
-                f"A query is text, not {type(query).__name__}.", "Queries that are encoded already go to `candidates`."
-            )
-        if isinstance(fields, str):
-            raise UsageError(f"fields is a list of names, not the text {fields!r}.", f"Write fields=[{fields!r}].")
+        check(query, like=like, fields=fields, where=where)
         last = paging.reachable(k, start, candidates)
         if server_fusion and explain:
             raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")

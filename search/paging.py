@@ -6,6 +6,7 @@ deeper search adds to the pages before it: no document is on two pages, none is 
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
@@ -25,6 +26,8 @@ def reachable(k: int, start: int, candidates: int) -> int:
     Raises:
         UsageError: A number that cannot be meant, or further than an engine goes.
     """
+    if not all(isinstance(each, Integral) for each in (k, start, candidates)):
+        raise UsageError(f"k, start and candidates are whole numbers; they are {k!r}, {start!r} and {candidates!r}.")
     if k < 1 or start < 0 or candidates < 1:
         raise UsageError(f"k and candidates begin at 1, start at 0; they are {k}, {candidates} and {start}.")
     last = start + k

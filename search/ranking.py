@@ -64,6 +64,8 @@ def chosen_reranking(name: str | None, parameters: Reranking | None) -> Rerankin
     """
     if name is None:
         return parameters
+    if not isinstance(name, str):
+        raise UsageError(f"rerank is the name of a reranker, not {name!r}.", 'Write rerank="rnn".')
     if name == "none":
         return None
     method, at, similarity = name.partition("@")

@@ -231,6 +231,9 @@ class Hit:
     highlights: tuple[Highlight, ...] | None = None
     reranked: float = 0.0
 
+    def __hash__(self) -> int:
+        return hash((self.id, self.rank))
+
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickled without what could explain it later: that holds a connection."""
         kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
@@ -239,11 +242,20 @@ class Hit:
     def explain(self) -> Mapping[str, Any]:
         """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.
 
-        Asks the engine once more unless the search was made with ``explain=True``.
+        Asks the engine once more unless the search was made with ``explain=True``. A hit that comes from another process (pickled)
+        cannot ask: it says what each signal and the reranker gave, without their terms.
         """
-        if self.explanation is not None or self.explainer is None:
-            return self.explanation or {"score": self.score, "parts": []}
-        return self.explainer()
+        if self.explanation is not None:
+            return self.explanation
+        if self.explainer is not None:
+            return self.explainer()
+        parts = [
+            {"name": name, "share": said.share, "score": said.score, "rank": said.rank, "terms": []}
+            for name, said in self.signals.items()
+        ]
+        if self.reranked:
+            parts.append({"name": "reranker", "share": self.reranked, "score": self.reranked, "rank": self.rank, "terms": []})
+        return {"score": self.score, "parts": parts}
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ def load(**flags: Any) -> Settings:
         UsageError: A setting that does not exist or cannot be, or a file that cannot be read; where it stands is named.
     """
     said = {name: value for name, value in flags.items() if value is not None}
+    if unknown := said.keys() - Settings.model_fields.keys():
+        raise UsageError(f"There is no setting {min(unknown)!r}.", f"Known: {', '.join(Settings.model_fields)}.")
     for file in _files():
         _check_names(file)
     try:

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import uuid
+from dataclasses import replace
 
 import numpy as np
 import orjson
@@ -18,7 +19,8 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, gates, latency, page, report, runs, systems
 from termweave.evaluation.measures import MEASURES
 from termweave.indexer import Options, build
-from termweave.search import Index
+from termweave.search import Index, lineage
+from termweave.search.profiles import Profile
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
@@ -210,3 +212,22 @@ def test_what_is_measured_is_one_generation_though_the_alias_moves(
     ]  # of the generation that was there at first: the other holds nothing relevant
     assert max(row["value"] for row in rows if row["measure"] == "nDCG@10") > 0.5
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
+    queries = (folder / "queries.jsonl").read_bytes().splitlines()
+    for each in folder.iterdir():
+        (tmp_path / each.name).symlink_to(each)
+    (tmp_path / "queries.jsonl").unlink()
+    wordless = orjson.dumps({"_id": "q-timer", "text": " "})
+    (tmp_path / "queries.jsonl").write_bytes(b"\n".join([queries[-1], queries[-1], wordless, *queries[1:-1]]))
+    dataset = corpora.open_dataset(tmp_path)
+    index.adopt(Profile("mine", {"weights": 0.5, "dense": 0.5}, "rrf", None, {"dataset": f"{dataset.name}:test"}))
+    try:
+        notes = evaluate(index, dataset, systems.grid(["mine", "dense"], ["none"], index)).notes
+    finally:
+        lineage.write(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
+        index._now = index._open()
+    assert "1 query without text, counted as 0: 'q-timer'." in notes
+    assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it stands in the file twice
+    assert any(note.startswith("The profile 'mine' was fitted on half of these queries") for note in notes)

@@ -11,10 +11,10 @@ import orjson
 import pytest
 
 import termweave as tw
-from termweave import cli, corpora
+from termweave import cli, corpora, encoders
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import Options, build
-from termweave.search import Reranking, lineage, models
+from termweave.search import Reranking, explanation, lineage, models
 
 pytestmark = pytest.mark.engine
 
@@ -61,6 +61,39 @@ def test_reranking_parameters_are_taken(index):
     assert [hit.id for hit in plain] == [hit.id for hit in same]
     papers = index.search("json functions", rerank="rnn", reranking=Reranking(similarity="dense", candidates=10), k=40)
     assert [hit.score for hit in papers] == sorted((hit.score for hit in papers), reverse=True)
+
+
+def test_a_hit_of_another_process_says_what_it_knows(index):
+    (hit,) = index.search("json functions", rerank="rnn", k=1)
+    far = pickle.loads(pickle.dumps(hit))
+    assert sum(part["share"] for part in far.explain()["parts"]) == pytest.approx(hit.score, abs=1e-6)
+    assert explanation.as_text(far.explain()).endswith("in all")
+    assert {hit, far} == {hit}
+
+
+def test_arguments_that_python_would_take_apart_are_refused(index):
+    for wrong, said in (
+        ({"like": "json-1"}, "like is a list of ids"),
+        ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
+        ({"k": 2.5}, "whole numbers"),
+        ({"k": "3"}, "whole numbers"),
+        ({"rerank": True}, "rerank is the name"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            index.search("json", **wrong)
+    assert len(index.search("json", k=np.int64(3))) == 3
+    for wrong, kind, said in (("one text", "query", "a list of texts"), ([None], "query", "NoneType"), (["a"], "q", "not 'q'")):
+        with pytest.raises(UsageError, match=said):
+            encoders.load().encode(wrong, kind=kind)
+
+
+def test_a_connection_closes_itself(opensearch_engine, index):
+    with tw.connect(opensearch_engine.url) as found:
+        assert found.index(index.name).search("json")
+    assert repr(found) == f"Connection({opensearch_engine.url!r})"
+    assert repr(index).startswith(f"<Index {index.name!r}: {index.generation}, lexical")
+    with pytest.raises(UsageError, match="no setting 'colour'"):
+        tw.connect(opensearch_engine.url, colour="red")
 
 
 def test_explaining_a_document_gives_the_same_as_finding_it(index):
