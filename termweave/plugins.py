@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from termweave.errors import UsageError
@@ -12,8 +12,8 @@ Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
 
 
 @cache
-def _every() -> EntryPoints:
-    """Those of all installed packages: their files are read once."""
+def _every() -> Any:
+    """The entry points of all installed packages, whose files are read once; typed otherwise before Python 3.12."""
     return entry_points()
 
 

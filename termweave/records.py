@@ -249,7 +249,7 @@ class Hit:
             return self.explanation
         if self.explainer is not None:
             return self.explainer()
-        parts = [
+        parts: list[dict[str, Any]] = [
             {"name": name, "share": said.share, "score": said.score, "rank": said.rank, "terms": []}
             for name, said in self.signals.items()
         ]
