@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import TYPE_CHECKING
 
+from termweave.records import Query, Run
+from termweave.search import paging
+from termweave.search.options import check
 from termweave.search.ranking import order
 
 if TYPE_CHECKING:
@@ -13,7 +17,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Any
 
-    from termweave.records import Query
     from termweave.search.index import Index
     from termweave.search.modes import Mode
     from termweave.search.ranking import Place, Reranking
@@ -80,3 +83,48 @@ def ranked(
             yield from waiting.popleft().result()
     finally:  # whoever stops listening stops the rest, too
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run(
+    index: Index,
+    queries: Mapping[str, str],
+    *,
+    mode: str | None = None,
+    rerank: str | None = None,
+    k: int = 100,
+    candidates: int = 100,
+    where: Sequence[Mapping[str, Any]] = (),
+    reranking: Reranking | None = None,
+    workers: int = 4,
+    name: str = "",
+) -> Run:
+    """Rank the documents for many queries, all in the generation that is live now.
+
+    Args:
+        index: The index.
+        queries: Query id -> text.
+        mode: As `Index.answer` takes it, and so `rerank`, `where` and `reranking`.
+        rerank: Likewise.
+        k: How many documents a query.
+        candidates: How many each signal gives.
+        where: Likewise.
+        reranking: Likewise.
+        workers: Requests in flight at once.
+        name: Of the run; the mode and the reranker unless said otherwise.
+
+    Returns:
+        A run, best first; a query that finds nothing is in it.
+
+    Raises:
+        UsageError: As `Index.answer`.
+    """
+    paging.reachable(k, 0, candidates)
+    for text in queries.values():
+        check(text, like=(), fields=(), where=where)
+    chosen, options = index.choose(mode, rerank, reranking)
+    pinned = copy(index)
+    pinned.name = index.generation
+    asked = [Query(query, text) for query, text in queries.items()]
+    found = ranked(pinned, asked, chosen, k=k, candidates=candidates, reranking=options, where=where, workers=workers)
+    scores = {query.id: {place.id: place.score for place in places} for query, places in found}
+    return Run(name or (chosen.name if options is None else f"{chosen.name}+{options.method}"), scores)

@@ -30,6 +30,21 @@ _ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
 
 
 @dataclass(frozen=True)
+class Answer:
+    """Hits, and what a user should know of how they were found.
+
+    Attributes:
+        hits: Best first.
+        dropped: Signal -> query terms it left out because the server allows no more clauses, heaviest first.
+        remarks: Sentences: no word of the query found anything, a field asked for or filtered by is not there.
+    """
+
+    hits: list[Hit]
+    dropped: Mapping[str, tuple[str, ...]]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Opened:
     """One generation, ready to be searched."""
 

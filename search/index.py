@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.errors import EngineError, UsageError
 from termweave.search import (
+    batch,
     clause_limit,
     explanation,
     feedback,
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from termweave.engine import Engine
-    from termweave.records import Encoding, Hit
-    from termweave.search.hits import Opened
+    from termweave.records import Encoding, Hit, Run
+    from termweave.search.hits import Answer, Opened
     from termweave.search.lineage import Lineage
     from termweave.search.modes import Mode
-    from termweave.search.options import Options
+    from termweave.search.options import ManyOptions, Options
     from termweave.search.profiles import Profile
     from termweave.signals import DocumentLayout, Signal
 
@@ -51,21 +52,6 @@ PLAIN = Execution()
 
 class AliasMoved(EngineError):
     """While an index was searched, its alias moved to another generation."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Hits, and what a user should know of how they were found.
-
-    Attributes:
-        hits: Best first.
-        dropped: Signal -> query terms it left out because the server allows no more clauses, heaviest first.
-        remarks: Sentences: no word of the query found anything, a field asked for or filtered by is not there.
-    """
-
-    hits: list[Hit]
-    dropped: Mapping[str, tuple[str, ...]]
-    remarks: tuple[str, ...] = ()
 
 
 class Index:
@@ -117,6 +103,10 @@ class Index:
     def search(self, query: str = "", **options: Unpack[Options]) -> list[Hit]:
         """The best documents for a query, best first. Arguments as `answer`."""
         return self.answer(query, **options).hits
+
+    def run(self, queries: Mapping[str, str], **options: Unpack[ManyOptions]) -> Run:
+        """The best documents for each of many queries, query id -> text. Arguments as `termweave.search.batch.run`."""
+        return batch.run(self, queries, **options)
 
     def answer(
         self,
@@ -198,7 +188,7 @@ class Index:
                 if len(seen) >= last or all(len(ranked.scores) < depth for ranked in found.lists.values()):
                     break
             said = remarks.of(self.engine, self._now, found, shown, empty=not seen, fields=fields, where=where)
-            return Answer(shown, dropped, said)
+            return hits.Answer(shown, dropped, said)
 
         return self._on_the_live_one(once)
 

@@ -29,6 +29,19 @@ class Options(TypedDict, total=False):
     server_fusion: bool
 
 
+class ManyOptions(TypedDict, total=False):
+    """The arguments of `batch.run` besides the queries; it says what they mean."""
+
+    mode: str | None
+    rerank: str | None
+    k: int
+    candidates: int
+    where: Sequence[Mapping[str, Any]]
+    reranking: Reranking | None
+    workers: int
+    name: str
+
+
 def check(query: object, *, like: object, fields: object, where: object) -> None:
     """Refuse what Python would take apart: a text where a list of texts is meant, one filter where several are.
 

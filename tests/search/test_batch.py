@@ -172,3 +172,18 @@ def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_p
 def test_options_that_do_not_go_together_are_said(arguments, said, capsys):
     assert run(["search", "docs", *arguments, "--url", "http://127.0.0.1:9"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_many_queries_from_python_are_a_run(index):
+    queries = {"a": "json functions", "b": "timer thread", "none": ""}
+    run = index.run(queries, rerank="rnn", k=7)
+    assert (run.name, list(run.scores), run.scores["none"]) == ("hybrid+rnn", list(queries), {})
+    for query in ("a", "b"):
+        alone = index.search(queries[query], rerank="rnn", k=7)
+        assert list(run.scores[query]) == [hit.id for hit in alone]
+        assert list(run.scores[query].values()) == pytest.approx([hit.score for hit in alone])
+    assert index.name != index.generation
+    assert index.run({}, name="mine").scores == {}
+    for wrong, said in (({"q": None}, "A query is text"), ({"q": "x"}, "whole numbers")):
+        with pytest.raises(UsageError, match=said):
+            index.run(wrong, k=1.5 if said == "whole numbers" else 1)
