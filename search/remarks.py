@@ -43,6 +43,9 @@ def of(
     words = found.lists.keys() - by_vector
     if found.query.text.strip() and words and not empty and not any(found.lists[name].scores for name in words):
         remarks.append("No word of the query finds a document: these are the nearest by vectors alone.")
+    encoded = found.liked is None  # else the vector is a mean of documents
+    if encoded and by_vector & found.lists.keys() and (beyond := _unseen(opened, found.query.text)):
+        remarks.append(f"The vector stands for the first {beyond[0]:,} word-pieces of the query; it has {beyond[1]:,}.")
     if shown and (nowhere := _unknown(opened, shown, fields)):
         remarks.append(
             f"Neither these hits nor the index's mapping have {_listed(nowhere)}. "
@@ -51,6 +54,15 @@ def of(
     if empty and where and (missing := filters.missing(engine, found.index, where)):
         remarks.append(f"No document has {_listed(missing)} to filter by.")
     return tuple(remarks)
+
+
+def _unseen(opened: Opened, query: str) -> tuple[int, int] | None:
+    """How many word-pieces of a query the dense model sees, and how many it has, where that is more."""
+    longest = opened.encoder.models["dense"].max_length
+    if len(query) < longest:  # a piece is a character at least: ordinary queries are not cut in pieces once more
+        return None
+    (length,) = opened.encoder.lengths([query])
+    return (longest, length) if length > longest else None
 
 
 def _unknown(opened: Opened, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
