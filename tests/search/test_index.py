@@ -349,9 +349,9 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     (nowhere,) = remarks("json", fields=("title", "nope", "metadata.nope"))
     assert "have fields 'nope', 'metadata.nope'." in nowhere
     (cut,) = remarks("json " * 400, mode="dense")
-    assert cut == "The vector stands for the first 256 word-pieces of the query; it has 402."
+    assert cut == "The vector stands for the first 256 word-pieces of the query; it has 802."
     assert remarks("json " * 400, mode="dense", like=["json-1"]) == ()  # its vector is a mean of two
-    assert remarks("json " * 400, mode="weights") == remarks("json " * 200, mode="dense") == ()
+    assert remarks("json " * 400, mode="weights") == remarks("json " * 100, mode="dense") == ()
     assert remarks("json", fields=("title", "passage")) == ()  # the mapping knows it
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
     assert remarks("json", where=only) == ("No document has fields 'metadata.nofield', 'metadata.year' to filter by.",)
