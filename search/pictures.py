@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Stands where no picture is.
 NOTHING = "Nothing found."
+#: Stands above pictures: the darkest word of a text that the vectors found may add little to its score.
+SHADES = "Shades compare the words of one text with each other."
 #: The darkest shade, as red, green, blue; the lightest is nearly white.
 _DARKEST = (0, 110, 60)
 _LIGHTEST = 235
@@ -97,7 +99,7 @@ def html(title: str, pictures: Sequence[Picture]) -> str:
         title: Of the page: the query, say.
         pictures: In the order they are shown.
     """
-    body = "\n".join(_section(each) for each in pictures) or f'<p class="note">{NOTHING}</p>'
+    body = "\n".join([f'<p class="note">{SHADES if pictures else NOTHING}</p>', *map(_section, pictures)])
     return _PAGE.format(title=escape(title), body=body)
 
 
