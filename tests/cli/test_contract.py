@@ -14,9 +14,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from termweave.cli import VERBS, cli, generations, run
+from termweave.cli import VERBS, cli, demo, generations, run, search
 from termweave.cli._options import Output
 from termweave.indexer.generations import Generation
+from termweave.records import Hit
 
 ROOT = Path(__file__).parents[2]
 
@@ -175,6 +176,38 @@ def test_a_bar_in_a_narrow_terminal_keeps_the_time_left(monkeypatch, capsys):
         shown = capsys.readouterr().err
         assert "50/100" in shown
         assert ("acknowledged" in shown) == told
+
+
+def test_what_to_try_next_is_what_this_shell_finds(monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "termweave"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert demo.called() == str(program)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert demo.called() == "termweave"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/termweave/__main__.py"])
+    assert demo.called() == f"{sys.executable} -m termweave"
+
+
+@pytest.mark.parametrize("explained", [False, True])
+def test_every_line_of_a_passage_is_indented(capsys, monkeypatch, explained):
+    text = "A first line.\n\n\nA second\tone that is " + "very " * 40 + "long."
+    told = {"score": 1.0, "parts": [], "text": text, "words": [{"start": 2, "end": 7, "share": 0.0}]}
+    hit = Hit("a", 1.0, 1, fields={"text": text}, signals={}, explanation=told if explained else None)
+    monkeypatch.setenv("COLUMNS", "60")
+    for width in (60, None):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda width=width: width is not None)
+        search.show([hit], Output())
+        _, *lines = capsys.readouterr().out.splitlines()
+        passage = [line for line in lines if "in all" not in line]
+        assert all(line.startswith("     ") and line.strip() for line in passage)
+        assert " ".join("".join(f"{line.strip()} " for line in passage).split()).startswith(
+            "A first line. A second one that is very"
+        )
+        assert (len(passage) > 1) == (width is not None)
 
 
 def test_a_document_cannot_play_on_the_terminal(capsys):
