@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from termweave.cli._options import Output
     from termweave.engine import Engine
+    from termweave.records import Query
 
 #: Documents a query in a run, unless -k says otherwise: what recall@100 needs.
 DEPTH = 100
@@ -38,7 +39,7 @@ def batch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--queries",
             "queries_file",
             metavar="FILE",
-            help="Ask all of these: 'id<TAB>text' lines, JSON lines, a BEIR folder; '-': standard input.",
+            help="Ask all of these: 'id<TAB>text' lines, JSON lines, a BEIR folder; PATH:SPLIT: the judged ones; '-': standard input.",
         ),
     ):
         function = option(function)
@@ -66,23 +67,24 @@ def answer_all(
     All answers come from the generation that the alias points at now. Ctrl-C leaves what is done in ``OUT.partial``; OUT
     itself appears, or is replaced, only when every query is answered.
     """
-    from termweave.corpora import queries
-    from termweave.evaluation import systems, wording
+    from termweave.evaluation import runs, systems, wording
     from termweave.search import Index, batch
 
     if run_file == "-" and out.json:
         raise click.UsageError("--run - prints the run itself: leave --json out, or name a file.")
     writable(None, [None if run_file == "-" else Path(run_file)])
-    asked = queries.read(queries_file)
+    asked = _asked(queries_file)
     index = Index.pinned(server, name, **models)
     chosen, reranking = index.choose(mode, rerank)
     title = run_name or systems.system_of(chosen.name, reranking, index).name
     began = time.monotonic()
     shortened: list[str] = []
+    rewritten: set[str] = set()
     options: dict[str, Any] = {"k": k, "candidates": candidates, "reranking": reranking, "where": where, "workers": workers}
     with _target(run_file, title, len(asked), out) as add, out.progress("Queries") as bar:
         ranked = batch.ranked(index, asked, chosen, **options, dropped=shortened.append)
         for number, (query, places) in enumerate(ranked, 1):
+            rewritten |= runs.rewritten((query.id, *(place.id for place in places)))
             add(query.id, {place.id: place.score for place in places})
             bar(number, len(asked))
     took = time.monotonic() - began
@@ -92,6 +94,8 @@ def answer_all(
         out.warn(
             f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out those that contribute least."
         )
+    if rewritten:
+        out.say(runs.remark(rewritten))
     if run_file == "-":
         return
     data = {
@@ -104,6 +108,17 @@ def answer_all(
         "shortened": counts,
     }
     out.emit(data, f"{wording.queries(len(asked))} in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
+
+
+def _asked(spec: str) -> list[Query]:
+    """The queries of a file or folder, or the judged ones of a data set that is named as for `evaluate`."""
+    from termweave import corpora
+    from termweave.corpora import queries
+
+    _, split = corpora.path_and_split(spec)
+    if spec != "-" and not corpora.exists(spec) and (split is not None or spec == "demo" or spec.startswith("ir:")):
+        return corpora.open_dataset(spec).queries()
+    return queries.read(spec)
 
 
 @contextmanager

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
+#: Columns of a terminal from which on a bar has room for details.
+_WIDE = 110
+
 
 def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """A percentage as a share, for an option's callback: "0.1%" is 0.001.
@@ -106,15 +109,17 @@ class Output:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        console = Console(file=sys.stderr)
+        details = (TextColumn("{task.fields[detail]}"),) if console.width >= _WIDE else ()
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[detail]}"),
+            *details,
         )
-        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(label, total=None, rate="", detail="")
             current = label
 

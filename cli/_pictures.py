@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Characters of a passage that a terminal shows.
 _PASSAGE = 400
+_WORD = re.compile(r"\S+")
 
 
 def picture_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +100,8 @@ def passage(hit: Hit) -> Text:
         for each in told["words"]
         if begin <= each["start"] and each["end"] <= end
     ]
-    shown = shaded(told["text"][begin:end], words)
+    whole = shaded(told["text"][begin:end], words)
+    shown = type(whole)(" ").join(whole[word.start() : word.end()] for word in _WORD.finditer(whole.plain))  # on one line
     for sign, cut in (("... ", begin > 0), (" ...", end < len(told["text"]))):
         if cut:
             shown = shown.append(sign) if sign[0] == " " else type(shown)(sign).append_text(shown)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -65,9 +69,9 @@ def command(*, settings: Settings, out: Output) -> None:
         console = out.console()
         console.print(report.table(found))
         for query, hits in answers.items():
-            console.print(f'\n[bold]termweave search demo "{query}" --rerank rnn --explain -k 3[/bold]')
+            console.print(f'\n{called()} search demo "{query}" --rerank rnn --explain -k 3', style="bold", markup=False)
             search_verb.show(hits, out)
-        console.print(f"\n{_NEXT}", highlight=False, markup=False)
+        console.print(f"\n{_NEXT.replace('termweave ', f'{called()} ')}", highlight=False, markup=False)
 
     out.emit(data, text)
 
@@ -79,6 +83,17 @@ _NEXT = """What to try next:
   termweave search demo "parse a date" --show-query       the requests, for applications not in Python
   termweave index YOUR_FOLDER docs                        corpus.jsonl [queries.jsonl qrels/test.tsv]
   termweave node stop                                     (termweave node wipe removes everything)"""
+
+
+def called() -> str:
+    """The program as a shell finds it here: by its name where that leads to this one, else as it was called."""
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m termweave"
+    found = shutil.which("termweave")
+    if program.stem != "termweave" or (found and program.exists() and Path(found).samefile(program)):
+        return "termweave"
+    return shlex.quote(sys.argv[0])
 
 
 def _server(settings: Settings, out: Output) -> Engine:

@@ -171,6 +171,9 @@ def _written(found: Experiment, save_run: Path | None, per_query: Path | None, o
         for system in ours:
             runs.write(found.runs[system], save_run / f"{system}.trec")
         out.say(f"{counted(len(ours), 'run')} in {save_run}")
+        saved = (scores for system in ours for scores in found.runs[system].scores.items())
+        if rewritten := runs.rewritten(each for query, documents in saved for each in (query, *documents)):
+            out.say(runs.remark(rewritten))
     if per_query is not None:
         report.write_per_query(found, per_query)
         out.say(f"The values of {queries(len(found.queries))} are in {per_query}")

@@ -38,25 +38,37 @@ def command(*, name: str, settings: Settings, out: Output) -> None:
 
     found = generations.of(engine.connect(settings), name)
     data = {"schema": "termweave.generations/1", "name": name, "generations": [asdict(each) for each in found]}
-    out.emit(data, lambda: _table(found))
+    out.emit(data, lambda: _table(found, out.console().width))
 
 
-def _table(found: list[Generation]) -> Table:
+def _table(found: list[Generation], width: int) -> Table:
+    """Names whole, for 'promote' takes them, and states; of the other columns those that the terminal has room for."""
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for column, justify in (
-        ("generation", "left"),
-        ("created", "left"),
-        ("source", "left"),
-        ("documents", "right"),
-        ("size", "right"),
-        ("", "left"),
-    ):
-        table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for each in found:
-        state = "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
-        documents = "-" if each.documents is None else f"{each.documents:,}"
-        table.add_row(each.index, each.created, each.source, documents, sized(each.bytes), state)
+    columns = {
+        "state": [
+            "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
+            for each in found
+        ],
+        "created (UTC)": [each.created[:19].replace("T", " ") for each in found],
+        "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in found],
+        "size": [sized(each.bytes) for each in found],
+        "source": [each.source for each in found],
+    }
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("generation", overflow="fold")
+    left = width - 2 - max(len(each.index) for each in found)
+    cells = [[each.index] for each in found]
+    for name, column in columns.items():
+        left -= (wide := max(map(cell_len, (name, *column))) + 1)
+        if left < 0 and name != "state":
+            left += wide
+            continue
+        table.add_column(name, justify="right" if name in {"documents", "size"} else "left", no_wrap=True)
+        for row, cell in zip(cells, column, strict=True):
+            row.append(cell)
+    for row in cells:
+        table.add_row(*row)
     return table

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from threading import Event, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,15 +12,15 @@ from click.core import ParameterSource
 
 from termweave.cli._numbers import FloatRange, IntRange
 from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, share, source_options
+from termweave.cli._watching import watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from termweave.cli._options import Output
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer import Options
-    from termweave.indexer.survey import Progress
     from termweave.settings import Settings
 
 #: Options that say how a generation is made; an update keeps that, and takes no other values.
@@ -193,8 +190,9 @@ def command(
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave import engine, indexer
-    from termweave.indexer import Built, Options, Updated, build, custom, generations, keeping
+    from termweave.indexer import Built, Options, Updated, build, custom, keeping
     from termweave.indexer.passages import Window
+    from termweave.search import lineage
     from termweave.signals import Pruning
     from termweave.words import counted
 
@@ -236,20 +234,13 @@ def command(
         _plan(server, opened, name, dataset or source, options, out)
         return
     gate = _gate(server, name, required, within, dataset or source, options, out)
-    live = generations.live(server, name) if update else None
-    if update and live is None:
-        out.say(f"{name!r} has no live generation to update: it is built, or a build that was begun is finished.")
+    live = _to_update(server, name, opened, out, update=update)
     run: Callable[..., Built | Updated] = partial(build, gate=gate)
     if live is not None:
         keeping.check(server, live, options, _said_of_a_build())
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
-    terminated = Event()
-    try:
-        with _terminable(terminated), out.progress("Reading") as bar:
-            built = run(server, opened, name, options, progress=_shown(bar, out, terminated))
-    except KeyboardInterrupt:
-        out.say("Stopped. What the engine has acknowledged is kept: the same command goes on from there.")
-        raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
+    cut = passage_size or (live is not None and lineage.read(server, live).passages)
+    built = watched(partial(run, server, opened, name, options), out, "passage" if cut else "document")
     for warning in built.warnings:
         out.warn(warning)
     for note in built.notes:
@@ -293,6 +284,23 @@ def _check_together(*rules: tuple[str, bool]) -> None:
             raise click.UsageError(f"{sentence}.")
 
 
+def _to_update(server: Engine, name: str, source: Source, out: Output, *, update: bool) -> str | None:
+    """The live generation where it is to be updated; that there is none, or that documents of another source give way, is said."""
+    from termweave.indexer import generations
+    from termweave.search import lineage
+
+    generations.check_name(server, name)
+    live = generations.live(server, name)
+    if update and live is None:
+        out.say(f"{name!r} has no live generation to update: it is built, or a build that was begun is finished.")
+    elif live is not None and not update and (before := lineage.read(server, live).source["name"]) != source.name:
+        out.say(
+            f"{name!r} was made from {before!r}; this build puts {source.name!r} in its place, and 'termweave rollback {name}' "
+            "brings the other back."
+        )
+    return live if update else None
+
+
 def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
     """Say what a build would make and need."""
     from contextlib import suppress
@@ -313,7 +321,11 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
     with suppress(TermweaveError):  # most sources are no data sets
         queries = [query.text for query in corpora.open_dataset(dataset).queries()]
     with out.progress("Reading") as bar:
-        found = forecast(source, server.capabilities, options, queries, _shown(bar, out, Event()), live=live)
+
+        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            bar(done, total, stage, detail)
+
+        found = forecast(source, server.capabilities, options, queries, progress, live=live)
     for note in found.notes:
         out.say(note)
     out.emit({"schema": "termweave.plan/1", "name": name, **asdict(found)}, lambda: table(found))
@@ -326,40 +338,6 @@ def _said_of_a_build() -> list[str]:
     source = click.get_current_context().get_parameter_source
     said = (option for option in _OF_A_BUILD if source(option) == ParameterSource.COMMANDLINE)
     return [f"--{option.removesuffix('_file').replace('_', '-')}" for option in said]
-
-
-@contextmanager
-def _terminable(terminated: Event) -> Iterator[None]:
-    """SIGTERM ends a build as Ctrl-C does; `terminated` says that it was that."""
-    if current_thread() is not main_thread():  # only that one may set handlers
-        yield
-        return
-
-    def end(*_: object) -> None:
-        terminated.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _shown(bar: Callable[..., None], out: Output, terminated: Event) -> Progress:
-    """What `build` reports, for the bar; that a first Ctrl-C was understood is said in any case."""
-    from termweave.indexer.building import STOPPING
-
-    stopping = False
-
-    def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        nonlocal stopping
-        if stage == STOPPING and not stopping:
-            stopping = True
-            out.say(f"Finishing what is under way; {'a second SIGTERM' if terminated.is_set() else 'Ctrl-C'} stops at once.")
-        bar(done, total, stage, detail)
-
-    return show
 
 
 def _gate(

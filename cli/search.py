@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from rich.console import Console
     from rich.text import Text
 
     from termweave.cli._options import Output
@@ -319,16 +320,23 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             )
         )
         if hit.explanation is not None:
-            console.print(Text("     ").append_text(_pictures.passage(hit)))
+            _below(console, _pictures.passage(hit))
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
         elif "text" in marks:
             cut = marks["text"].start + len(marks["text"].text) < len(str(hit.fields["text"]))
             before, behind = "... " if marks["text"].start else "", "..." if cut else ""
-            console.print(Text.assemble(f"     {before}", _marked("", marks["text"], ""), behind))
+            _below(console, Text.assemble(before, _marked("", marks["text"], ""), behind))
         elif snippet := " ".join(str(hit.fields.get("text", "")).split()):
-            console.print(Text(f"     {_short(snippet)}"))
+            _below(console, Text(_short(snippet)))
         if others and (line := _others(hit)):
-            console.print(Text(f"     {line}", "dim"))
+            _below(console, Text(line, "dim"))
+
+
+def _below(console: Console, text: Text) -> None:
+    """A text below its title, all its lines indented; one line where the output is no terminal."""
+    for line in [text] if console.soft_wrap else text.wrap(console, max(20, console.width - 5)):
+        line.pad_left(5)
+        console.print(line)
 
 
 def _others(hit: Hit) -> str:

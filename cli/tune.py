@@ -97,13 +97,15 @@ def command(
 
 
 def _show(report: Report, out: Output, *, adopted: bool) -> None:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from termweave.evaluation.wording import label, queries
     from termweave.words import counted
 
-    table = Table(title=Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}"), title_justify="left")
+    heading = Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}")
+    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("search")
     table.add_column(report.measure, justify="right")
     named = {"tuned": report.profile.name, "in force": f"{report.in_force}, in force"}

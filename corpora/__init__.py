@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
 from termweave.corpora import packing
+from termweave.corpora.beir import folders_in
 from termweave.corpora.dialect import DELIMITERS
 from termweave.corpora.files import head, spooled, unpacked
 from termweave.corpora.sources import Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 DEFAULT_SPLIT = "test"
+#: Folders named in a message.
+_NAMED = 5
 
 _DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME` or `demo`."
 
@@ -160,12 +163,20 @@ def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
             return UsageError(f"There is no {spec}.", f"A corpus has no split {split!r}: say {path}.")
         return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", kinds)
     if Path(spec).is_dir():
-        return UsageError(f"{spec} is a folder without corpus.jsonl, and without a file of text (.txt, .md, .html).", kinds)
+        return _no_source(Path(spec), kinds)
     if said := packing.foreign(head(Path(spec))):
         return UsageError(f"{shown} is {said[0]}, and that is not read.", said[1])
     known = ", ".join(DELIMITERS.values())
     table = f"Between the columns of a table stand {known}, or the character that a first line like `sep=^` names. "
     return UsageError(f"{shown} is in no format that is known here.", ("" if b"\0" in head(Path(spec)) else table) + kinds)
+
+
+def _no_source(folder: Path, kinds: str) -> UsageError:
+    if not (inside := folders_in(folder)):
+        return UsageError(f"{folder} is a folder without corpus.jsonl, and without a file of text (.txt, .md, .html).", kinds)
+    named = ", ".join(f"{each}/" for each in inside[:_NAMED]) + (" ..." if inside[_NAMED:] else "")
+    are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
+    return UsageError(f"{folder} is no source itself: in it {named} {are}.", f"Name one: {folder / inside[0]}")
 
 
 def _hidden(spec: str) -> bool:

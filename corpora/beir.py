@@ -35,6 +35,12 @@ _COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
 
+def folders_in(folder: Path) -> list[str]:
+    """The names of those folders in a folder that hold a corpus, sorted."""
+    inside = (path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir())
+    return sorted(path.name for path in inside if files.plain_or_packed(path, CORPUS) is not None)
+
+
 class BeirFolder(Derived):
     """A folder in BEIR's layout: a `Dataset`, and the reader that recognises it.
 

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora import files, markup
-from termweave.corpora.beir import CORPUS
+from termweave.corpora.beir import CORPUS, folders_in
 from termweave.corpora.fields import BadLine, too_long
 from termweave.corpora.filesource import FileSource
 from termweave.corpora.packing import SUFFIXES, opened
@@ -69,9 +69,11 @@ class TextFolder(FileSource):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """A folder with a file of text somewhere below it, and no corpus of another kind."""
+        """A folder with a file of text somewhere below it, and no corpus of another kind in it or in one of its folders."""
         path = Path(spec)
-        return path.is_dir() and files.plain_or_packed(path, CORPUS) is None and next(texts(path), None) is not None
+        if not path.is_dir() or files.plain_or_packed(path, CORPUS) is not None or folders_in(path):
+            return False  # a README beside data sets is not what is meant
+        return next(texts(path), None) is not None
 
     @property
     def name(self) -> str:

@@ -49,7 +49,7 @@ def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], 
         f"<h1>{escape(experiment.dataset)}</h1>",
         f"<p class=dim>{' · '.join(f'{escape(name)} {escape(value)}' for name, value in facts.items())}</p>",
         _table(experiment),
-        *(f"<p class=dim>{escape(line)}</p>" for line in (*report.legend(experiment), *experiment.notes)),
+        *(f"<p class=dim>{escape(line)}</p>" for line in (*report.legend(experiment, "better, same, worse:"), *experiment.notes)),
         *(
             f"<p class={'met' if each.met else 'missed'}>{'Met' if each.met else 'NOT met'}: {escape(each.reason)}.</p>"
             for each in verdicts
@@ -84,7 +84,9 @@ def _table_of(rows: Sequence[str]) -> str:
 def _table(experiment: Experiment) -> str:
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
     timed = experiment.latency
-    names = ["system", *(each for name in MEASURES for each in (name, "p")), "better", "same", "worse", "judged@10"]
+    compared = len(experiment.rows) > 1
+    names = ["system", *(each for name in MEASURES for each in (name, *(["p"] if compared else [])))]
+    names += [*(["better", "same", "worse"] if compared else []), "judged@10"]
     names += ["median ms", "95\u00a0% ms"] if timed else []
     lines = [_row("th", ((name, "") for name in names))]
     for row in experiment.rows:
@@ -93,9 +95,10 @@ def _table(experiment: Experiment) -> str:
             value = report.cell(experiment, row, name)
             colour = "up" if value.endswith("▲") else "down" if value.endswith("▼") else ""
             cells += [(value, f"{colour}{' best' if row.values[name] == best[name] else ''}".strip())]
-            cells += [(f"{row.p[name]:.4f}" if name in row.p else "", "dim")]
+            cells += [(f"{row.p[name]:.4f}" if name in row.p else "", "dim")] if compared else []
         base = row.system == experiment.baseline
-        cells += [("" if base else str(count), "") for count in (row.wins, row.ties, row.losses)]
+        counts = (row.wins, row.ties, row.losses) if compared else ()
+        cells += [("" if base else str(count), "") for count in counts]
         cells.append((f"{row.judged:.1%}", "dim"))
         if timed:
             found = timed.get(row.system)

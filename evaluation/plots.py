@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -107,12 +108,13 @@ def latency(experiment: Experiment) -> str:
     return _svg(figure, "latency")
 
 
-def _svg(figure: Figure, salt: str) -> str:
+def _svg(figure: Figure, name: str) -> str:
     """The figure as an element: ids unique to the plot, text as text, the same bytes every time."""
     import matplotlib as mpl  # noqa: PLC0415
 
     buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    # matplotlib counts figures, axes and lines from one in every drawing; on a page they would be each other's.
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text[text.index("<svg") :])

@@ -33,25 +33,27 @@ def table(experiment: Experiment) -> Table:
         box=box.SIMPLE_HEAD,
         padding=0,  # 80 columns hold it
     )
-    shown.add_column("system", no_wrap=True)
-    for name in MEASURES:
-        shown.add_column(name, justify="right", no_wrap=True)
-        shown.add_column("p", justify="right", style="dim", no_wrap=True)
-    shown.add_column("+/=/-", justify="right", no_wrap=True)
-    shown.add_column("judged", justify="right", style="dim", no_wrap=True)
-    if experiment.latency:
-        shown.add_column("ms", justify="right", no_wrap=True)
+    compared = len(experiment.rows) > 1
+    cells: list[list[str | Text]] = []
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
     for row in experiment.rows:
-        cells: list[str | Text] = []
+        filled: list[str | Text] = []
         for name in MEASURES:
             mark = _mark(experiment, row, name)
             style = f"{'bold ' if row.values[name] == best[name] else ''}{_STYLES[mark]}".strip()
-            cells += [Text(f"{row.values[name]:.4f}{mark or ' '}", style=style), _p(row, name)]
-        cells += [_versus(experiment, row), f"{row.judged:.0%}"]
-        if experiment.latency:
-            cells.append(_ms(experiment, row))
-        shown.add_row(row.system, *cells)
+            filled += [Text(f"{row.values[name]:.4f}{mark or ' '}", style=style), *([_p(row, name)] if compared else [])]
+        filled += [_versus(experiment, row)] if compared else []
+        filled.append(f"{row.judged:.0%}")
+        filled += [_ms(experiment, row)] if experiment.latency else []
+        cells.append(filled)
+    shown.add_column("system", overflow="fold", min_width=6)
+    names = [each for name in MEASURES for each in (name, *(["p"] if compared else []))]
+    names += [*(["+/=/-"] if compared else []), "judged", *(["ms"] if experiment.latency else [])]
+    for place, name in enumerate(names):
+        widest = max(len(name), *(len(row[place]) for row in cells))  # a number is never cut: the system's name folds
+        shown.add_column(name, justify="right", style="dim" if name in {"p", "judged"} else "", min_width=widest, no_wrap=True)
+    for row, filled in zip(experiment.rows, cells, strict=True):
+        shown.add_row(row.system, *filled)
     shown.caption = "\n".join(legend(experiment))
     shown.caption_justify = "left"
     return shown
@@ -62,12 +64,15 @@ def heading(experiment: Experiment) -> str:
     return f"{experiment.dataset}, {queries(len(experiment.queries))}"
 
 
-def legend(experiment: Experiment) -> list[str]:
-    """What the marks and columns of a table mean."""
+def legend(experiment: Experiment, counts: str = "+/=/-") -> list[str]:
+    """What the marks and columns of a table mean: what is in it, and no more."""
+    judged = "judged: share of the ten best with a judgement"
     lines = [
         f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)",
-        "+/=/- queries with a better, the same, a worse nDCG@10; judged: share of the ten best with a judgement",
+        f"{counts} queries with a better, the same, a worse nDCG@10; {judged}",
     ]
+    if len(experiment.rows) == 1:
+        lines = [judged]
     if experiment.latency:
         timed = next(iter(experiment.latency.values())).queries
         lines.append(f"ms: median of {counted(timed, 'whole search', 'whole searches')}, one at a time, the systems taking turns")
@@ -76,7 +81,8 @@ def legend(experiment: Experiment) -> list[str]:
 
 def markdown(experiment: Experiment) -> str:
     """The same table for a README, p in brackets behind the value."""
-    columns = [*MEASURES, "+/=/-", "judged@10", *(["ms"] if experiment.latency else [])]
+    compared = len(experiment.rows) > 1
+    columns = [*MEASURES, *(["+/=/-"] if compared else []), "judged@10", *(["ms"] if experiment.latency else [])]
     lines = [
         f"| {heading(experiment)} | {' | '.join(columns)} |",
         f"|---|{'---:|' * len(columns)}",
@@ -84,12 +90,12 @@ def markdown(experiment: Experiment) -> str:
     for row in experiment.rows:
         cells = [
             *(f"{cell(experiment, row, name)}{_in_brackets(row, name)}" for name in MEASURES),
-            _versus(experiment, row),
+            *([_versus(experiment, row)] if compared else []),
             f"{row.judged:.0%}",
         ]
         cells += [_ms(experiment, row)] if experiment.latency else []
         lines.append(f"| {row.system.replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
-    told = [f"In brackets: p against {experiment.baseline}", *legend(experiment), *experiment.notes]
+    told = [*([f"In brackets: p against {experiment.baseline}"] if compared else []), *legend(experiment), *experiment.notes]
     return "\n".join([*lines, "", *(f"{line}  " for line in told)])
 
 

@@ -11,8 +11,11 @@ from termweave.errors import InputError, UsageError
 from termweave.records import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+#: What separates columns, and what stands for it.
+_APART = re.compile(r"[\s%]")
 
 
 class Writer:
@@ -60,6 +63,17 @@ def lines(query: str, scores: Mapping[str, float], name: str) -> str:
         f"{_word(query)} Q0 {_word(document)} {rank} {score:.9g} {_word(name)}\n"
         for rank, (document, score) in enumerate(strictly_decreasing(scores).items(), 1)
     )
+
+
+def rewritten(ids: Iterable[str]) -> set[str]:
+    """Those of the ids that stand in a run as others: percent-encoded."""
+    return {each for each in ids if _APART.search(each)}
+
+
+def remark(ids: set[str]) -> str:
+    """What to say of `rewritten`."""
+    hold = "id holds" if len(ids) == 1 else "ids hold"
+    return f"{len(ids):,} {hold} blanks or '%', for example {min(ids)!r}: percent-encoded in runs, and decoded where termweave reads them."
 
 
 def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
@@ -119,4 +133,4 @@ def read(path: Path) -> Run:
 
 
 def _word(text: str) -> str:
-    return re.sub(r"[\s%]", lambda found: quote(found.group()), text)
+    return _APART.sub(lambda found: quote(found.group()), text)

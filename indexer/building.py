@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
 
 #: The stages in which only what is under way is waited for: after Ctrl-C, and after an error.
-STOPPING, FAILING = "Stopping", "Ending"
+SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 #: While documents come in, nobody searches: no refresh, no copies.
 _LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 _FORBIDDEN = 403
@@ -274,7 +274,7 @@ def send_rest(engine: Engine, source: Source, planned: Plan, current: Generation
         patience=planned.options.patience,
         allow_refused=planned.options.allow_refused,
     )
-    stages = {None: "Indexing", True: STOPPING, False: FAILING}
+    stages = {None: SENDING, True: STOPPING, False: FAILING}
     counts = pipeline.run(lambda now: progress(stages[now.interrupted], now.acknowledged, now.total, str(now)))
     return counts.sent - before
 

@@ -14,7 +14,7 @@ from termweave.engine import EngineResponseError
 from termweave.engine.connection import quote
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import ledgers
-from termweave.search.lineage import Lineage, check_one, exists, read, write
+from termweave.search.lineage import Lineage, check_one, exists, known_names, read, write
 from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def of(engine: Engine, name: str) -> list[Generation]:
         if found["mappings"]["_meta"]["termweave"].get("name") == name  # NAME-* also finds those of NAME-OTHER
     }
     if not lineages:
-        raise UsageError(f"There is no index named {name!r} at {engine.url}.", "Build one with 'termweave index SOURCE NAME'.")
+        raise UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
     segments = _segments(engine, sorted(lineages))
     now = live(engine, name)
     found = [

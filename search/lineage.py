@@ -150,10 +150,16 @@ def _what_instead(engine: Engine, name: str) -> str:
         if any(found["mappings"]["_meta"]["termweave"]["name"] == name for found in mappings.values()):
             why = f"None of its generations is published: 'termweave generations {name}' lists them; "
             return why + "a build that was stopped goes on when its 'termweave index' command is repeated."
+    return known_names(engine) or "Build one with 'termweave index SOURCE NAME'."
+
+
+def known_names(engine: Engine) -> str:
+    """A sentence with the names there are; "" where there is none, or this user may not ask."""
+    with suppress(EngineResponseError):
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
         names = sorted(
             {row["alias"] for row in aliases if not row["alias"].startswith(".") and not row["alias"].endswith(".write")}
         )
         if names:
             return f"Known names: {', '.join(names[:20])}{f' and {len(names) - 20} more' if names[20:] else ''}."
-    return "Build one with 'termweave index SOURCE NAME'."
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import click
 import pytest
+from rich.console import Console
 from rich.text import Text
 
-from termweave.cli import VERBS, cli, run
+from termweave.cli import VERBS, cli, demo, generations, run, search
 from termweave.cli._options import Output
+from termweave.indexer.generations import Generation
+from termweave.records import Hit
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,6 +150,64 @@ def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):
     assert "hunter2" not in out
     assert re.search(r"user\s+me\s+flag", out)
     assert re.search(r"password\s+\*+\s+\$TERMWEAVE_PASSWORD", out)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
+    name = f"{'long-' * 6}docs-20261121210000-0123abcd"
+    each = Generation(name, "2026-11-21T21:00:00.123+00:00", "a-source-of-many-words", 12_345, 9_000_000, True, True, "")
+    console = Console(width=width, file=io.StringIO())
+    console.print(generations._table([each], console.width))
+    lines = console.file.getvalue().splitlines()
+    assert lines[1].split()[:2] == ["generation", "state"]
+    assert "".join(line.split()[0] for line in lines[3:] if line.strip()) == name
+    assert "live" in lines[3]
+    assert ("2026-11-21 21:00:00" in lines[3]) == (width > 80)
+    assert ("a-source-of-many-words" in lines[3]) == (width == 200)
+
+
+def test_a_bar_in_a_narrow_terminal_keeps_the_time_left(monkeypatch, capsys):
+    for columns, told in (("80", False), ("140", True)):
+        monkeypatch.setenv("COLUMNS", columns)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        with Output().progress("Reading") as bar:
+            bar(50, 100, "Indexing", "read 60, encoded 55, sent 52, acknowledged 50")
+        shown = capsys.readouterr().err
+        assert "50/100" in shown
+        assert ("acknowledged" in shown) == told
+
+
+def test_what_to_try_next_is_what_this_shell_finds(monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "termweave"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert demo.called() == str(program)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert demo.called() == "termweave"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/termweave/__main__.py"])
+    assert demo.called() == f"{sys.executable} -m termweave"
+
+
+@pytest.mark.parametrize("explained", [False, True])
+def test_every_line_of_a_passage_is_indented(capsys, monkeypatch, explained):
+    text = "A first line.\n\n\nA second\tone that is " + "very " * 40 + "long."
+    told = {"score": 1.0, "parts": [], "text": text, "words": [{"start": 2, "end": 7, "share": 0.0}]}
+    hit = Hit("a", 1.0, 1, fields={"text": text}, signals={}, explanation=told if explained else None)
+    monkeypatch.setenv("COLUMNS", "60")
+    for width in (60, None):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda width=width: width is not None)
+        search.show([hit], Output())
+        _, *lines = capsys.readouterr().out.splitlines()
+        passage = [line for line in lines if "in all" not in line]
+        assert all(line.startswith("     ") and line.strip() for line in passage)
+        assert " ".join("".join(f"{line.strip()} " for line in passage).split()).startswith(
+            "A first line. A second one that is very"
+        )
+        assert (len(passage) > 1) == (width is not None)
 
 
 def test_a_document_cannot_play_on_the_terminal(capsys):

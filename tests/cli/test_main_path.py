@@ -234,7 +234,9 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     options = ("--weights", "none", "--dense", "none")
     first = json.loads(termweave("index", str(small), "cli-gens", *options, "--json").stdout)["generation"]
     time.sleep(1.05)
-    second = json.loads(termweave("index", str(folder), "cli-gens", *options, "--json").stdout)["generation"]
+    done = termweave("index", str(folder), "cli-gens", *options, "--json")
+    second = json.loads(done.stdout)["generation"]
+    assert f"'cli-gens' was made from 'small.jsonl'; this build puts {folder.name!r} in its place" in done.stderr
     listed = valid(termweave("generations", "cli-gens", "--json").stdout, "generations")["generations"]
     assert [(each["index"], each["live"]) for each in listed] == [(second, True), (first, False)]
     assert f"{first} is live; before it was {second}" in termweave("rollback", "cli-gens").stdout
@@ -243,7 +245,7 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     assert valid(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout, "prune")["deleted"] == [first]
     termweave("delete", "cli-gens", status=130, stdin="")
     assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
-    termweave("generations", "cli-gens", status=2)
+    assert "Build one" not in termweave("rollback", "cli-gens", status=2).stderr
 
 
 def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):

@@ -74,6 +74,13 @@ def test_a_folder_with_a_corpus_is_that_corpus(tmp_path):
     assert [each.id for each in open_source(folder).documents()] == ["a"]
 
 
+def test_a_folder_of_beir_folders_names_them(tmp_path):
+    folder = make(tmp_path, {"README.md": "# about", "one/corpus.jsonl": "{}\n", "two/corpus.jsonl.gz": "", "notes/a.txt": "x"})
+    with pytest.raises(UsageError, match="one/, two/ are BEIR folders") as caught:
+        open_source(folder)
+    assert caught.value.hint == f"Name one: {folder / 'one'}"
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import orjson
 import pytest
+from rich.console import Console
 
 import termweave as tw
 from termweave import corpora
@@ -152,6 +154,27 @@ def test_markdown_has_the_p_values_of_the_terminal(found):
     assert "In brackets: p against BM25" in "\n".join(lines)
 
 
+@pytest.mark.parametrize("width", [80, 72])
+def test_a_narrow_terminal_folds_names_and_cuts_no_number(found, width):
+    rows = [replace(row, system=f"{row.system} with a name that is far too long" if row.p else row.system) for row in found.rows]
+    console = Console(width=width, file=io.StringIO())
+    console.print(report.table(replace(found, rows=tuple(rows))))
+    shown = console.file.getvalue()
+    assert "…" not in shown
+    assert "BM25" in shown
+    for row in rows:
+        assert f"{row.values[MEASURES[0]]:.4f}" in shown
+
+
+def test_a_table_of_one_row_compares_nothing(found):
+    alone = replace(found, rows=found.rows[:1])
+    console = Console(width=100, file=io.StringIO())
+    console.print(report.table(alone))
+    for text in (console.file.getvalue(), report.markdown(alone), "\n".join(report.legend(alone))):
+        assert "judged" in text
+        assert not re.search(r"▲|\+/=/-|\bp\b", text)
+
+
 def test_every_value_is_in_the_files(found, tmp_path):
     report.write_per_query(found, tmp_path / "values.tsv")
     report.write_per_query(found, tmp_path / "values.jsonl")
@@ -166,8 +189,6 @@ def test_every_value_is_in_the_files(found, tmp_path):
 
 def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     timed = replace(found, latency=latency.measure(index, systems.grid(["hybrid"], ["none", "rnn"], index), ["json"]))
     text = page.html(timed, corpora.open_dataset(folder), about={"index": "<b>&"})
     assert text.count("<svg") == text.count("</svg>") == 3
@@ -177,6 +198,9 @@ def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
         assert f"<td>{row.system}</td>" in text
     pointed = re.findall(r'href="([^"]*)"', text) + re.findall(r"url\(([^)]*)\)", text)
     assert pointed
+    ids = re.findall(r'\bid="([^"]*)"', text)
+    assert len(ids) == len(set(ids)) > len(pointed) / 2
+    assert "better, same, worse: queries with" in text
     for target in pointed:  # the plots' own parts, each there once though three drawings share the page
         assert target.startswith("#")
         assert text.count(f'id="{target[1:]}"') == 1

@@ -170,7 +170,9 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert kept.profile == ("again" if data["adopted"] else "tuned")
     assert "tuned" in kept.profiles
     run(["tune", name, str(folder), "--dry-run"])
-    assert f"{folder.name}:test, 30 held-out queries" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{folder.name}:test, 30 held-out queries" in shown
+    assert "┃" not in shown  # thin lines, as all tables
     assert run(["evaluate", name, str(folder), "--json", "--require", "nDCG@10>=.01"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert kept.profile in {row["system"] for row in told["rows"]}

@@ -268,11 +268,14 @@ def test_an_update_says_documents_as_documents_and_passages_as_passages(index):
 
 @pytest.mark.engine
 def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, name, index, monkeypatch):
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(building, "survey", stop)
+    assert "Stopped. Nothing was sent: the same command begins anew." in index(numbered(3), status=130).err
+    monkeypatch.undo()
     monkeypatch.setattr(building, "_settle", stop)
-    index(numbered(3), status=130)
+    assert "acknowledged 3 of 3 documents, which are kept: the same command goes on" in index(numbered(3), status=130).err
     monkeypatch.undo()
     (unfinished,) = generations.of(opensearch_engine, name)
     assert (unfinished.complete, unfinished.documents) == (False, None)
@@ -282,6 +285,7 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     assert whole.bytes > unfinished.bytes  # what `_stats` says may be 10 s old
     assert "a build that was begun is finished" in said
     assert "Resumed" in said
+    assert "was made from" not in index(numbered(4)).err  # the same source's new version
 
 
 @pytest.mark.engine

@@ -127,6 +127,20 @@ def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, 
     assert capsys.readouterr().out.splitlines()[0].endswith(" mine")
 
 
+def test_the_judged_queries_of_a_folder_are_asked_and_ids_that_a_run_spells_otherwise_are_said(index, tmp_path, capsys):
+    (tmp_path / "set" / "qrels").mkdir(parents=True)
+    (tmp_path / "set" / "corpus.jsonl").write_text('{"_id": "timer-1", "text": "timer"}\n')
+    (tmp_path / "set" / "queries.jsonl").write_text('{"_id": "q 1", "text": "timer"}\n{"_id": "q2", "text": "json"}\n')
+    (tmp_path / "set" / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq 1\ttimer-1\t1\n")
+    out = tmp_path / "out.trec"
+    options = ["--run", str(out), "--mode", "lexical", "--url", index.engine.url]
+    assert run(["search", index.name, "--queries", f"{tmp_path / 'set'}:dev", *options]) == 0
+    assert set(runs.read(out).scores) == {"q 1"}
+    assert "1 id holds blanks or '%', for example 'q 1': percent-encoded" in capsys.readouterr().err
+    assert run(["search", index.name, "--queries", f"{tmp_path / 'set'}:test", *options]) == 2
+    assert "has no split 'test'" in capsys.readouterr().err
+
+
 def test_a_run_says_how_many_queries_were_too_long(index, tmp_path, capsys):
     long = tmp_path / "long.tsv"
     long.write_text("q1\ttimer\nq2\t" + " ".join(f"word{n}" for n in range(1500)) + " json\n")
