@@ -43,8 +43,8 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave demo --url http://localhost:9200 --json
     """
     from termweave import corpora
+    from termweave.cli import _hits
     from termweave.cli import evaluate as evaluate_verb
-    from termweave.cli import search as search_verb
     from termweave.evaluation import evaluate, report
     from termweave.search import Index
 
@@ -61,7 +61,7 @@ def command(*, settings: Settings, out: Output) -> None:
         "url": server.url,
         "generation": index.generation,
         "evaluation": evaluate_verb.as_json(found),
-        "searches": {query: [search_verb.as_json(hit) for hit in hits] for query, hits in answers.items()},
+        "searches": {query: [_hits.as_json(hit) for hit in hits] for query, hits in answers.items()},
         "seconds": round(time.monotonic() - began, 1),
     }
 
@@ -70,7 +70,7 @@ def command(*, settings: Settings, out: Output) -> None:
         console.print(report.table(found))
         for query, hits in answers.items():
             console.print(f'\n{called()} search demo "{query}" --rerank rnn --explain -k 3', style="bold", markup=False)
-            search_verb.show(hits, out)
+            _hits.show(hits, out)
         console.print(f"\n{_NEXT.replace('termweave ', f'{called()} ')}", highlight=False, markup=False)
 
     out.emit(data, text)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli import _pictures
+from termweave.cli._hits import as_json
 from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import as_json, candidate_options, check_words, model_options, rank_options, where
+from termweave.cli.search import candidate_options, check_words, model_options, rank_options, where
 
 if TYPE_CHECKING:
     from pathlib import Path
