@@ -113,10 +113,6 @@ class Collection:
         return Fitting(server.capabilities, [Encoding("", each) for each in drawn])
 
 
-def quantised(signal: Weights, impacts: Sequence[TermWeights]) -> list[TermWeights]:
-    return [TermWeights(each.terms, signal.quantise(each.weights).astype(np.float32)) for each in impacts]
-
-
 def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
     yield "## Quantisation\n"
     yield "nDCG@10 of exact dot products: float weights; integers of 1 to 255 as stored; the query's weights as such integers, too.\n"
@@ -124,9 +120,9 @@ def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[
     for each in collections:
         signal = Weights.fit(each.fitting(server))
         largest = max(float(query.weights.weights.max(initial=0)) for query in each.queries)
-        stored = quantised(signal, each.impacts)
+        stored = [signal.rounded(impacts) for impacts in each.impacts]
         exact, documents = each.exact(each.impacts), each.exact(stored)
-        both = each.exact(stored, lambda query, top=largest: quantised(Weights(w_max=top), [query])[0])
+        both = each.exact(stored, lambda query, top=largest: Weights(w_max=top).rounded(query))
         yield f"| {each.name} | {exact:.4f} | {documents:.4f} | {exact - documents:+.4f} | {both:.4f} | {exact - both:+.4f} |"
 
 
@@ -250,7 +246,7 @@ def pruning(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
             signal, wanted = Weights.fit(each.fitting(server)), Pruning.parse(text)
             kept = [wanted.apply(impacts, signal.w_max) for impacts in each.impacts]
             postings = sum(map(len, kept)) / sum(map(len, each.impacts))
-            share = each.exact(quantised(signal, kept)) / each.exact(quantised(signal, each.impacts))
+            share = each.exact([*map(signal.rounded, kept)]) / each.exact([*map(signal.rounded, each.impacts)])
             cells.append(f"{postings:.3f} | {share:.3f}")
         yield f"| {text} | {' | '.join(cells)} |"
 

@@ -62,10 +62,10 @@ def _table(found: list[Generation], width: int) -> Table:
     left = width - 2 - max(len(each.index) for each in found)
     cells = [[each.index] for each in found]
     for name, column in columns.items():
-        left -= (wide := max(map(cell_len, (name, *column))) + 1)
-        if left < 0 and name != "state":
-            left += wide
+        wide = max(map(cell_len, (name, *column))) + 1
+        if wide > left and name != "state":
             continue
+        left -= wide
         table.add_column(name, justify="right" if name in {"documents", "size"} else "left", no_wrap=True)
         for row, cell in zip(cells, column, strict=True):
             row.append(cell)

@@ -86,6 +86,11 @@ class Experiment:
     latency: Mapping[str, Latency] = field(default_factory=dict)
     default: str | None = None
 
+    @property
+    def compares(self) -> bool:
+        """Whether there is something beside the baseline."""
+        return len(self.rows) > 1
+
 
 def evaluate(
     index: Index,

@@ -84,7 +84,7 @@ def _table_of(rows: Sequence[str]) -> str:
 def _table(experiment: Experiment) -> str:
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
     timed = experiment.latency
-    compared = len(experiment.rows) > 1
+    compared = experiment.compares
     names = ["system", *(each for name in MEASURES for each in (name, *(["p"] if compared else [])))]
     names += [*(["better", "same", "worse"] if compared else []), "judged@10"]
     names += ["median ms", "95\u00a0% ms"] if timed else []

@@ -33,7 +33,7 @@ def table(experiment: Experiment) -> Table:
         box=box.SIMPLE_HEAD,
         padding=0,  # 80 columns hold it
     )
-    compared = len(experiment.rows) > 1
+    compared = experiment.compares
     cells: list[list[str | Text]] = []
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
     for row in experiment.rows:
@@ -71,7 +71,7 @@ def legend(experiment: Experiment, counts: str = "+/=/-") -> list[str]:
         f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)",
         f"{counts} queries with a better, the same, a worse nDCG@10; {judged}",
     ]
-    if len(experiment.rows) == 1:
+    if not experiment.compares:
         lines = [judged]
     if experiment.latency:
         timed = next(iter(experiment.latency.values())).queries
@@ -81,7 +81,7 @@ def legend(experiment: Experiment, counts: str = "+/=/-") -> list[str]:
 
 def markdown(experiment: Experiment) -> str:
     """The same table for a README, p in brackets behind the value."""
-    compared = len(experiment.rows) > 1
+    compared = experiment.compares
     columns = [*MEASURES, *(["+/=/-"] if compared else []), "judged@10", *(["ms"] if experiment.latency else [])]
     lines = [
         f"| {heading(experiment)} | {' | '.join(columns)} |",

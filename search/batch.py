@@ -121,9 +121,9 @@ def run(
     paging.reachable(k, 0, candidates)
     for text in queries.values():
         check(text, like=(), fields=(), where=where)
-    chosen, options = index.choose(mode, rerank, reranking)
-    pinned = copy(index)
-    pinned.name = index.generation
+    pinned = copy(index)  # as `Index.pinned`, without opening the models once more
+    pinned.name = pinned.generation
+    chosen, options = pinned.choose(mode, rerank, reranking)
     asked = [Query(query, text) for query, text in queries.items()]
     found = ranked(pinned, asked, chosen, k=k, candidates=candidates, reranking=options, where=where, workers=workers)
     scores = {query.id: {place.id: place.score for place in places} for query, places in found}

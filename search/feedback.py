@@ -73,10 +73,8 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
     body = {
         "size": _MOST,
         "query": {"terms": {"id": list(ids)}},
-        "sort": [
-            {"passage": {"order": "asc", "missing": "_first"}},
-            {"id": "asc"},
-        ],  # each document's first before anyone's second
+        # Each document's first passage before anyone's second.
+        "sort": [{"passage": {"order": "asc", "missing": "_first"}}, {"id": "asc"}],
         "_source": ["title", "text", *(weighted.properties() if weighted else ())],
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in signals) else ["id"],
     }

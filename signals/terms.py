@@ -57,6 +57,10 @@ class WeightedTerms(Signal):
         scaled = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
         return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
 
+    def rounded(self, weights: TermWeights) -> TermWeights:
+        """The weights of a text as the integers that are stored of them."""
+        return TermWeights(weights.terms, self.quantise(weights.weights).astype("float32"))
+
     @abstractmethod
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
         """Term -> the integer that a document's `_source` holds of it."""

@@ -78,7 +78,7 @@ def stored(documents: Sequence[TermWeights], bits: int) -> list[TermWeights]:
     if bits == 0:
         return list(documents)
     signal = Weights(w_max=scale([each.weights for each in documents]), levels=2**bits - 1)
-    return [TermWeights(each.terms, signal.quantise(each.weights).astype(np.float32)) for each in documents]
+    return [signal.rounded(each) for each in documents]
 
 
 def ndcg(

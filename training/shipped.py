@@ -31,6 +31,7 @@ from termweave.training.learning import Part, learn
 from termweave.training.measure import Pool, measure, record
 from termweave.training.pairs import Collection, count, most_frequent
 from termweave.training.prospect import prospect
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -133,7 +134,7 @@ def build(
     say(f"exported: fp32 within {parity.fp32_difference:.1g} of torch, int8 rank correlation {parity.int8_rank_correlation:.4f}")
     _prove(keep, {source.set: Collection(data / source.set) for source in sources}, say)
     ship(keep, out)
-    say(f"shipped to {out}: {sum(file.stat().st_size for file in out.iterdir()) / 1e6:.1f} MB; everything is in {keep}")
+    say(f"shipped to {out}: {sized(sum(file.stat().st_size for file in out.iterdir()))}; everything is in {keep}")
 
 
 def ship(keep: Path, out: Path) -> None:
