@@ -6,7 +6,7 @@
 The documents are mixtures of the demo corpus's passages: real words with real impacts, and vectors between real ones, so
 that no model has to read 100,000 texts. Queries are the demo corpus's 294 questions, encoded beforehand: encoding is the same
 for every row. Searches take turns query by query; each row is the median over all of them. Client-side work is what is not
-spent inside urllib3; its processor time beside it does not grow with whatever else the machine does.
+spent inside urllib3: beside the server, which has the same processors, and again right after with the same answers replayed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,26 +140,28 @@ def halves(items: list, random: np.random.Generator) -> list:
     return [item for item, keep in zip(items, kept.tolist(), strict=True) if keep]
 
 
-class Waiting:
-    """Seconds spent inside urllib3: sent, waited for, received. All else of a search is the client's own work.
+class Wire:
+    """Stands where urllib3 sends: counts what is spent there, keeps what came, and can give it once more without a server.
 
     Attributes:
-        seconds: By the clock.
+        seconds: Spent there by the clock: sent, waited for, received. All else of a search is the client's own work.
         processor: Of this thread's processor time.
     """
 
     def __init__(self) -> None:
         self.seconds = self.processor = 0.0
+        self._original = urllib3.connectionpool.HTTPConnectionPool.urlopen
+        self._taped: dict[tuple[str, str], list[tuple[Any, float]]] = {}
+        self._answer: Callable[..., Any] = self._original
 
     @contextmanager
-    def counted(self) -> Iterator[Waiting]:
-        """Count while this is entered."""
-        original = urllib3.connectionpool.HTTPConnectionPool.urlopen
+    def tapped(self) -> Iterator[Wire]:
+        """Stand there while this is entered."""
 
         def timed(*arguments: Any, **options: Any) -> Any:
             began, busy = time.perf_counter(), time.thread_time()
             try:
-                return original(*arguments, **options)
+                return self._answer(*arguments, **options)
             finally:
                 self.seconds += time.perf_counter() - began
                 self.processor += time.thread_time() - busy
@@ -167,7 +170,36 @@ class Waiting:
         try:
             yield self
         finally:
-            urllib3.connectionpool.HTTPConnectionPool.urlopen = original
+            urllib3.connectionpool.HTTPConnectionPool.urlopen = self._original
+
+    def recorded(self, search: str, question: str) -> None:
+        """What follows is asked of the server, and kept. Not for timing: what is kept makes the memory grow, which costs time."""
+        tape = self._taped[search, question] = []
+
+        def answer(*arguments: Any, **options: Any) -> Any:
+            began = time.perf_counter()
+            came = self._original(*arguments, **options)
+            tape.append((came, time.perf_counter() - began))
+            return came
+
+        self._answer = answer
+
+    def live(self, search: str, question: str) -> None:
+        """What follows is asked of the server."""
+        del search, question
+        self._answer = self._original
+
+    def replayed(self, search: str, question: str, *, paused: bool = False) -> None:
+        """What follows is answered as what was `recorded`: at once, or after as long a sleep as that took."""
+        tape = iter(self._taped[search, question])
+
+        def answer(*_: Any, **__: Any) -> Any:
+            came, took = next(tape)
+            if paused:
+                time.sleep(took)
+            return came
+
+        self._answer = answer
 
 
 def report(server: Engine, name: str, count: int) -> None:
@@ -183,23 +215,28 @@ def report(server: Engine, name: str, count: int) -> None:
         "all three+rNN": lambda query: index.search(query, mode=",".join(SIGNALS), rerank="rnn"),
         **{f"dense leg, {kind}": leg(index, encoded, with_vectors=kind != "ids") for kind in ("ids", "ids and vectors")},
     }
-    found = turns(searches, questions)
+    with Wire().tapped() as wire:
+        turns(searches, questions[:1], wire, wire.live)  # what is asked once only: what the server can do
+        turns(searches, questions, wire, wire.recorded)
+        found = turns(searches, questions, wire, wire.live)
+        paused = turns(searches, questions, wire, partial(wire.replayed, paused=True))
+        replayed = turns(searches, questions, wire, wire.replayed)
     print(
         f"{index.lineage.documents:,} documents, OpenSearch {server.capabilities.version}, k = 10, N = 60, {os.cpu_count()} cores shared by "
         f"client and server, {len(questions)} questions; medians, encoding of the query not counted.\n"
     )
-    print("| search | ms | client-side ms | of it processor |\n|---|---:|---:|---:|")
+    print("| search | ms | client-side ms | of it processor | replayed | replayed after pauses |\n|---|---:|---:|---:|---:|---:|")
     for search, (whole, own, busy) in found.items():
-        print(f"| {search} | {whole:.1f} | {own:.2f} | {busy:.2f} |")
+        print(f"| {search} | {whole:.1f} | {own:.2f} | {busy:.2f} | {replayed[search][1]:.2f} | {paused[search][1]:.2f} |")
     took = {search: times[0] for search, times in found.items()}
-    _, own, busy = found["hybrid+rNN"]
     pair, three = took["weights"] + took["dense"], sum(took[signal] for signal in SIGNALS)
     vectors = took["dense leg, ids and vectors"] - took["dense leg, ids"]
     rates = {name: throughput(searches[name], questions) for name in ("hybrid", "hybrid+rNN")}
     print("\n| figure | measured | to reach |\n|---|---:|---:|")
     print(f"| hybrid+rNN against weights + dense, each alone | {took['hybrid+rNN'] / pair:.2f} x | < 1 x |")
     print(f"| all three + rNN against the three, each alone | {took['all three+rNN'] / three:.2f} x | < 1 x |")
-    print(f"| client-side work of hybrid+rNN (of it processor) | {own:.2f} ms ({busy:.2f}) | ≤ 2 ms |")
+    print(f"| client-side work of hybrid+rNN, answers replayed | {replayed['hybrid+rNN'][1]:.2f} ms | ≤ 2 ms |")
+    print(f"| client-side work of hybrid+rNN, beside the server | {found['hybrid+rNN'][1]:.2f} ms | ≤ 2 ms |")
     print(f"| vectors of 100 candidates over ids alone | {vectors:+.2f} ms | ≤ 1.5 ms |")
     for search, rate in rates.items():
         print(f"| {search}, {CLIENTS} clients at once | {rate:.0f} a second | reported |")
@@ -257,25 +294,30 @@ def leg(index: Index, encoded: dict[str, Encoding], *, with_vectors: bool) -> Ca
     return ask
 
 
-def turns(searches: dict[str, Callable[[str], object]], questions: list[str]) -> dict[str, tuple[float, float, float]]:
+def turns(
+    searches: dict[str, Callable[[str], object]], questions: list[str], wire: Wire, before: Callable[[str, str], None]
+) -> dict[str, tuple[float, float, float]]:
     """Medians in ms: the whole, the client's own part by the clock, and that part's processor time.
 
     Every question is asked of all, beginning with another one each time.
+
+    Args:
+        searches: Name -> what asks a question.
+        questions: All of them.
+        wire: What counts.
+        before: Said to it before each search: where its answers come from.
     """
     taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in searches}
-    for question in questions[:10]:
-        for call in searches.values():
-            call(question)
     names = list(searches)
-    with Waiting().counted() as waiting:
-        for number, question in enumerate(questions):
-            first = number % len(names)
-            for name in names[first:] + names[:first]:
-                waiting.seconds = waiting.processor = 0.0
-                began, busy = time.perf_counter(), time.thread_time()
-                searches[name](question)
-                seconds, processor = time.perf_counter() - began, time.thread_time() - busy
-                taken[name].append((seconds, seconds - waiting.seconds, processor - waiting.processor))
+    for number, question in enumerate(questions):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            before(name, question)
+            wire.seconds = wire.processor = 0.0
+            began, busy = time.perf_counter(), time.thread_time()
+            searches[name](question)
+            seconds, processor = time.perf_counter() - began, time.thread_time() - busy
+            taken[name].append((seconds, seconds - wire.seconds, processor - wire.processor))
     return {name: tuple((np.median(times, axis=0) * 1000).tolist()) for name, times in taken.items()}
 
 
