@@ -54,7 +54,7 @@ METHOD = Method(
     note=(
         "It needs no negatives and learns what is probable, not what tells documents apart: on English sets it stays below the contrastive "
         "method (docs/term-weights.md). With anchor=bm25 or idf the predicted number multiplies the anchor. Chinese: "
-        "--set backbone=scratch --set bmes=true --set top_layers=-1 --set outputs=weights."
+        "--set backbone=scratch --set bmes=true."
     ),
     parameters=(
         Parameter("target", "tfidf", "What is predicted.", ("tfidf", "recall")),

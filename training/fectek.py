@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.training.methods import BITS, Method, Parameter
+from termweave.training.methods import BITS, FROM_SCRATCH, Method, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
     """Questions made of the corpus are not like those that people ask: there the teacher says most (docs/term-weights.md)."""
     teacher = settings["teacher"]
     if teacher == "auto":
-        whole = settings["top_layers"] == 0 and settings["layers"] == 0 and settings["backbone"] != "scratch"
+        whole = settings["top_layers"] == 0 and settings["layers"] == 0 and settings["backbone"] != FROM_SCRATCH
         teacher = "minmax" if made and whole else "none"
     return {
         **settings,

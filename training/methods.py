@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 #: The files of the methods that come with termweave.
 _FILES = {"bert-scorer": "termweave.training.bert_scorer", "fectek": "termweave.training.fectek"}
+#: The backbone that is made anew. It knows nothing until it is trained, so all of it is unless somebody says otherwise, and nobody
+#: trains its vector: it gives none.
+FROM_SCRATCH = "scratch"
+_OF_SCRATCH = {"top_layers": -1, "outputs": "weights"}
 _TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 Value = bool | int | float | str
@@ -111,7 +115,8 @@ def _check(settings: Mapping[str, Any]) -> None:
     """What holds for every method.
 
     Raises:
-        UsageError: The vector is wanted of layers that are cut off; a view is not known; a click log would not be read.
+        UsageError: The vector is wanted of layers that are cut off, or of a backbone that nobody has trained; a view is not known; a
+            click log would not be read.
     """
     views.parse(str(settings["views"]))
     if settings["clicks"] and settings["pairs"] not in ("auto", "clicks"):
@@ -119,11 +124,18 @@ def _check(settings: Mapping[str, Any]) -> None:
             f"pairs={settings['pairs']} does not read the click log {settings['clicks']}.",
             "Set pairs=clicks, or leave clicks out.",
         )
-    if not settings["layers"] or settings["top_layers"] != 0:
+    scratch, cut = settings["backbone"] == FROM_SCRATCH, settings["layers"] and settings["top_layers"] == 0
+    if not (scratch or cut):
         return
     from termweave.training.teachers import MADE  # noqa: PLC0415 - numpy
 
-    if "dense" in str(settings["outputs"]).split(",") or settings.get("teacher") in MADE:
+    dense, teacher = "dense" in str(settings["outputs"]).split(","), settings.get("teacher") in MADE
+    if scratch and (teacher or (dense and not settings.get("joint"))):
+        raise UsageError(
+            "The vectors of a backbone made from scratch mean nothing: nobody has trained them.",
+            "Leave outputs and teacher out; fectek trains the vector with joint=1 and outputs=weights,dense.",
+        )
+    if cut and (dense or teacher):
         raise UsageError(
             f"layers={settings['layers']} cuts off the layers that the frozen backbone's vector is made of.",
             "Set outputs=weights and a teacher that is a file or none, or leave layers at 0.",
@@ -164,7 +176,7 @@ class Method:
         return (*self.parameters, *COMMON)
 
     def settings(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """All parameters with their values.
+        """All parameters with their values. Some defaults are others where the backbone is made from scratch.
 
         Raises:
             UsageError: A name that is not known, or a value that cannot be.
@@ -177,7 +189,8 @@ class Method:
                     f"The method {self.name} has no parameter {name!r}.",
                     f"Did you mean {near[0]}?" if near else f"`termweave methods {self.name}` lists them.",
                 )
-        found = {name: parameter.parse(given.get(name, parameter.default)) for name, parameter in known.items()}
+        asked = {**_OF_SCRATCH, **given} if given.get("backbone") == FROM_SCRATCH else given
+        found = {name: parameter.parse(asked.get(name, parameter.default)) for name, parameter in known.items()}
         _check(found)
         self.check(found)
         return found
@@ -209,7 +222,7 @@ COMMON = (
         "backbone",
         "",
         "Folder of a BERT-like model in transformers' layout, or hf:OWNER/NAME; empty: all-MiniLM-L6-v2, where its package is installed; "
-        "'scratch': a small new one with a vocabulary of the corpus's characters.",
+        "'scratch': a small new one with a vocabulary of the corpus's characters, which top_layers=-1 and outputs=weights then go with.",
     ),
     Parameter(
         "layers",

@@ -23,6 +23,7 @@ from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.errors import ModelError, UsageError
 from termweave.training import examples, learning, making
+from termweave.training.methods import FROM_SCRATCH
 from termweave.training.pairs import count, sample
 from termweave.training.sparse import SparseIndex, bm25_weights
 
@@ -195,7 +196,7 @@ def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[
         trained_on=ahead.trained_on,
         dev=len(ahead.dev),
         searched=len(ahead.places),
-        backbone=str(ahead.backbone) if settings["backbone"] != "scratch" else "scratch",
+        backbone=str(ahead.backbone) if settings["backbone"] != FROM_SCRATCH else FROM_SCRATCH,
         frozen=frozen,
         states_bytes=round(2 * width * pieces) if frozen else 0,
         settings=dict(settings),
@@ -209,7 +210,7 @@ def _backbone(given: str, corpus: Sequence[str], out: Path, settings: Mapping[st
         UsageError: It is no such folder, or makes its vectors otherwise.
         ModelError: It is not there.
     """
-    if given == "scratch":
+    if given == FROM_SCRATCH:
         from termweave.training.scratch import make  # noqa: PLC0415 - torch
 
         return make(corpus, out / SCRATCH, int(settings["max_length"]), int(settings["seed"]))

@@ -1,7 +1,7 @@
 """A small BERT-like backbone with random weights, for languages that no backbone is at hand for: every character is a word-piece.
 
 The vocabulary is the corpus's most frequent characters, each also as the inside of a word (``##x``), so that any text can be cut.
-It knows nothing until it has been trained (``--set top_layers=-1``).
+It knows nothing until it has been trained, as it is by default (`methods`).
 """
 
 from __future__ import annotations

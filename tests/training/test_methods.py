@@ -54,12 +54,22 @@ def test_defaults_pass_their_own_checks(name):
         ("fectek", {"layers": "3", "outputs": "weights", "teacher": "dense"}, "a teacher that is a file"),
         ("bert-scorer", {"bmes": "true"}, "top_layers=-1"),
         ("bert-scorer", {"tkgm": "true"}, "has no parameter"),
+        ("fectek", {"backbone": "scratch", "outputs": "weights,dense"}, "nobody has trained"),
+        ("fectek", {"backbone": "scratch", "teacher": "minmax"}, "nobody has trained"),
     ],
 )
 def test_mistakes_are_named(method, given, said):
     with pytest.raises(UsageError) as raised:
         methods.get(method).settings(given)
     assert said in str(raised.value)
+
+
+def test_a_backbone_from_scratch_is_trained_and_gives_weights_alone():
+    method = methods.get("fectek")
+    settings = method.settings({"backbone": "scratch"})
+    assert (settings["top_layers"], settings["outputs"]) == (-1, "weights")
+    settings = method.settings({"backbone": "scratch", "top_layers": "1", "outputs": "weights,dense", "joint": "1"})
+    assert (settings["top_layers"], settings["outputs"]) == (1, "weights,dense")
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,6 @@ def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):
     sets = (
         "backbone=scratch",
         "bmes=true",
-        "top_layers=-1",
-        "outputs=weights",
         "steps=12",
         "every=6",
         "batch=8",
