@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from termweave.rerank.rules import Normalisation
 
+#: Signed numbers whose sum is at most this part of the sum of their sizes cancel: what rounding leaves of 0 divides nothing.
+_CANCELLED = 1e-6
+
 
 def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,)) -> Sets:
     """J, and who adds how much to it, from the similarities ``(m, m)`` of all elements."""
@@ -23,10 +26,11 @@ def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = 
     members = _mutual(nearest)
     if rules.tau > 0:
         members = expanded(members, _mutual(nearest[:, : rules.close(columns)]), inclusive=rules.inclusive)
-    rows = np.where(members, rules.weights(similarity), np.float32(0))
-    sums = rows.sum(axis=1)
+    rows = rules.weights(similarity, members)
+    sums = _summed(rows)
     nothing = sums == 0
     rows /= np.where(nothing, np.float32(1), sums)[:, None]
+    rows[nothing] = 0
     # A set without members is a row of zeros; one whose weights sum to 0 has no shares at all.
     undefined = nothing & members.any(axis=1)
     averaged = rules.averaged(columns)
@@ -42,9 +46,15 @@ def normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> ND
     """Rows divided by their maximum or mean; a zero divisor leaves the row as it is."""
     if how is None:
         return similarity
-    rows = similarity.max(axis=1) if how == "max" else similarity.mean(axis=1) + np.float32(1e-8)
+    rows = similarity.max(axis=1) if how == "max" else _summed(similarity) / len(similarity) + np.float32(1e-8)
     divisor = np.where(rows == 0, np.float32(1), rows).astype(np.float32)
     return (similarity / divisor[:, None]).astype(np.float32)
+
+
+def _summed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The sum of each row ``(m, n)``: float32 ``(m,)``, 0 where what is positive and what is negative cancel."""
+    sums = rows.sum(axis=1)
+    return np.where(np.abs(sums) <= _CANCELLED * np.abs(rows).sum(axis=1), np.float32(0), sums)
 
 
 def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:

@@ -46,8 +46,7 @@ def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = 
     if rules.tau > 0:
         members = _expanded(members, _mutual(similarity, best[:, -close]), inclusive=rules.inclusive)
     near = _nearest(similarity, best[:, -averaged], averaged) if averaged > 1 else np.arange(count)[:, None]
-    rows = members.astype(np.float32)
-    rows *= rules.weights(similarity)
+    rows = rules.weights(similarity, members)
     sums = np.einsum("ij->i", rows)
     if sums.min() <= 0 or (rules.tau > 0 and rows.min() < 0):
         return None  # an empty set, or one that has grown by an element of negative similarity

@@ -71,20 +71,24 @@ class Rules:
         """Length of the shorter list of Eq. 5. Reading: round(tau (k + 1)) + 2, half to even, never more than there are."""
         return min(round(self.tau * columns) + 2, columns)
 
-    def weights(self, similarity: NDArray[np.float32]) -> NDArray[np.float32]:
-        """f_w of Eq. 7, row by row, with the similarity in the place of the distance; rows are scaled to sum 1 later.
+    def weights(self, similarity: NDArray[np.float32], members: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """f_w of Eq. 7 for the members of each set, 0 for all others: ``(m, m)``; rows are scaled to sum 1 later.
 
-        Where exp would overflow, a row is divided by its largest exponential, which that scaling takes out again.
+        Where exp would overflow, a row is divided by the largest exponential of its members, which that scaling takes out again;
+        by that of the whole row a hub that is no member would leave nothing of them.
         """
-        weights = similarity
+        weights = members.astype(np.float32)
+        weights *= similarity
         if self.weight_function == "exp":
-            power = np.float32(self.weight_parameter) * similarity
-            top = power.max(axis=1, keepdims=True)
-            if top.max() > _LARGEST_EXPONENT:
-                top = np.where(top > _LARGEST_EXPONENT, top, np.float32(0))
-                weights = np.where(top > 0, np.exp(power - top) - np.exp(-top), np.expm1(np.minimum(power, _LARGEST_EXPONENT)))
+            parameter = np.float32(self.weight_parameter)
+            top = weights.max(axis=1, keepdims=True)
+            high = parameter * top > _LARGEST_EXPONENT
+            if high.any():
+                below = np.where(members, parameter * (weights - top), -np.inf)
+                scaled = np.exp(below) - np.where(members, np.exp(-parameter * top), 0)
+                weights = np.where(high, scaled, np.expm1(parameter * np.where(high, 0, weights)))
             else:
-                weights = np.expm1(power)
+                weights = np.expm1(parameter * weights)
         return np.maximum(weights, 0) if self.clamp else weights
 
 

@@ -38,7 +38,7 @@ def slow(query, vectors, k=10, k_exp=3, tau=0.0, weight=0.75, function="linear",
     count = len(elements)
     s = [[float(np.dot(a, b)) for b in elements] for a in elements]
     for row in s:
-        divisor = {"max": max(row), "mean": sum(row) / count + 1e-8}.get(normalize) or 1.0
+        divisor = {"max": max(row), "mean": math.fsum(row) / count + 1e-8}.get(normalize) or 1.0
         row[:] = [value / divisor for value in row]
     k = min(k, count - 1)
     lists = [sorted(range(count), key=lambda j, i=i: (-s[i][j], j))[: k + 1] for i in range(count)]
@@ -50,7 +50,7 @@ def slow(query, vectors, k=10, k_exp=3, tau=0.0, weight=0.75, function="linear",
 
     rows, undefined = [], []
     for i in range(count):
-        total = sum(worth(s[i][j]) for j in sets[i])
+        total = math.fsum(worth(s[i][j]) for j in sets[i])
         undefined.append(total == 0 and bool(sets[i]))
         rows.append([worth(s[i][j]) / total if j in sets[i] and total else 0.0 for j in range(count)])
     taken = min(k_exp, k + 1)
@@ -108,7 +108,14 @@ def mixed_norms(random):
     return sixteenths(random, (20, 8)) * 2.0 ** random.integers(-3, 4, (20, 1))
 
 
-#: Every kind of context that is out of the ordinary: query and candidates, all inner products exact in float32.
+def balanced(random):
+    """Collinear, the sum of all elements is 0: that of every row too, but for what float32 loses of it."""
+    factors = random.permutation(np.arange(-10, 11))[:, None]
+    elements = factors * (random.integers(-511, 512, 8) / 256)
+    return elements[0], elements[1:]
+
+
+#: Every kind of context that is out of the ordinary: query and candidates; neighbours and signs are those of exact arithmetic.
 DEGENERATE = {
     "negative": lambda random: (sixteenths(random, 8), sixteenths(random, (20, 8))),
     "pairs of duplicates": lambda random: (sixteenths(random, 8), np.repeat(sixteenths(random, (10, 8)), 2, axis=0)),
@@ -119,6 +126,7 @@ DEGENERATE = {
     "nothing but zeros": lambda _: (np.zeros(8), np.zeros((20, 8))),
     "collinear": lambda random: (query := sixteenths(random, 8), np.arange(1, 21)[:, None] * query),
     "collinear, opposite": lambda random: (query := sixteenths(random, 8), np.arange(-10, 10)[:, None] * query),
+    "balanced": balanced,
     "a hub": lambda random: (sixteenths(random, 8, 1), with_a_hub(random)),
     "mixed norms": lambda random: (sixteenths(random, 8), mixed_norms(random)),
     "orthogonal": lambda _: (np.eye(21)[0], np.eye(21)[1:]),
@@ -134,6 +142,8 @@ CONFIGURATIONS = [
     {"k": 6, "k_exp": 6, "tau": 0.5, "weight": 0.3, "function": "exp", "parameter": 2.4, "normalize": "max"},
     {"k": 4, "k_exp": 8, "tau": 0.5, "weight": 0.473},
     {"k": 10, "k_exp": 1, "tau": 0.8, "weight": 0.0},
+    {"k": 10, "k_exp": 1, "tau": 0.8, "weight": 0.0, "normalize": "mean"},
+    {"k": 20, "k_exp": 3, "weight": 0.0},
 ]
 
 
@@ -171,6 +181,22 @@ def test_weights_that_a_hub_leaves_hardly_anything_of_still_share_out_one():
     quick = fast.sets(similarity, rules)
     assert quick is not None
     np.testing.assert_allclose(quick.jaccard, exact.sets(similarity, rules).jaccard, atol=1e-5)
+
+
+def test_how_near_a_hub_is_that_is_in_nobodys_set_does_not_matter():
+    # It leads every list of three, and has two others on its own: of the rest nobody may be divided by exp(400).
+    random = np.random.default_rng(0)
+    similarity = random.uniform(1, 2, (9, 9))
+    similarity = (similarity + similarity.T) / 2
+    np.fill_diagonal(similarity, 2.5)
+    found = []
+    for level in (40, 400):
+        similarity[3] = similarity[:, 3] = level + np.arange(9) / 8
+        similarity[3, 3] = 1000
+        jaccard = exact.sets(similarity.astype(np.float32), Rules(k=2, k_exp=1, weight_function="exp")).jaccard[0]
+        found.append(jaccard[[1, 2, 4, 5, 6]])
+    assert found[0].max() > 0
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
 
 
 def test_a_zero_query_has_no_neighbours():
