@@ -47,7 +47,9 @@ def command(*, name: str, keep: int, yes: bool, settings: Settings, out: Output)
             refused = ", refused by its gate" if each.missed else ""
             click.echo(f"{each.index}  {counted(each.documents or 0, 'document')}, {each.created}{refused}", err=True)
         click.confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?", abort=True, err=True)
+    deleted = generations.prune(server, name, old)
     for each in old:
-        generations.remove(server, each.index)
-    data = {"schema": "termweave.prune/1", "name": name, "deleted": [each.index for each in old]}
-    out.emit(data, f"{name}: {counted(len(old), 'generation')} deleted.")
+        if each.index not in deleted:
+            out.say(f"{each.index} is live by now: it is kept.")
+    data = {"schema": "termweave.prune/1", "name": name, "deleted": deleted}
+    out.emit(data, f"{name}: {counted(len(deleted), 'generation')} deleted.")

@@ -80,7 +80,7 @@ def command(
     letters = ""
     index = lineage.resolve(server, name)
     made = lineage.read(server, index)
-    layout = DocumentLayout.from_meta(made.signals)
+    layout = DocumentLayout.from_meta(made.signals, made.fields)
     if source is None:
         with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, layout, deep=deep or 0.0)

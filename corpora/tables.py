@@ -61,7 +61,7 @@ class Table(FileSource):
 
     LABEL: ClassVar[str] = "a CSV or TSV table"
     MAPPED: ClassVar[bool] = True
-    KIND: ClassVar[str] = "table/1"
+    KIND: ClassVar[str] = "table/2"
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
@@ -119,7 +119,8 @@ class _Columns:
     def __init__(self, first: tuple[str, ...], asked: Fields, file: str) -> None:
         cells = [cell.strip() for cell in first]
         known = any(cell.lower() in dialect.KNOWN for cell in cells)
-        self.header = known or any(cell in asked.named() for cell in cells)
+        # By its number no line becomes one: in "1<tab>some text" the 1 is a document's id, and meant is the first column.
+        self.header = known or any(cell in asked.named() and not _is_number(cell, len(cells)) for cell in cells)
         self._by_options = self.header and not known
         numbers = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or number for cell, number in zip(cells, numbers, strict=True)] if self.header else numbers
@@ -133,7 +134,7 @@ class _Columns:
         def column(name: str) -> str:
             if name in self.names:
                 return name
-            if name.isdecimal() and 0 < int(name) <= len(self.names):
+            if _is_number(name, len(self.names)):
                 return self.names[int(name) - 1]
             hint = "Name one of these, or its number."
             if not known:  # whoever names a cell of a first document would lose it
@@ -167,6 +168,11 @@ class _Columns:
             "its first line is the header line, as options say" if self._by_options else "",
         ]
         return "; ".join(filter(None, parts))
+
+
+def _is_number(name: str, columns: int) -> bool:
+    """Whether this may be the number of a column."""
+    return name.isdecimal() and 0 < int(name) <= columns
 
 
 class _Lines:

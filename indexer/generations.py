@@ -18,6 +18,8 @@ from termweave.search.lineage import Lineage, check_one, exists, known_names, re
 from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from termweave.engine import Engine
 
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
@@ -293,6 +295,20 @@ def prunable(engine: Engine, name: str, keep: int) -> list[Generation]:
     complete = [generation for generation in of(engine, name) if generation.complete]
     kept = {generation.index for generation in list(filter(_published, complete))[:keep]}
     return [generation for generation in complete if generation.index not in kept and not generation.live]
+
+
+def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:
+    """Delete generations, but for one that is live by now: between their listing and this, somebody may have been asked, and rolled back.
+
+    Returns:
+        Those deleted.
+    """
+    deleted = []
+    for each in old:
+        if live(engine, name) != each.index:
+            remove(engine, each.index)
+            deleted.append(each.index)
+    return deleted
 
 
 def _published(generation: Generation) -> bool:

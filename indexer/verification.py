@@ -255,7 +255,8 @@ def _contents(engine: Engine, index: str, layout: DocumentLayout, where: Mapping
         identity = _identity(hit, stored.get("id"), stored.get("passage"))
         document = stored_document(stored, hit["_id"]) if "id" in stored else None
         digests = (stored.get("source_digest"), stored.get("encoding_digest"))
-        yield identity, document is not None and (source_digest(document), layout.encoding_digest(stored)) == digests
+        same = document is not None and (source_digest(document), layout.encoding_digest(stored)) == digests
+        yield identity, same and layout.agrees(stored)
 
 
 def _scan(engine: Engine, index: str, where: Mapping[str, Any], what: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:

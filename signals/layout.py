@@ -116,7 +116,7 @@ class DocumentLayout:
         if (part := document.passage) is not None:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
         body |= _metadata_fields(document.metadata)
-        body |= {name: document.metadata[name] for name in self.extra if name in document.metadata}
+        body |= self._declared(document.metadata)
         for signal in self.signals:
             body |= signal.fields(document, encoding)
         body["bucket"] = bucket_of(document.id)
@@ -127,6 +127,13 @@ class DocumentLayout:
     def encoding_digest(self, stored: Mapping[str, Any]) -> int:
         """Digest of what the models gave, computed from a body before sending or from `_source` after reading back."""
         return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))
+
+    def agrees(self, stored: Mapping[str, Any]) -> bool:
+        """Whether the fields that users declared hold what the metadata of this `_source` do: no digest is made of them."""
+        return {name: stored[name] for name in self.extra if name in stored} == self._declared(stored_metadata(stored))
+
+    def _declared(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: metadata[name] for name in self.extra if name in metadata}
 
 
 def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,8 @@ def test_the_tables_there_are(tmp_path, content, expected):
         ("7\tsome text\n8\tother\n", {"id_field": "1", "text_fields": ["2"]}, ("7", "", "some text", {})),
         ("7\tu\tT\tB\n8\tu\tT\tB\n", {"id_field": "1", "title_field": "3", "text_fields": ["4"]}, ("7", "T", "B", {"column2": "u"})),
         ("id,text,3\n1,T,X\n", {"text_fields": ["3"]}, ("1", "", "X", {"text": "T"})),
+        ("1\tsome text\n2\tother\n", {"id_field": "1", "text_fields": ["2"]}, ("1", "", "some text", {})),
+        ("0,1\n7,a\n", {"id_field": "0", "text_fields": ["1"]}, ("7", "", "a", {})),
     ],
 )  # fmt: skip
 def test_columns_can_be_named(tmp_path, content, options, expected):

@@ -64,10 +64,17 @@ def test_prune_keeps_the_live_and_the_newest(opensearch_engine, name, three):
     generations.promote(opensearch_engine, name, three[0])
     (old,) = generations.prunable(opensearch_engine, name, keep=1)
     assert old.index == three[1]
-    generations.remove(opensearch_engine, old.index)
+    assert generations.prune(opensearch_engine, name, [old]) == [old.index]
     assert {each.index for each in generations.of(opensearch_engine, name)} == {three[0], three[2]}
     assert not list(ledgers.folder(opensearch_engine).glob(f"{three[1]}*"))
     assert documents(opensearch_engine, name) == 1
+
+
+def test_what_became_live_while_prune_asked_is_kept(opensearch_engine, name, three):
+    old = generations.prunable(opensearch_engine, name, keep=1)
+    generations.promote(opensearch_engine, name, three[1])
+    assert generations.prune(opensearch_engine, name, old) == [three[0]]
+    assert documents(opensearch_engine, name) == 2
 
 
 def test_a_name_that_begins_alike_is_another_one(opensearch_engine, name, three, tmp_path):

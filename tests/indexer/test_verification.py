@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from termweave.errors import VerificationFailed
@@ -47,6 +49,18 @@ def test_one_flipped_value_in_one_document_is_found_by_reading_back(opensearch_e
     opensearch_engine.request("PUT", f"/{built.index}/_doc/d8", body=stored)
     assert check(opensearch_engine, name, deep=False).ok  # the digests beside it are as they were
     assert check(opensearch_engine, name, deep=True).altered == ["d8"]
+
+
+def test_a_flipped_value_of_a_field_that_users_declared_is_found_by_reading_back(opensearch_engine, name, corpus):
+    options = replace(LEXICAL, mapping={"properties": {"year": {"type": "integer"}, "month": {"type": "integer"}}})
+    built = build(opensearch_engine, corpus([{**each, "year": 2020} for each in numbered(5)]), name, options)
+    assert check(opensearch_engine, name, deep=True).ok
+    for number, other in enumerate(({"year": 2021}, {"month": 5})):
+        change = {"doc": other}
+        opensearch_engine.request("POST", f"/{built.index}/_update/d{number}", body=change)
+    opensearch_engine.request("POST", f"/{built.index}/_update/d2", body={"script": "ctx._source.remove('year')"})
+    assert check(opensearch_engine, name, deep=False).ok
+    assert check(opensearch_engine, name, deep=True).altered == ["d0", "d1", "d2"]
 
 
 def test_a_build_that_finds_a_difference_is_not_published(opensearch_engine, name, corpus, monkeypatch):
