@@ -209,6 +209,7 @@ class TextEncoder:
         """
         if isinstance(texts, str):
             raise UsageError("What is encoded is a list of texts, not one text.", "Write encode([text]) and take the first.")
+        texts = list(texts)  # an array or a column of a table has no truth value
         if kind not in {"document", "query"}:
             raise UsageError(f"A text is a document or a query, not {kind!r}.", 'Write kind="document" or kind="query".')
         if wrong := [each for each in texts if not isinstance(each, str)]:

@@ -189,6 +189,7 @@ def compare(
     Raises:
         UsageError: Shapes that do not fit, or a vector that is not finite.
     """
+    query, vectors = np.asarray(query), np.asarray(vectors)
     if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:
         raise UsageError(f"rNN needs a query (d,) and vectors (N, d); it got {query.shape} and {vectors.shape}.")
     # One product of an array with itself (syrk): equal vectors get equal similarities to the last bit, so that they tie. In tiles,

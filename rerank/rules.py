@@ -48,6 +48,8 @@ class Rules:
     clamp: bool = False
 
     def __post_init__(self) -> None:
+        if not (hasattr(self.k, "__index__") and hasattr(self.k_exp, "__index__")):
+            raise UsageError(f"rNN needs k and k_exp that are whole numbers; they are {self.k!r} and {self.k_exp!r}.")
         if self.k < 1 or self.k_exp < 1:
             raise UsageError(f"rNN needs k and k_exp of at least 1; they are {self.k} and {self.k_exp}.")
         if not 0 <= self.tau <= 1:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import TYPE_CHECKING
 
+from termweave.errors import UsageError
 from termweave.records import Query, Run
 from termweave.search import paging
 from termweave.search.options import check
 from termweave.search.ranking import order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
     from typing import Any
 
@@ -119,6 +121,8 @@ def run(
         UsageError: As `Index.answer`.
     """
     paging.reachable(k, 0, candidates)
+    if not isinstance(queries, Mapping):
+        raise UsageError(f"Queries are a mapping, id -> text, not {type(queries).__name__}.", 'Write {"q1": "first query"}.')
     for text in queries.values():
         check(text, like=(), fields=(), where=where)
     pinned = copy(index)  # as `Index.pinned`, without opening the models once more

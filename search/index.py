@@ -238,6 +238,8 @@ class Index:
 
     def choose(self, mode: str | None, rerank: str | None, reranking: Reranking | None = None) -> tuple[Mode, Reranking | None]:
         """How to search, of what was asked for; arguments as `answer`."""
+        if not isinstance(mode, str | None):
+            raise UsageError(f"mode is a text, not {type(mode).__name__}.", 'Several signals are one text: mode="weights,dense".')
         profile = profiles.find(self._now.lineage, mode)
         if profile is None:
             if mode is not None and mode.partition("@")[0] in self.lineage.profiles:

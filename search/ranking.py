@@ -62,6 +62,11 @@ def chosen_reranking(name: str | None, parameters: Reranking | None) -> Rerankin
     Raises:
         UsageError: There is no such reranker.
     """
+    if not isinstance(parameters, Reranking | None):
+        raise UsageError(
+            f"reranking is a Reranking, not {type(parameters).__name__}.",
+            "Write reranking=Reranking(k=5), from termweave.search.ranking.",
+        )
     if name is None:
         return parameters
     if not isinstance(name, str):

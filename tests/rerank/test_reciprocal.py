@@ -247,6 +247,7 @@ def test_clamped_jaccard_stays_in_the_unit_interval():
     [
         ({"k": 0}, "at least 1"),
         ({"k_exp": 0}, "at least 1"),
+        ({"k": 2.5}, "whole numbers; they are 2.5 and 3"),
         ({"tau": -0.1}, "tau"),
         ({"weight": 1.5}, "1.5"),
         ({"query": np.zeros(3, np.float32)}, r"\(3,\)"),
@@ -262,6 +263,11 @@ def test_what_cannot_be_meant_is_said(changes, said):
     arguments = {"query": np.zeros(2, np.float32), "vectors": np.zeros((4, 2), np.float32)} | changes
     with pytest.raises(UsageError, match=said):
         reciprocal(arguments.pop("query"), arguments.pop("vectors"), **arguments)
+
+
+def test_lists_are_arrays_too():
+    query, vectors = [1.0, 0.0], [[0.8, 0.6], [0.0, 1.0]]
+    assert reciprocal(query, vectors, k=1).tolist() == reciprocal(np.array(query), np.array(vectors), k=1).tolist()
 
 
 @settings(deadline=None, max_examples=40)

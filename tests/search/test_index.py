@@ -78,13 +78,18 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
         ({"k": 2.5}, "whole numbers"),
         ({"k": "3"}, "whole numbers"),
         ({"rerank": True}, "rerank is the name"),
+        ({"mode": ["weights", "dense"]}, "mode is a text, not list"),
+        ({"reranking": {"k": 3}}, "reranking is a Reranking, not dict"),
     ):
         with pytest.raises(UsageError, match=said):
             index.search("json", **wrong)
+    with pytest.raises(UsageError, match="id -> text, not list"):
+        index.run(["json"])
     assert len(index.search("json", k=np.int64(3))) == 3
     for wrong, kind, said in (("one text", "query", "a list of texts"), ([None], "query", "NoneType"), (["a"], "q", "not 'q'")):
         with pytest.raises(UsageError, match=said):
             encoders.load().encode(wrong, kind=kind)
+    assert len(encoders.load().encode(np.array(["one text", "two"]), kind="query")) == 2
 
 
 def test_a_connection_closes_itself(opensearch_engine, index):
