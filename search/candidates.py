@@ -213,7 +213,7 @@ def gather(
                     passages[identity] = fields["passage"][0]
                 if VECTOR_FIELD in fields and (by_vector or identity not in vectors):
                     vectors[identity] = fields[VECTOR_FIELD][0]
-            lists[name] = Ranked.of(pairs, window, signal, passages)
+            lists[name] = Ranked.of(pairs, window, signal, passages, clause.par)
             short = short or _is_short(answer["hits"], clause, each.bodies[name])
         gathered.append(Candidates(each.query, lists, each.clauses, HalfVectors(vectors), short=short))
     return gathered, seen

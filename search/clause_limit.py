@@ -56,7 +56,8 @@ def fitted(
         order = sorted(range(len(factors)), key=lambda place: -factors[place])
         kept = sorted(order[:budget])
         left_out = tuple(weights.terms[place] for place in order[budget:])
-        query = replace(query, weights=TermWeights(tuple(weights.terms[place] for place in kept), weights.weights[kept]))
+        terms = tuple(weights.terms[place] for place in kept)
+        query = replace(query, weights=TermWeights(terms, weights.weights[kept], weights.par))
     if any(signal.name == "lexical" for signal in signals) and pieces(query.text) > budget:
         query = replace(query, text=_ordered(engine, opened.index, query.text))
     return query, left_out

@@ -7,8 +7,9 @@ scored there at most: that signal's lowest score, or its floor where the list is
 The methods differ in how much each signal counts for a query. Min-max gives the best of a signal 1 however little it
 stands out, so a signal whose candidates are all alike shouts as loud as one that has found the answer. ``adaptive``, the
 default, weighs each signal by how far its candidates lie apart in that signal's own unit, squared (`Signal.spread`): for
-words the part of the best score that the lowest lacks; for vectors, standard deviations of the similarity of two documents
-drawn at random, measured when the index is built. Neither needs a judgement; docs/fusion.md has the figures.
+words the part of the best score that the lowest lacks, less where even the best document lacks most of the query's words; for
+vectors, standard deviations of the similarity of two documents drawn at random, measured when the index is built. Neither
+needs a judgement; docs/fusion.md has the figures.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Ranked:
         window: int | None = None,
         signal: Signal | FusedList | None = None,
         passages: Mapping[str, int] | None = None,
+        par: float | None = None,
     ) -> Ranked:
         """From (id, score) pairs in any order; ties by id.
 
@@ -68,6 +70,7 @@ class Ranked:
             signal: Whose scores they are: it knows what a document scores that it did not return, and the unit. None: the
                 lowest score listed, and every list tells the same.
             passages: Document id -> the passage found.
+            par: `Clause.par`.
         """
         ordered = {document: -below for below, document in sorted([(-score, document) for document, score in pairs])}
         values = list(ordered.values())[:window]
@@ -78,7 +81,7 @@ class Ranked:
             return cls(ordered, low, high, len(values), 1.0, passages or {})
         if signal.floor is not None and len(values) < (window or 0):
             low = min(low, signal.floor)
-        return cls(ordered, low, high, len(values), signal.spread(low, high), passages or {})
+        return cls(ordered, low, high, len(values), signal.spread(low, high, par), passages or {})
 
     def normalised(self) -> list[float]:
         """Min-max into [0, 1], in the order of `scores`; 0 for what is not in the window, 1 in it where all its scores are equal."""

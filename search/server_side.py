@@ -63,9 +63,9 @@ class FusedList:
         del clause
         return engine_score
 
-    def spread(self, low: float, high: float) -> float:
+    def spread(self, low: float, high: float, par: float | None = None) -> float:
         """The only list counts in full."""
-        del low, high
+        del low, high, par
         return 1.0
 
 

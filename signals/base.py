@@ -6,6 +6,7 @@ and come back from there, so that a search weighs with exactly what the document
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -50,6 +51,7 @@ class Clause:
         terms: Term -> factor as actually sent, for signals that weigh terms.
         dropped: Terms left out because the server allows no more clauses, heaviest first.
         reach: How many documents it finds at most, whatever the engine is asked for; None: all that match.
+        par: `TermWeights.par` on the scale of the signal's scores; None where it is not known.
     """
 
     query: dict[str, Any]
@@ -57,6 +59,7 @@ class Clause:
     terms: Mapping[str, float] | None = None
     dropped: tuple[str, ...] = ()
     reach: int | None = None
+    par: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +130,16 @@ class Signal(ABC):
     #: The score of a document that the query says nothing to; None where every document has one that is not known.
     floor: ClassVar[float | None] = 0.0
 
-    def spread(self, low: float, high: float) -> float:
+    def spread(self, low: float, high: float, par: float | None = None) -> float:
         """How much the scores from `low` to `high` tell apart, in a unit that signals share: fusion trusts by it.
 
-        For a signal of words: the part of the best score that the lowest lacks.
+        For a signal of words: the part of the best score that the lowest lacks. Where the best lies below `par` no document has the
+        query's words, and the square of the spread, which is what fusion counts, goes down with the part that it has of them.
         """
-        return (high - low) / high if high > 0 else 0.0
+        if high <= 0:
+            return 0.0
+        covered = 1.0 if par is None or high >= par else high / par
+        return (high - low) / high * math.sqrt(covered)
 
     #: Stored fields that `explain` reads.
     explains_from: ClassVar[tuple[str, ...]] = ()

@@ -158,12 +158,13 @@ class Dense(Signal):
         del clause
         return engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score
 
-    def spread(self, low: float, high: float) -> float:
+    def spread(self, low: float, high: float, par: float | None = None) -> float:
         """In deviations of the similarity between any two documents: one inner product says little by itself.
 
         Half-way (geometric mean) between the deviation of this corpus and the usual one: a corpus on one subject has a large
         one, but not all of that is chance.
         """
+        del par
         return (high - low) / (_UNIT * math.sqrt(self.background * _BACKGROUND))
 
 

@@ -73,16 +73,17 @@ class Weights(WeightedTerms):
         kept, dropped = to_send(query.weights, clause_budget(capabilities, where))
         if not kept:
             return None
+        par = None if query.weights.par is None else query.weights.par * self.levels / self.w_max
         if capabilities.neural_sparse:
             scale = min(1.0, _NEURAL_SPARSE_CAP / max(kept.values()))
             tokens = {escape(term, SEPARATOR): factor * scale for term, factor in kept.items()}
             sparse = {"neural_sparse": {"weights": {"query_tokens": tokens}}}
-            return Clause(filtered(sparse, where), scale, kept, dropped)
+            return Clause(filtered(sparse, where), scale, kept, dropped, par=par)
         features = [
             {"rank_feature": {"field": f"weights.{escape(term, SEPARATOR)}", "boost": factor, "linear": {}}}
             for term, factor in kept.items()
         ]
-        return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, kept, dropped)
+        return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, kept, dropped, par=par)
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None

@@ -98,10 +98,13 @@ class TermWeights:
     Attributes:
         terms: Distinct terms, as the analysis makes them.
         weights: float32 ``(len(terms),)``, all > 0: impacts for a document, factors for a query.
+        par: Of a query: the score of a document of average length that has each of its terms once, before a model changes what they
+            are worth there (the sum of factor times idf). None: not a query's, or of a model whose impacts have no such unit.
     """
 
     terms: tuple[str, ...]
     weights: NDArray[np.float32]
+    par: float | None = None
 
     def __len__(self) -> int:
         return len(self.terms)

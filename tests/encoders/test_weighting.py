@@ -1,6 +1,7 @@
 """Anchors and what the logits make of them, against slow independent versions."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,6 +50,17 @@ def test_untrained_is_bm25(document, query):
     assert factors.as_dict() == pytest.approx({term: query.count(term) for term in set(query) - {""}}, rel=1e-6)
     expected = sum(slow_bm25(term, document, STATISTICS) for term in query if term and term in document)
     assert dot(factors, weights) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("form", [Form(), Form("idf"), Form(tf_power=0.5)])
+def test_par_is_what_a_document_of_average_length_with_each_word_once_scores(form):
+    average = replace(STATISTICS, average_length=3.0)
+    asked, document, nothing = words(["b", "c", "new", "b"]), words(["b", "c", "new"]), np.zeros(6, np.float32)
+    query = anchored(asked, average, BM25(), "query", form).weights(nothing, pieces(asked.terms), "query")
+    there = anchored(document, average, BM25(), "document", form).weights(nothing[:5], pieces(document.terms), "document")
+    assert query.par == pytest.approx(dot(query, there), rel=1e-6)
+    assert there.par is None
+    assert anchored(asked, average, BM25(), "query", Form("none")).weights(nothing, pieces(asked.terms), "query").par is None
 
 
 @settings(max_examples=100, deadline=None)

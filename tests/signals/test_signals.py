@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -59,6 +61,15 @@ def test_terms_beyond_the_clause_limit_are_dropped_lightest_first(capabilities):
     assert len(clause.terms) == 1024 - 16  # the filter and the ids of an explanation count, too
     assert clause.dropped[0] == "t491"
     assert min(clause.terms.values()) == 493.0
+
+
+def test_par_is_on_the_scale_of_what_is_stored():
+    query = Encoding("cat", TermWeights(("cat",), np.array([2.0], np.float32), par=3.0))
+    for server in (SPARSE, replace(SPARSE, neural_sparse=False)):
+        clause = Weights(w_max=12.0, levels=240).clause(query, size=10, where=(), capabilities=server)
+        assert clause.par == pytest.approx(60.0)
+    unknown = Encoding("cat", TermWeights(("cat",), np.array([2.0], np.float32)))
+    assert Weights().clause(unknown, size=10, where=(), capabilities=SPARSE).par is None
 
 
 def test_neural_sparse_stays_below_its_cap_and_scales_back():
