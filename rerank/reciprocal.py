@@ -189,12 +189,12 @@ def compare(
     Raises:
         UsageError: Shapes that do not fit, or a vector that is not finite.
     """
-    query, vectors = np.asarray(query), np.asarray(vectors)
+    query, vectors = np.asarray(query, np.float32), np.asarray(vectors, np.float32)
     if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:
         raise UsageError(f"rNN needs a query (d,) and vectors (N, d); it got {query.shape} and {vectors.shape}.")
     # One product of an array with itself (syrk): equal vectors get equal similarities to the last bit, so that they tie. In tiles,
     # or with the query's row apart, the sums run in other orders and do not (tried: this line a tenth quicker, and ties lost).
-    elements = np.concatenate([query[None, :], vectors]).astype(np.float32, copy=False)
+    elements = np.concatenate([query[None, :], vectors])
     with np.errstate(over="ignore", invalid="ignore"):
         similarity = elements @ elements.T
         finite = math.isfinite(similarity.trace())  # squared lengths: NaN, infinity and what is too long all show here

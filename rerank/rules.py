@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -18,6 +18,8 @@ Normalisation = Literal["max", "mean"]
 
 #: exp(88.7) is the largest that float32 holds.
 _LARGEST_EXPONENT = 80.0
+#: Beyond it only the nearest of all counts, and products leave float32.
+_LARGEST_PARAMETER = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Rules:
         k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
         tau: Size of the sets that expand R, as a share of k, in [0, 1] (Eq. 5); 0 expands nothing.
         weight_function: "linear": v = s; "exp": v = exp(weight_parameter * s) - 1.
-        weight_parameter: For "exp", above 0.
+        weight_parameter: For "exp", above 0 and at most a million.
         normalize: Divide each row of similarities by its maximum or mean before anything else.
         inclusive: Expand at an overlap of exactly two thirds too (Eq. 5 as printed; the authors' program does not).
         clamp: Take negative weights of Eq. 7 as 0, which keeps J in [0, 1].
@@ -48,16 +50,18 @@ class Rules:
     clamp: bool = False
 
     def __post_init__(self) -> None:
-        if not (hasattr(self.k, "__index__") and hasattr(self.k_exp, "__index__")):
-            raise UsageError(f"rNN needs k and k_exp that are whole numbers; they are {self.k!r} and {self.k_exp!r}.")
+        if not all(isinstance(each, Integral) for each in (self.k, self.k_exp)):
+            raise UsageError(f"k and k_exp of rNN are whole numbers; they are {self.k!r} and {self.k_exp!r}.")
         if self.k < 1 or self.k_exp < 1:
             raise UsageError(f"rNN needs k and k_exp of at least 1; they are {self.k} and {self.k_exp}.")
         if not 0 <= self.tau <= 1:
             raise UsageError(f"rNN needs tau in [0, 1]; it is {self.tau}.")
         if self.weight_function not in {"linear", "exp"}:
             raise UsageError(f"rNN has no weight function {self.weight_function!r}.", "Known: linear, exp.")
-        if not 0 < self.weight_parameter < math.inf:
-            raise UsageError(f"rNN needs a weight parameter above 0; it is {self.weight_parameter}.")
+        if not 0 < self.weight_parameter <= _LARGEST_PARAMETER:
+            raise UsageError(
+                f"rNN needs a weight parameter above 0, at most {_LARGEST_PARAMETER:g}; it is {self.weight_parameter}."
+            )
         if self.normalize not in {None, "max", "mean"}:
             raise UsageError(f"rNN has no normalisation {self.normalize!r}.", "Known: None, max, mean.")
 

@@ -24,14 +24,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.engine import Engine
-    from termweave.records import Encoding
+    from termweave.records import Capabilities, Encoding
     from termweave.search.candidates import Legs
     from termweave.search.hits import Opened
     from termweave.signals import Signal
 
 
 def fitted(
-    engine: Engine, opened: Opened, query: Encoding, signals: Sequence[Signal], where: Sequence[Mapping[str, Any]]
+    engine: Engine,
+    opened: Opened,
+    query: Encoding,
+    signals: Sequence[Signal],
+    where: Sequence[Mapping[str, Any]],
+    capabilities: Capabilities,
 ) -> tuple[Encoding, tuple[str, ...]]:
     """A query that the server takes.
 
@@ -41,12 +46,13 @@ def fitted(
         query: As it was asked.
         signals: That are asked.
         where: Filters; their clauses count too.
+        capabilities: How many clauses a signal may send.
 
     Returns:
         The query with its words in the order of what they contribute, most first, where there are too many of them (the
         lexical signal keeps the first), and with the weighted terms that fit; and the weighted terms left out, heaviest first.
     """
-    budget = clause_budget(engine.capabilities, where)
+    budget = clause_budget(capabilities, where)
     left_out: tuple[str, ...] = ()
     weights = query.weights
     if weights is not None and len(weights) > budget and any(signal.needs == "weights" for signal in signals):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
@@ -43,6 +43,13 @@ class Execution:
             raise UsageError(
                 "The server rescores before it fuses, not each signal by itself.", "Leave --two-phase or --server-fusion out."
             )
+
+    def room(self, capabilities: Capabilities, signals: Sequence[Signal]) -> Capabilities:
+        """The server with the clauses that each signal may send: those of words share the limit where one query holds them all."""
+        of_words = sum(signal.needs != "dense" for signal in signals)
+        if self.fused is None or of_words < 2:
+            return capabilities
+        return replace(capabilities, max_clause_count=capabilities.max_clause_count // of_words)
 
     def shape(
         self,

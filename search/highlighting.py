@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from termweave.records import Highlight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -64,7 +65,7 @@ def of(
         for name in FIELDS:
             text = hit.fields.get(name)
             if isinstance(text, str) and text:
-                spans = marked.get(text, []) + (encoder.spans(text[:_MOST], terms) if terms else [])
+                spans = _looked_up(text, marked) + (encoder.spans(text[:_MOST], terms) if terms else [])
                 highlights += [passage(name, text, spans)] if spans else []
         found.append(replace(hit, highlights=tuple(highlights)))
     return found
@@ -127,10 +128,19 @@ def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> 
     }
     found: dict[str, Spans] = {}
     for hit in engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]:
-        for (marked,) in hit.get("highlight", {}).values():
+        for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
             found[text] = spans
     return found
+
+
+def _looked_up(text: str, marked: Mapping[str, Spans]) -> Spans:
+    """Where words were found in a text: to the engine's highlighter U+0000 separates values, and each is marked by itself."""
+    spans, start = [], 0
+    for value in text.split("\0") if marked else ():
+        spans += [(start + a, start + b) for a, b in marked.get(value, ())]
+        start += len(value) + 1
+    return spans
 
 
 def _unmarked(marked: str) -> tuple[str, Spans]:

@@ -377,11 +377,11 @@ class Index:
                 "Reranking by neighbours needs the documents' vectors, and this index has none.",
                 "Use --rerank none, or index with a dense model.",
             )
-        capabilities = self.engine.capabilities
-        execution.check(capabilities)
+        execution.check(self.engine.capabilities)
+        capabilities = execution.room(self.engine.capabilities, signals)
         prepared = []
         for query in queries:
-            fitting, left_out = clause_limit.fitted(self.engine, self._now, query, signals, where)
+            fitting, left_out = clause_limit.fitted(self.engine, self._now, query, signals, where, capabilities)
             each = legs(fitting, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
             if fitting is not query:
                 each = clause_limit.said(each, query, left_out, signals)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -36,7 +37,7 @@ def shade(
         index: Where that signal's field is.
 
     Returns:
-        ``{"start", "end", "term", "share"}`` in reading order, offsets in characters of `text`.
+        ``{"start", "end", "term", "share"}`` in reading order, not overlapping; offsets in characters of `text`.
     """
     told = [part for part in parts if part.get("terms") and part["score"] > 0]
     silent = not any(part["share"] > 0 for part in told)
@@ -49,7 +50,37 @@ def shade(
             if (share := shares.get(term)) is not None:
                 word = found.setdefault((start, end), {"start": start, "end": end, "term": term, "share": 0.0})
                 word["share"] += share
-    return [found[place] for place in sorted(found)]
+    return list(_apart([found[place] for place in sorted(found)]))
+
+
+def _apart(words: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Words in reading order that do not overlap, from some in reading order that may.
+
+    Signals cut a text differently ("3.5", or "3" and "5"), and the analyzer of Chinese gives every pair of neighbouring characters.
+    """
+    group: list[dict[str, Any]] = []
+    reach = 0
+    for word in words:
+        if word["start"] >= reach:
+            yield from _stretches(group)
+            group = []
+        group.append(word)
+        reach = max(reach, word["end"])
+    yield from _stretches(group)
+
+
+def _stretches(group: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One word where it holds all others; else each stretch between two ends, with what all words over it count."""
+    if len(group) < 2:
+        yield from group
+        return
+    edges = sorted({each["start"] for each in group} | {each["end"] for each in group})
+    if any(each["start"] == edges[0] and each["end"] == edges[-1] for each in group):
+        edges = [edges[0], edges[-1]]
+    for start, end in pairwise(edges):
+        over = [each for each in group if each["start"] < end and each["end"] > start]
+        widest = max(over, key=lambda each: each["end"] - each["start"])
+        yield {"start": start, "end": end, "term": widest["term"], "share": sum(each["share"] for each in over)}
 
 
 def _analysed(text: str, engine: Engine, index: str) -> Located:

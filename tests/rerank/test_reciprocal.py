@@ -246,8 +246,9 @@ def test_clamped_jaccard_stays_in_the_unit_interval():
     ("changes", "said"),
     [
         ({"k": 0}, "at least 1"),
+        ({"k": 2.5}, "whole numbers"),
+        ({"k_exp": "3"}, "whole numbers"),
         ({"k_exp": 0}, "at least 1"),
-        ({"k": 2.5}, "whole numbers; they are 2.5 and 3"),
         ({"tau": -0.1}, "tau"),
         ({"weight": 1.5}, "1.5"),
         ({"query": np.zeros(3, np.float32)}, r"\(3,\)"),
@@ -256,6 +257,8 @@ def test_clamped_jaccard_stays_in_the_unit_interval():
         ({"vectors": np.array([[0, 0], [1e30, 0]], np.float32)}, "too large"),
         ({"weight_function": "cubic"}, "cubic"),
         ({"weight_parameter": 0.0}, "weight parameter"),
+        ({"weight_parameter": 1e300}, "at most 1e"),
+        ({"query": [0.0, 1.0], "vectors": [1.0, 2.0]}, r"\(2,\) and \(2,\)"),
         ({"normalize": "median"}, "median"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
+from termweave.cli import _pictures
 from termweave.indexer import Options, build
 from termweave.search import explanation, hits
 from termweave.search.fusion import METHODS
@@ -78,6 +79,27 @@ def test_words_lie_where_the_terms_stand(index):
             shown |= {told["text"][each["start"] : each["end"]] for each in told["words"]}
             assert all(each["share"] >= 0 for each in told["words"])
         assert shown == words
+
+
+def test_words_that_overlap_are_shown_once_and_words_behind_a_null_are_marked(opensearch_engine, tmp_path):
+    """Signals cut "3.5" differently, the analyzer of Chinese gives pairs of characters, the highlighter starts anew at U+0000."""
+    path = tmp_path / "corpus.jsonl"
+    texts = ("你好世界的语言 release 3.5", "python\0parser 3.5 and json\0timer")
+    path.write_bytes(b"\n".join(orjson.dumps({"_id": str(row), "title": "", "text": text}) for row, text in enumerate(texts)))
+    name = f"rerank-overlapping-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(path), name, Options(analyzer="cjk", signals=("lexical", "weights", "dense")))
+    index = tw.connect(opensearch_engine.url).index(name)
+    for query, words in (("你好世界", ["你", "好", "世", "界"]), ("3.5", ["3.5"])):
+        for mode in ("lexical,weights", "lexical,dense") if query != "3.5" else ("lexical,weights",):
+            for hit in index.search(query, mode=mode, explain=True):
+                picture = _pictures.of_hit(hit)
+                assert "".join(piece for piece, _, _ in picture.runs()) == picture.text
+                assert [picture.text[start:end] for start, end, _ in picture.words] in ([], words)
+                assert picture.words or hit.id == "1"
+    (hit,) = index.search("timer parser", mode="lexical", highlight=True)
+    (shown,) = hit.highlights
+    assert {shown.text[start:end] for start, end in shown.matches} == {"timer", "parser"}
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
 
 def test_a_document_that_was_not_found_says_what_it_would_take(index):

@@ -325,6 +325,10 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
     assert [hit.score for hit in theirs] == pytest.approx([hit.score for hit in mine], abs=1.1e-3)
     assert len(index.search("json functions", rerank="rnn", server_fusion=True)) == 10
     assert index.search("", server_fusion=True) == []
+    many = "json " + " ".join(f"word{number}" for number in range(700))  # fits one signal, not both in one query
+    both = index.answer(many, mode="lexical,weights@min-max", server_fusion=True)
+    assert both.hits
+    assert both.dropped
     for options, said in (
         ({"mode": "dense"}, "2 to 5"),
         ({"mode": "hybrid@rrf"}, "min-max only"),

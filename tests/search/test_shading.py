@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import PIL.Image
@@ -82,6 +83,18 @@ def test_runs_are_the_whole_text_and_each_word_once(text, data):
     assert "".join(piece for piece, _, _ in runs) == text
     assert [(piece, weight) for piece, weight, share in runs if share > 0] == [(text[a:b], w) for a, b, w in words if w > 0]
     assert all(0 <= share <= 1 for _, _, share in runs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 6)), max_size=12, unique=True))
+def test_words_that_overlap_come_apart_and_none_is_lost(spans):
+    words = [{"start": start, "end": start + size, "term": "", "share": 1.0} for start, size in sorted(spans)]
+    apart = list(shading._apart(words))
+    assert all(before["end"] <= after["start"] for before, after in pairwise(apart))
+    covered = {place for each in words for place in range(each["start"], each["end"])}
+    assert {place for each in apart for place in range(each["start"], each["end"])} == covered
+    for each in words:  # whoever does not overlap stays as it is
+        if not any(other is not each and other["start"] < each["end"] and each["start"] < other["end"] for other in words):
+            assert each in apart
 
 
 class Reader(HTMLParser):
