@@ -24,7 +24,10 @@ _ADVICE = (
         "too many tokens for field",
         "Cut it in parts, or index with --passage-size 160: a document holds some 60,000 weighted terms.",
     ),
-    ("http.max_content_length", "Cut the document in parts, or raise http.max_content_length on the server."),
+    *(
+        (limit, f"Cut the document in parts, index with --passage-size 160, or raise {limit} on the server.")
+        for limit in ("http.max_content_length", "indexing_pressure.memory.limit")
+    ),
     ("dimension", "Index with the model that the index was made for."),
     ("depth", "Flatten the metadata."),
     ("strict_dynamic_mapping", "Something changed the mapping of the index: index again with --fresh."),
