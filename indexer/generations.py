@@ -184,7 +184,9 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
 
     Raises:
         EngineError: Somebody else has moved the alias since.
+        UsageError: An index of that name has come to be: the server makes one where an application writes to NAME.
     """
+    check_name(engine, name)
     now = live(engine, name)
     if now not in {expected, index}:
         raise EngineError(

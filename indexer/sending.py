@@ -5,7 +5,8 @@ applied is simply sent again.
 
 =======================  ========================================================================================
 429, 500, 502, 503, 504  and lost connections: again after a common, growing, jittered pause; only the items concerned
-413                      the batch is halved, down to the one document, which is refused
+413                      the batch is halved, down to the one document, which is refused; so with a 429 that says that the
+                         request alone is more than the server's indexing pressure limit, whatever else it has to do
 400 of an item           refused: it goes to the dead letters with the engine's reason
 409                      a version conflict: the document is there, so it is settled
 anything else            ends the sending; the ledger knows what is missing, the same command goes on from there
@@ -15,6 +16,7 @@ anything else            ends the sending; the ledger knows what is missing, the
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from dataclasses import dataclass
@@ -43,6 +45,9 @@ _NOT_FOUND = 404
 _FIRST_ERROR = 300
 #: The engine waits so long for a shard that is away before it answers 503; by default 60 s, as long as we wait for the engine.
 _SHARD_PATIENCE = "20s"
+#: In the reason of a 429 (OpenSearch 3.6.0): bytes of the request, and of all requests that are taken at a time.
+_PRESSURE = re.compile(r"operation_bytes=(\d+), max_\w+_bytes=(\d+)")
+_LATER_HINT = "See its log, and lower --workers. Run the command again: it resumes."
 #: Only what is read of an answer: it is a twentieth of the whole.
 _ANSWER = "items.*.status,items.*.error.reason,items.*.error.caused_by.reason"
 #: Batches that may wait for a connection: more would be memory and no speed.
@@ -219,10 +224,11 @@ class Sender:
         try:
             answer = self._engine.request("POST", self._path, body=body, retry=False)
         except EngineResponseError as error:
-            if error.status == _TOO_LARGE:
-                return self._too_large(batch, len(body))
+            if limit := _limit_beyond(error):
+                return self._too_large(batch, len(body), limit)
             if error.status not in _LATER:
                 raise
+            error.hint = error.hint or _LATER_HINT
             self._pace.trouble(ticket, error)
             # An overloaded server may take no request of this size ever: its limit is in bytes.
             return _halves(batch) if error.status == _OVERLOAD or len(body) > pace.SMALLEST else [batch]
@@ -262,7 +268,9 @@ class Sender:
                     f"{self._index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
                 )
             else:
-                failure = EngineError(f"The engine takes no documents: {_reason(result)} (status {status}).", _hint(result))
+                failure = EngineError(
+                    f"The engine takes no documents: {_reason(result)} (status {status}).", _hint(_reason(result))
+                )
         if settled or refused:
             self._settled.put((settled, refused))
         if failure is not None:
@@ -278,16 +286,24 @@ class Sender:
             )
         return EngineError(
             f"The engine keeps rejecting documents: {reason}.",
-            f"{block_hint(reason) or 'See its log, and lower --workers.'} Run the command again: it resumes.",
+            _hint(reason) if block_hint(reason) else _LATER_HINT,
         )
 
-    def _too_large(self, batch: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    def _too_large(self, batch: Sequence[Item], size: int, limit: str) -> list[Sequence[Item]]:
         self._pace.too_large(size)
         if len(batch) > 1:
             return _halves(batch)
-        reason = f"one document of {size:,} bytes is larger than the server's http.max_content_length"
+        reason = f"one document of {size:,} bytes is larger than the server's {limit}"
         self._settled.put(([], [(batch[0].id, reason)]))
         return []
+
+
+def _limit_beyond(error: EngineResponseError) -> str:
+    """The limit that a request is beyond by its own size, not for what the server has to do besides; empty where it is none."""
+    if error.status == _TOO_LARGE:
+        return "http.max_content_length"
+    found = _PRESSURE.search(error.reason) if error.status == _OVERLOAD else None
+    return "indexing_pressure.memory.limit" if found and int(found[1]) > int(found[2]) else ""
 
 
 def _halves(batch: Sequence[Item]) -> list[Sequence[Item]]:
@@ -295,8 +311,8 @@ def _halves(batch: Sequence[Item]) -> list[Sequence[Item]]:
     return [batch[middle:], batch[:middle]] if middle else [batch]
 
 
-def _hint(result: dict[str, Any]) -> str:
-    return f"{block_hint(_reason(result))} Run the command again when that is mended: it resumes.".lstrip()
+def _hint(reason: str) -> str:
+    return f"{block_hint(reason)} Run the command again when that is mended: it resumes.".lstrip()
 
 
 def _reason(result: dict[str, Any]) -> str:

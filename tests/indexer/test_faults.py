@@ -182,7 +182,7 @@ def narrow_node():
 
 
 def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp_path):
-    """429 from the indexing pressure, 413 from http.max_content_length, and one document that no request can hold."""
+    """429 from the indexing pressure, 413 from http.max_content_length, and documents that neither ever takes."""
     bench = Bench(tmp_path, narrow_node.url, "narrow")
     large = "pace.FIRST = pace.LARGEST = 4 * 1024 * 1024\n"  # as without the prelude: the server's limits are met
     two_generations(bench, 2000, prelude=large)
@@ -191,12 +191,15 @@ def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp
     bench.whole()
     with bench.corpus.open("ab") as file:
         file.write(orjson.dumps({"_id": "giant", "title": "second", "text": "word " * 60_000}) + b"\n")
+        file.write(orjson.dumps({"_id": "large", "title": "second", "text": "word " * 40_000}) + b"\n")
     said = bench.run(status=1, prelude=large)
     assert "'giant' (line 2001): one document of 300" in said
+    assert "'large' (line 2002): one document of 200" in said
     (letters,) = (tmp_path / "state").rglob("*.refused.jsonl")
-    letter = orjson.loads(letters.read_bytes())
-    assert (letter["id"], letter["line"]) == ("giant", 2001)
-    assert "Cut the document" in letter["advice"]
+    found = [orjson.loads(letter) for letter in letters.read_bytes().splitlines()]
+    assert [(letter["id"], letter["line"]) for letter in found] == [("giant", 2001), ("large", 2002)]
+    assert "raise http.max_content_length" in found[0]["advice"]
+    assert "raise indexing_pressure.memory.limit" in found[1]["advice"]
     said = bench.run("--allow-refused", "0.1%", prelude=large)
-    assert "refused 1 of 2,001 documents" in said
-    bench.whole()  # all but the one
+    assert "refused 2 of 2,002 documents" in said
+    bench.whole()  # all but these two

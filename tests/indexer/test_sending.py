@@ -123,9 +123,27 @@ def test_a_batch_too_large_is_split_down_to_the_document():
     assert "http.max_content_length" in refused[0][1]
 
 
+def test_a_document_beyond_all_that_the_engine_takes_at_a_time_is_refused_and_the_others_are_not():
+    def limited(ids):
+        if "b" in ids:
+            size = 1500 + len(ids)
+            words = f"rejected execution of coordinating operation [coordinating_operation_bytes={size}, max_coordinating_and_primary_bytes=1000]"
+            raise EngineResponseError(429, words, None)
+        return take(ids)
+
+    done, refused = send(Script(*[limited] * 10), items("a", "b", "c", "d"), patience=0.0)
+    assert [identity for identity, _ in done] == ["a", "c", "d"]
+    assert [identity for identity, _ in refused] == ["b"]
+    assert "indexing_pressure.memory.limit" in refused[0][1]
+
+
 def test_patience_ends_in_the_engines_own_words():
     with pytest.raises(EngineError, match="rejected execution"):
         send(Script(*[reject("a")] * 1000), items("a"), patience=0.05)
+    busy = EngineResponseError(429, "[coordinating_operation_bytes=900, max_coordinating_and_primary_bytes=1000]", None)
+    with pytest.raises(EngineResponseError, match="operation_bytes") as caught:
+        send(Script(*[fail(busy)] * 1000), items("a"), patience=0.05)
+    assert "it resumes" in caught.value.hint
     with pytest.raises(EngineUnreachable, match="gone"):
         send(Script(*[fail(EngineUnreachable("gone"))] * 1000), items("a"), patience=0.05)
 
