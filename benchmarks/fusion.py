@@ -38,14 +38,14 @@ HEAD = """# Fusion, reranking and tuning
 nDCG@10 on full collections, test splits, shipped model, OpenSearch {version}; made by `python benchmarks/fusion.py {sets}`.
 
 Every fusion method joins learned weights and dense vectors with equal weights, no tuning. `adaptive`, the default, counts each signal by how
-far its candidates lie apart in the signal's own unit, and learned weights by the part of the query that the best document has: no judgement is
-needed, and where one signal is far ahead it is trusted.
+far its candidates lie apart in the signal's own unit, and learned weights less where even the best document has not half of the query's words: no
+judgement is needed, and where one signal is far ahead it is trusted.
 Of squad 2,000 of the 10,570 questions, drawn once (all of them: docs/figures.md).
 ▲ ▼: significantly above or below the better of BM25 and dense on that set (paired randomisation test, p < .05).
 *gain*: mean difference to that better one.
 
 The unit of vectors (3.5 deviations) and the square were chosen on these sets, medquad excepted, by the mean gain; so was
-nothing else. The part of the query is the best score over that of a document of average length with each word once, at most 1.
+nothing else. Half of the query's words: half of what a document of average length scores that has each of them once.
 """
 
 BOUNDS = """

@@ -7,7 +7,7 @@ scored there at most: that signal's lowest score, or its floor where the list is
 The methods differ in how much each signal counts for a query. Min-max gives the best of a signal 1 however little it
 stands out, so a signal whose candidates are all alike shouts as loud as one that has found the answer. ``adaptive``, the
 default, weighs each signal by how far its candidates lie apart in that signal's own unit, squared (`Signal.spread`): for
-words the part of the best score that the lowest lacks, less where even the best document lacks most of the query's words; for
+words the part of the best score that the lowest lacks, less where even the best document has not half of the query's words; for
 vectors, standard deviations of the similarity of two documents drawn at random, measured when the index is built. Neither
 needs a judgement; docs/fusion.md has the figures.
 """

@@ -133,12 +133,13 @@ class Signal(ABC):
     def spread(self, low: float, high: float, par: float | None = None) -> float:
         """How much the scores from `low` to `high` tell apart, in a unit that signals share: fusion trusts by it.
 
-        For a signal of words: the part of the best score that the lowest lacks. Where the best lies below `par` no document has the
-        query's words, and the square of the spread, which is what fusion counts, goes down with the part that it has of them.
+        For a signal of words: the part of the best score that the lowest lacks. Where even the best document has less than half of
+        the query's words (its score lies below half of `par`), the square of the spread, which is what fusion counts, goes down
+        with what it has of that half.
         """
         if high <= 0:
             return 0.0
-        covered = 1.0 if par is None or high >= par else high / par
+        covered = 1.0 if par is None or high >= par / 2 else high / (par / 2)
         return (high - low) / high * math.sqrt(covered)
 
     #: Stored fields that `explain` reads.

@@ -110,16 +110,16 @@ def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
     assert fuse({"weights": words, "dense": certain}, weights).ranking[0][1] == pytest.approx(vectors / (vectors + apart))
 
 
-def test_adaptive_trusts_words_less_where_no_document_has_most_of_them():
+def test_adaptive_trusts_words_less_where_no_document_has_half_of_them():
     def ranked(par):
         return Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights(), par=par)
 
-    assert ranked(20.0).spread ** 2 == pytest.approx(ranked(None).spread ** 2 / 2)
-    assert ranked(10.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
+    assert ranked(40.0).spread ** 2 == pytest.approx(ranked(None).spread ** 2 / 2)
+    assert ranked(20.0).spread == ranked(5.0).spread == ranked(None).spread == pytest.approx(0.1)
     dense = Ranked.of([("b", 0.33), ("a", 0.3)], 2, Dense(dimension=4, background=0.1))
     weights = {"weights": 0.5, "dense": 0.5}
     assert fuse({"weights": ranked(10.0), "dense": dense}, weights).ranking[0][0] == "a"
-    assert fuse({"weights": ranked(50.0), "dense": dense}, weights).ranking[0][0] == "b"
+    assert fuse({"weights": ranked(100.0), "dense": dense}, weights).ranking[0][0] == "b"
 
 
 def test_lists_that_tell_nothing_apart_leave_the_order_to_the_ids():
