@@ -25,7 +25,7 @@ from termweave.search import (
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
 from termweave.search.options import check
-from termweave.search.ranking import Place, Reranking, chosen_reranking, order
+from termweave.search.ranking import Reranking, beneath, chosen_reranking, order
 from termweave.words import readable
 
 if TYPE_CHECKING:
@@ -218,14 +218,16 @@ class Index:
             chosen, options = self.choose(mode, rerank, reranking)
             names = list(chosen.weights)
             (found,) = self.candidates([query], names, depth=candidates, where=where, with_vectors=options is not None)
-            for rank, place in enumerate(order(found, chosen, options), 1):
+            places = order(found, chosen, options)
+            for rank, place in enumerate(places, 1):
                 if place.id == document:
                     return hits.of(self.engine, self._now, [place], found, first=rank, fields=FIELDS, explain=True)[0]
             excluded = bool(where) and not filters.passes(self.engine, found.index, document, where)
             if excluded:  # what the signals would give it: the clauses at hand hold the filter
                 (found,) = self.candidates([found.query], names, depth=candidates)
             # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
-            hit = hits.of(self.engine, self._now, [Place(document, 0.0)], found, first=0, fields=FIELDS, explain=True)[0]
+            below = beneath(places, document, options)
+            hit = hits.of(self.engine, self._now, [below], found, first=0, fields=FIELDS, explain=True)[0]
             if excluded:
                 return replace(hit, explanation={**(hit.explanation or {}), "excluded": True})
             return explanation.beyond(hit) if chosen.single and options is None else hit

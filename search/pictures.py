@@ -20,6 +20,8 @@ SHADES = "Shades compare the words of one text with each other."
 #: The darkest shade, as red, green, blue; the lightest is nearly white.
 _DARKEST = (0, 110, 60)
 _LIGHTEST = 235
+#: What a page may not hold: control characters but tab and line ends, and code points that are none.
+_REFUSED = dict.fromkeys([*range(9), 11, *range(14, 32), *range(127, 160), *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF], "\ufffd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def html(title: str, pictures: Sequence[Picture]) -> str:
         pictures: In the order they are shown.
     """
     body = "\n".join([f'<p class="note">{SHADES if pictures else NOTHING}</p>', *map(_section, pictures)])
-    return _PAGE.format(title=escape(title), body=body)
+    return _PAGE.format(title=escape(title), body=body).translate(_REFUSED)
 
 
 def _section(picture: Picture) -> str:

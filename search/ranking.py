@@ -176,5 +176,14 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
     return places
 
 
+def beneath(places: Sequence[Place], document: str, reranking: Reranking | None = None) -> Place:
+    """The place of a document that no signal returned: below the last, whose score is below 0 where inner products are mixed in."""
+    lowest = min(0.0, places[-1].score) if places and reranking is not None else 0.0
+    if reranking is None or not lowest:
+        return Place(document, 0.0)
+    rerank = {"name": reranking.method, "jaccard": 0.0, "weight": reranking.weight, "share": lowest, "similarity": 0.0}
+    return Place(document, lowest, {}, rerank)
+
+
 def _shared(found: Neighbourhood, ids: Sequence[str], row: int) -> list[str]:
     return [ids[other] for other in found.neighbours(row)]

@@ -11,7 +11,7 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import _pictures
 from termweave.indexer import Options, build
-from termweave.search import explanation, hits
+from termweave.search import Reranking, explanation, hits
 from termweave.search.fusion import METHODS
 
 pytestmark = pytest.mark.engine
@@ -117,6 +117,12 @@ def test_a_document_that_was_not_found_says_what_it_would_take(index):
     assert deep[missing] == pytest.approx(part["score"], abs=1e-5)
     fused = index.explain(query, missing, mode="hybrid", rerank="rnn")
     assert sum(each["share"] for each in fused.explain()["parts"]) == pytest.approx(fused.score, abs=1e-5)
+    # The paper's similarity takes whole lists below 0, and what was not found lies below those.
+    by_dense = Reranking(candidates=10, weight=1.0, similarity="dense")
+    last = index.search(query, mode="dense", rerank="rnn", reranking=by_dense, k=100)[-1]
+    lower = index.explain(query, missing, mode="dense", rerank="rnn", reranking=by_dense)
+    assert lower.score <= last.score < 0
+    assert sum(each["share"] for each in lower.explain()["parts"]) == pytest.approx(lower.score, abs=1e-5)
     silent = index.explain("timer", "9-0", mode="lexical")
     assert (silent.rank, silent.score, silent.explain()["parts"]) == (0, 0.0, [])
 

@@ -142,6 +142,13 @@ def test_the_page_is_whole_and_needs_nothing_else():
     assert '<meta charset="utf-8">' in page
 
 
+def test_the_page_holds_no_character_that_html_refuses():
+    page = html("\x01", [Picture("\x7f", "null\0word\x0b\ufffe, tab\tand\r\nlines", [(4, 6, 1.0)])])
+    assert "null<mark" in page
+    assert "\ufffdw</mark>ord\ufffd\ufffd, tab\tand\r\nlines" in page
+    assert not any(ord(each) < 32 and each not in "\t\r\n" for each in page)
+
+
 def test_the_image_is_one_and_says_what_no_font_has():
     picture = Picture("title", AWKWARD + "\nnext \U000e0fff\ue000", [(4, 9, 1.0)], [(0.5, "weights", "café 3.1")])
     image, missing = png("query", [picture])
