@@ -109,7 +109,7 @@ def window(text: str, words: Sequence[Mapping[str, Any]], width: int) -> tuple[i
 
     Example:
         >>> window("a very long beginning and then the answer", [{"start": 35, "end": 41, "share": 1.0}], 20)
-        (26, 41)
+        (22, 41)
     """
     if len(text) <= width:
         return 0, len(text)

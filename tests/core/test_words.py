@@ -1,16 +1,8 @@
 """Words that messages share."""
 
-import doctest
-
 import pytest
 
 from termweave import words
-
-
-def test_the_examples_hold():
-    found = doctest.testmod(words)
-    assert found.attempted >= 3
-    assert not found.failed
 
 
 @pytest.mark.parametrize(
