@@ -184,8 +184,11 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
 
     Raises:
         EngineError: Somebody else has moved the alias since.
+        UsageError: An index of that name has come to be: the server makes one where an application writes to NAME.
     """
     now = live(engine, name)
+    if now is None:
+        check_name(engine, name)
     if now not in {expected, index}:
         raise EngineError(
             f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.",

@@ -28,6 +28,15 @@ def test_a_concrete_index_is_never_touched(opensearch_engine, name, corpus):
         build(opensearch_engine, corpus(numbered(1)), name, LEXICAL)
 
 
+def test_a_concrete_index_that_comes_to_be_meanwhile_is_not_touched_either(opensearch_engine, name, corpus):
+    """An application that writes to NAME before the alias is there lets the server make an index of that name."""
+    source = corpus(numbered(3))
+    with pytest.raises(UsageError, match="does not touch it"):
+        build(opensearch_engine, source, name, LEXICAL, gate=lambda _: opensearch_engine.request("PUT", f"/{name}"))
+    opensearch_engine.request("DELETE", f"/{name}")
+    assert build(opensearch_engine, source, name, LEXICAL).sent == 0  # it was whole, and is published now
+
+
 def test_a_second_build_replaces_the_first_in_one_step_and_keeps_it(opensearch_engine, name, corpus):
     first = build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
     index = Index.open(opensearch_engine, name)
