@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 from termweave.errors import RefusedDocuments
@@ -69,7 +70,7 @@ def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> 
         RefusedDocuments: Nearly all of the first thousand or more were refused.
     """
     settled = refused + taken
-    if refused < _HOPELESS or taken >= _TAKEN * settled or refused <= allowed * ledger.total:
+    if refused < _HOPELESS or taken >= _TAKEN * settled or not _too_many(refused, allowed, ledger):
         return
     raise RefusedDocuments(
         f"The engine refused {refused:,} of the first {settled:,} documents: {_named(ledger.refused())}.",
@@ -99,11 +100,16 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     file = write(ledger)
     first = advice(refused[0][2])
     whole = len(refused) == ledger.total  # an index of nothing is never meant
-    if len(refused) > allowed * ledger.total or whole:
+    if _too_many(len(refused), allowed, ledger) or whole:
         kept = "The others are live" if ledger.get("state") == "updating" else f"{index} was not published"
-        few = "" if whole else " Or let a few go with --allow-refused 0.1%."
+        share = math.ceil(1000 * len(refused) / ledger.total) / 10  # rounded up: this much would be enough
+        few = "" if whole else f" Or let them go with --allow-refused {share:g}%."
         raise RefusedDocuments(sentence, f"{kept}. {first} All refusals, and what to do: {file}. Then index again.{few}")
     return [f"{sentence} {first} All of them: {file}."]
+
+
+def _too_many(refused: int, allowed: float, ledger: Ledger) -> bool:
+    return refused > allowed * ledger.total + 1e-6  # 0.7 / 100 * 1000 is below 7
 
 
 def _named(refused: list[tuple[str, int | None, str]]) -> str:

@@ -169,3 +169,16 @@ def test_what_sqlite_cannot_compare_is_a_sentence_too(tmp_path):
     said.write_bytes(b"this is no database" * 100)
     with pytest.raises(TermweaveError, match=r"ledger .*held.sqlite cannot be read"):
         Changes(held, said)
+
+
+@pytest.mark.parametrize(
+    ("total", "refused", "share"), [(1000, 7, "0.7%"), (40, 1, "2.5%"), (30_000, 1, "0.1%"), (100, 29, "29%")]
+)
+def test_the_share_that_is_named_lets_the_refused_go(tmp_path, total, refused, share):
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.enter([Entry(str(number), number, 1) for number in range(total)])
+        ledger.refuse([(str(number), "no") for number in range(refused)])
+        with pytest.raises(RefusedDocuments) as raised:
+            refusals.check(ledger, "index", 0.0)
+        assert raised.value.hint.endswith(f"--allow-refused {share}.")
+        assert refusals.check(ledger, "index", float(share.removesuffix("%")) / 100)
