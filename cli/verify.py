@@ -75,7 +75,7 @@ def command(
     from termweave.signals import DocumentLayout
     from termweave.words import counted
 
-    server, updating = engine.connect(settings), False
+    server, updating, elsewhere = engine.connect(settings), False, False
     refused: list[str] = []
     letters = ""
     index = lineage.resolve(server, name)
@@ -85,6 +85,7 @@ def command(
         with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, layout, deep=deep or 0.0)
             updating = ledger.get("state") == "updating"
+            elsewhere = (ledger.get("lineage") or {}).get("updated", "") != made.updated
     else:
         opened = in_passages(corpora.open_source(source, skip_bad=skip_bad, **reading), Window.of(made.passages))
         found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
@@ -123,7 +124,7 @@ def command(
     out.emit(data, text)
     if not found.ok:
         what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
-        out.say(f"{what} {_advice(found, refused, updating=updating)}")
+        out.say(f"{what} {_advice(found, refused, updating=updating, elsewhere=elsewhere)}")
     if refused:
         many = counted(len(refused), "document or passage was", "documents or passages were")
         out.say(f"{many} refused by the engine when {name} was built: {letters} says which, why and what to do.")
@@ -132,7 +133,7 @@ def command(
     return 0
 
 
-def _advice(found: Difference, refused: list[str], *, updating: bool) -> str:
+def _advice(found: Difference, refused: list[str], *, updating: bool, elsewhere: bool) -> str:
     """What mends what was found."""
     if not (found.extra or found.inside) and {*found.missing, *found.altered} <= set(refused):
         return "The engine refused all that differs: mend these documents in the source and index again."
@@ -140,5 +141,7 @@ def _advice(found: Difference, refused: list[str], *, updating: bool) -> str:
         return "Index again, without --update, to mend it: an update compares digests, and those of damaged content are as they were."
     if updating:
         return "Repeat the update that was stopped."
+    if elsewhere:
+        return "It was updated from another host, of which this host's ledger knows nothing: compare it with its source, 'termweave verify NAME SOURCE'."
     extra = "; --delete-missing deletes what is extra" if found.extra else ""
     return f"Index again to mend it, or with --update{extra}."

@@ -225,6 +225,26 @@ def test_what_verification_advises_mends_what_it_found(opensearch_engine, name, 
     assert live(opensearch_engine, name) != built.index
 
 
+def test_what_another_host_changed_is_no_damage_to_be_mended(opensearch_engine, name, corpus, monkeypatch, tmp_path, capsys):
+    from termweave import places
+
+    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    looked = ["verify", name, "--url", opensearch_engine.url]
+    assert run(["delete", name, "--id", "d7", "--yes", "--url", opensearch_engine.url]) == 0
+    assert run(looked) == 0
+    alter(opensearch_engine, live(opensearch_engine, name), "d8", encoding_digest=7)
+    assert run(looked) == VerificationFailed.exit_status
+    assert "or with --update" in capsys.readouterr().err
+    with monkeypatch.context() as there:
+        there.setattr(places, "state", lambda: tmp_path / "elsewhere")
+        update(opensearch_engine, corpus({**numbered(10), "theirs": "added by another host"}), name, LEXICAL)
+        assert run(looked) == 0
+    assert run(looked) == VerificationFailed.exit_status
+    said = capsys.readouterr().err
+    assert "updated from another host" in said
+    assert "Index again" not in said
+
+
 CHILD = """
 from pathlib import Path
 from termweave import corpora, engine, places, settings
