@@ -122,6 +122,8 @@ def command(
         return "\n".join(lines)
 
     out.emit(data, text)
+    if found.ok and updating:
+        out.say(f"An update of {name} is running, or was stopped and may be there in part. Repeat it where it was stopped.")
     if not found.ok:
         what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
         out.say(f"{what} {_advice(found, refused, updating=updating, elsewhere=elsewhere)}")

@@ -287,6 +287,9 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
     if stage == "Indexing" and not new:
         assert run(["verify", name, "--url", opensearch_engine.url]) == VerificationFailed.exit_status
         assert "Repeat the update that was stopped." in capsys.readouterr().err
+    elif not new:
+        assert run(["verify", name, "--url", opensearch_engine.url]) == 0
+        assert "Repeat it where it was stopped." in capsys.readouterr().err
     updated = update(opensearch_engine, source, name, LEXICAL, delete_missing=True, new=new)
     assert updated.documents == 300
     assert updated.sent <= 200
