@@ -93,7 +93,7 @@ def update(
         source: What.
         name: The alias.
         options: Of these, the models' folders, workers and `skip_bad`; everything else is as the generation has it.
-        delete_missing: Delete documents that the source does not have.
+        delete_missing: Delete documents that the source does not have; none while it has entries that cannot be read.
         new: Into a new generation, published when it is verified; searches see all of the update or nothing.
         progress: Told (stage, done, total or None).
         gate: With `new`, called with the verified generation.
@@ -203,10 +203,23 @@ def _apply(
             outdated = remove(engine, current.index, ledger, difference.stale(gone=False))
             deleted = 0
             if delete_missing:
-                remove(engine, current.index, ledger, difference.stale(gone=True))
+                gone = difference.counts.gone
+                if gone and cut.skipped:  # an entry that nobody can read may be one of them
+                    current.warnings.append(_kept(gone, cut.skipped.count))
+                else:
+                    remove(engine, current.index, ledger, difference.stale(gone=True))
+                    deleted = gone
                 foreign = verify(engine, current.index, ledger, current.layout).extra
-                deleted = difference.counts.gone + remove(engine, current.index, None, in_pages(foreign))
+                deleted += remove(engine, current.index, None, in_pages(foreign))
             return difference.settled(), sent, deleted, outdated
+
+
+def _kept(gone: int, skipped: int) -> str:
+    """What is said where documents are missing and entries left out."""
+    return (
+        f"Not deleted: {counted(gone, 'document')} that the source does not have, because {counted(skipped, 'entry', 'entries')} of it could not "
+        "be read and may be these. Mend the source and update again, or name what is to go: 'termweave delete NAME --ids FILE'."
+    )
 
 
 def _described(

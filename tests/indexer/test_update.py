@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -82,6 +83,26 @@ def test_only_what_differs_is_sent_and_only_on_demand_deleted(opensearch_engine,
     third = update(opensearch_engine, source, name, options, delete_missing=True)
     assert (third.sent, third.deleted, third.notes) == (0, 0, ())
     assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == (20 if new else 19)
+
+
+def test_what_cannot_be_read_is_not_taken_for_gone(opensearch_engine, name, tmp_path):
+    """Nobody knows the id of a broken line: it may be that of the document that is missing."""
+    path = tmp_path / "corpus.jsonl"
+    lines = [f'{{"_id": "d{number}", "text": "text {number}"}}' for number in range(5)]
+    skipping = replace(LEXICAL, skip_bad=True)
+
+    def updated(*lines):
+        path.write_text("\n".join(lines))
+        return update(opensearch_engine, corpora.open_source(path, skip_bad=True), name, skipping, delete_missing=True)
+
+    path.write_text("\n".join(lines))
+    build(opensearch_engine, corpora.open_source(path), name, LEXICAL)
+    broken = updated(*lines[:3], lines[3][:-2], lines[4].replace("text 4", "changed"))
+    assert (broken.counts, broken.deleted, broken.documents) == (Counts(new=0, changed=1, unchanged=3, gone=1), 0, 5)
+    assert "Not deleted: 1 document that the source does not have, because 1 entry of it could not be read" in broken.warnings[0]
+    assert clean(opensearch_engine, name) == 5
+    assert updated(*lines, "{").warnings == ()  # nothing is missing
+    assert updated(*lines[1:]).deleted == 1
 
 
 def test_an_update_with_other_words_says_that_its_statistics_have_drifted(opensearch_engine, name, corpus):
