@@ -23,31 +23,37 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many of the newest to keep; the live one is always kept.",
 )
+@click.option("--unfinished", is_flag=True, help="Also those that were never finished; no build of NAME may be running.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 @connection_options
-def command(*, name: str, keep: int, yes: bool, settings: Settings, out: Output) -> None:
+def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Settings, out: Output) -> None:
     """Delete generations of NAME that are neither live nor among the newest, and those that their gates refused.
 
-    Unfinished ones are left alone.
+    Unfinished ones are left alone: their 'termweave index' command goes on with them, or throws them away with --fresh. For one
+    whose ledger was lost, or lies on a host that is gone, there is --unfinished.
 
     \b
     Examples:
       termweave prune docs --keep 2
       termweave prune docs --keep 1 --yes --json
+      termweave prune docs --unfinished
     """
+    from contextlib import nullcontext
+
     from termweave import engine
-    from termweave.indexer import generations
+    from termweave.indexer import generations, ledgers
     from termweave.words import counted
 
     server = engine.connect(settings)
-    old = generations.prunable(server, name, keep)
+    old = generations.prunable(server, name, keep, unfinished=unfinished)
     if old and not yes:
         for each in old:
-            refused = ", refused by its gate" if each.missed else ""
-            click.echo(f"{each.index}  {counted(each.documents or 0, 'document')}, {each.created}{refused}", err=True)
+            state = ", refused by its gate" if each.missed else "" if each.complete else ", unfinished"
+            click.echo(f"{each.index}  {counted(each.documents or 0, 'document')}, {each.created}{state}", err=True)
         click.confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?", abort=True, err=True)
-    deleted = generations.prune(server, name, old)
+    with ledgers.lease(server, name) if unfinished else nullcontext():
+        deleted = generations.prune(server, name, old)
     for each in old:
         if each.index not in deleted:
             out.say(f"{each.index} is live by now: it is kept.")

@@ -293,11 +293,11 @@ def previous(engine: Engine, name: str) -> str:
     return older[0]
 
 
-def prunable(engine: Engine, name: str, keep: int) -> list[Generation]:
-    """Generations that are neither live nor among the `keep` newest published ones; unfinished ones are left alone."""
-    complete = [generation for generation in of(engine, name) if generation.complete]
-    kept = {generation.index for generation in list(filter(_published, complete))[:keep]}
-    return [generation for generation in complete if generation.index not in kept and not generation.live]
+def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) -> list[Generation]:
+    """Generations that are neither live nor among the `keep` newest published ones; with `unfinished` those never finished, too."""
+    known = of(engine, name)
+    kept = {generation.index for generation in list(filter(_published, known))[:keep]}
+    return [each for each in known if not each.live and each.index not in kept and (each.complete or unfinished)]
 
 
 def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:

@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import Options, build, generations, ledgers
 from termweave.search import Index
@@ -75,6 +76,20 @@ def test_what_became_live_while_prune_asked_is_kept(opensearch_engine, name, thr
     generations.promote(opensearch_engine, name, three[1])
     assert generations.prune(opensearch_engine, name, old) == [three[0]]
     assert documents(opensearch_engine, name) == 2
+
+
+def test_an_unfinished_one_without_a_ledger_goes_by_wish_while_nobody_builds(opensearch_engine, name, three, capsys):
+    found = opensearch_engine.request("GET", f"/{three[0]}/_mapping")[three[0]]["mappings"]["_meta"]
+    found["termweave"]["complete"] = False
+    opensearch_engine.request("PUT", f"/{three[0]}/_mapping", body={"_meta": found})
+    ledgers.forget(opensearch_engine, three[0])
+    assert generations.prunable(opensearch_engine, name, keep=2) == []
+    prune = ["prune", name, "--unfinished", "--yes", "--url", opensearch_engine.url]
+    with ledgers.lease(opensearch_engine, name):
+        assert run(prune) == 1
+    assert "is running" in capsys.readouterr().err
+    assert run(prune) == 0
+    assert [each.index for each in generations.of(opensearch_engine, name)] == [three[2], three[1]]
 
 
 def test_a_name_that_begins_alike_is_another_one(opensearch_engine, name, three, tmp_path):
