@@ -172,7 +172,7 @@ def read_queries(path: Path, wanted: Qrels) -> list[Query]:
         try:
             query = query_of(line)
         except BadLine as bad:
-            raise bad.at(str(path), number) from None
+            raise bad.at(str(path), number, skips=False) from None
         if query.id in wanted and queries.setdefault(query.id, query) != query:
             reason = f"the query {query.id!r} stands in the file twice, with different texts"
             raise BadLine(reason, "Keep one of the two.").at(str(path), number)

@@ -32,7 +32,8 @@ ID_KEYS = ("_id", "id", "docid", "doc_id")
 TEXT_KEYS = ("text", "contents", "body", "content")
 TITLE_KEY = "title"
 
-SKIP_HINT = "Mend it, or leave such entries out with --skip-bad."
+_SKIPPED = ", or leave such entries out with --skip-bad."
+SKIP_HINT = f"Mend it{_SKIPPED}"
 #: Characters of a value, and fields of an entry, that a message shows.
 _MANY, _NAMED = 40, 12
 
@@ -44,9 +45,9 @@ class BadLine(ValueError):
         super().__init__(reason)
         self.hint = hint
 
-    def at(self, path: str, line: int | None) -> InputError:
-        """The error a user sees."""
-        return InputError(f"{place(path, line)}: {self}.", self.hint)
+    def at(self, path: str, line: int | None, *, skips: bool = True) -> InputError:
+        """The error a user sees; without `skips` nothing can be left out of what is read."""
+        return InputError(f"{place(path, line)}: {self}.", self.hint if skips else self.hint.replace(_SKIPPED, "."))
 
 
 def too_long() -> BadLine:
@@ -54,7 +55,7 @@ def too_long() -> BadLine:
     return BadLine(f"longer than {sized(files.MAX_LINE)}", "Put every document on its own line; split those beyond this.")
 
 
-_INTO_UTF8 = "Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`), or leave such lines out with --skip-bad."
+_INTO_UTF8 = f"Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKIPPED}"
 
 
 def not_utf8(wrong: UnicodeDecodeError, before: str = "", hint: str = _INTO_UTF8) -> BadLine:

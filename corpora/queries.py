@@ -66,7 +66,7 @@ def _lines(path: Path, name: str) -> Iterator[tuple[int, Query]]:
         try:
             query = _tabbed(line) if tabbed else query_of(line)
         except BadLine as bad:
-            raise bad.at(name, number) from None
+            raise bad.at(name, number, skips=False) from None
         if not (first and tabbed and query.id.lower() in _HEADER_IDS and query.text.lower() in QUERY_TEXT_KEYS):
             yield number, query
 

@@ -80,8 +80,9 @@ def test_bad_judgements_are_named(tmp_path, table, reason):
 )
 def test_bad_queries_are_named(tmp_path, line, reason):
     dataset = open_dataset(whole(tmp_path, **{"queries.jsonl": QUERIES + line}))
-    with pytest.raises(InputError, match=rf"queries\.jsonl, line 4: {reason}"):
+    with pytest.raises(InputError, match=rf"queries\.jsonl, line 4: {reason}") as raised:
         dataset.queries()
+    assert "skip" not in raised.value.hint
 
 
 def test_judgements_of_unknown_queries_are_left_out_and_counted(tmp_path):

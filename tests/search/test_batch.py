@@ -58,8 +58,9 @@ def test_queries_are_read_by_what_the_file_holds(written, tmp_path):
 )
 def test_bad_lines_are_named(written, said, tmp_path):
     (tmp_path / "bad").write_bytes(written if isinstance(written, bytes) else written.encode())
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=said) as raised:
         queries.read(str(tmp_path / "bad"))
+    assert "skip" not in raised.value.hint  # no query can be left out
 
 
 def test_no_file_is_a_sentence(tmp_path):
