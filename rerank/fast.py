@@ -20,7 +20,7 @@ from termweave.rerank import exact
 from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,7 +38,7 @@ def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = 
     columns, averaged = rules.columns(count), rules.averaged(rules.columns(count))
     best = _best(similarity, min(columns + 1, count))
     close = rules.close(columns) if rules.tau > 0 else columns
-    if any(_open(best, size) for size in {columns, close, averaged} - {1}):
+    if _open(best, {columns, close, averaged} - {1}):
         return None
     if best[:, -columns].min() <= 0:
         return None  # weights of 0 or below: rows would not sum to 1, or min and max change places
@@ -81,9 +81,10 @@ def _best(similarity: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
     return np.sort(values, axis=1)[:, cut:].view(np.float32).copy()  # what was sorted is free, and warm, for what comes
 
 
-def _open(best: NDArray[np.float32], columns: int) -> bool:
+def _open(best: NDArray[np.float32], sizes: Collection[int]) -> bool:
     """Whether a tie leaves open who is last on a list of some length."""
-    return columns < best.shape[1] and bool((best[:, -columns] == best[:, -columns - 1]).any())
+    ties = best[:, 1:] == best[:, :-1]
+    return bool(ties.any()) and any(size < best.shape[1] and bool(ties[:, -size].any()) for size in sizes)
 
 
 def _mutual(similarity: NDArray[np.float32], last: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -50,7 +49,7 @@ class Rules:
     clamp: bool = False
 
     def __post_init__(self) -> None:
-        if not all(isinstance(each, Integral) for each in (self.k, self.k_exp)):
+        if not (hasattr(self.k, "__index__") and hasattr(self.k_exp, "__index__")):
             raise UsageError(f"k and k_exp of rNN are whole numbers; they are {self.k!r} and {self.k_exp!r}.")
         if self.k < 1 or self.k_exp < 1:
             raise UsageError(f"rNN needs k and k_exp of at least 1; they are {self.k} and {self.k_exp}.")
