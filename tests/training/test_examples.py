@@ -160,7 +160,11 @@ def test_counts_and_names_that_are_none(tmp_path):
     shares = clicks.gather(log, {"d1": 0, "d2": 1}).pairs().shares
     assert shares.sum() == pytest.approx(1)
     assert shares[0] > shares[1] > 0
-    for line in ('{"query": null, "document": "d1"}', '{"query": ["asked"], "document": "d1"}', '{"query": "a", "document": null}'):
+    for line in (
+        '{"query": null, "document": "d1"}',
+        '{"query": ["asked"], "document": "d1"}',
+        '{"query": "a", "document": null}',
+    ):
         log.write_text(line)
         with pytest.raises(InputError, match="line 1 is no click"):
             list(clicks.read(log))
