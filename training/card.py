@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.export import ndcg_said
@@ -107,7 +108,8 @@ def described(
 ) -> dict[str, Any]:
     """What ``termweave.json`` says of a run's making; only what was `asked` for is a change, not what the defaults came to."""
     changed = {name: settings[name] for name in method.changed(asked)}
-    sets = "".join(f" --set {name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items())
+    sets = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items()]
+    words = ["termweave", "train", method.name, dataset, "--out", "DIR", *(word for each in sets for word in ("--set", each))]
     return {
         "method": method.name,
         "title": method.title,
@@ -121,7 +123,7 @@ def described(
         "layers": {0: "frozen", -1: "trained"}.get(settings["top_layers"], f"top {settings['top_layers']} layers trained"),
         "options": dict(settings),
         "changed": changed,
-        "command": f"termweave train {method.name} {dataset} --out DIR{sets}",
+        "command": shlex.join(words),
     }
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from termweave.training.prospect import Prospect
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
+#: `RUN` while it is written; all that a run leaves which was killed at once.
+_UNWRITTEN = f".{RUN}"
 _TABLE = 25_000
 
 
@@ -110,7 +112,7 @@ def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, 
         return
     asked = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
     out.mkdir(parents=True, exist_ok=True)
-    temporary = out / f".{RUN}"
+    temporary = out / _UNWRITTEN
     temporary.write_bytes(orjson.dumps(asked, option=orjson.OPT_INDENT_2))
     temporary.replace(out / RUN)
 
@@ -123,7 +125,7 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
     """
     file = out / RUN
     if not file.is_file():
-        if out.is_dir() and any(out.iterdir()):
+        if out.is_dir() and any(each.name != _UNWRITTEN for each in out.iterdir()):
             raise UsageError(f"{out} is not empty and holds no run.", "Name another folder with --out.")
         return False
     there = orjson.loads(file.read_bytes())
