@@ -282,6 +282,7 @@ def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
     (found,) = load(str(tmp_path / "out"), "").encode(["about granada"], kind="document")
     assert found.weights is not None
     assert found.vector is None
+    assert "vector" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "has 3 layers" in train(
         capsys, folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2
     )
