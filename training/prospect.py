@@ -86,7 +86,7 @@ class Prospect:
     Attributes:
         found: All of them.
         places: Which of `found.texts` are encoded; all indices below point into this list.
-        train: Pairs; none of their questions is one of `dev`.
+        train: Pairs; none of their questions is one of `dev`, unless they were made.
         dev: Pairs.
         backbone: Folder.
         tokenizer: Its tokeniser.
@@ -131,7 +131,7 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     say(f"{len(found.texts):,} documents, {len(found.train):,} questions ({found.origin}), {len(found.dev):,} held out")
     if found.remark:
         say(found.remark)
-    train = _apart(drawn, found.dev, say)
+    train = drawn if found.origin == "corpus" else _apart(drawn, found.dev, say)  # a title may name many texts, each an answer
     statistics = count([found.corpus], analysis)
     _say_language(found.corpus, tokenizer, analysis, say)
     searched = _searched(found, analysis, statistics, set(chosen))
