@@ -15,7 +15,7 @@ import orjson
 
 from termweave.corpora import exists, path_and_split
 from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
-from termweave.errors import UsageError
+from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
 from termweave.training.checkpoints import latest
@@ -122,16 +122,20 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
 
     Raises:
         UsageError: It holds another run, this one and `resume` is not set, or what is no run.
+        InputError: What says so is damaged.
     """
     file = out / RUN
     if not file.is_file():
         if out.is_dir() and any(each.name != _UNWRITTEN for each in out.iterdir()):
             raise UsageError(f"{out} is not empty and holds no run.", "Name another folder with --out.")
         return False
-    there = orjson.loads(file.read_bytes())
     if not resume:
         raise UsageError(f"{out} holds a run already.", "Go on with it: --resume; or name another folder with --out.")
-    old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
+    try:
+        there = orjson.loads(file.read_bytes())
+        old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file} is damaged: it does not say what run this is.", "Begin anew with another --out.") from error
     new = {"method": method.name, "dataset": _absolute(spec), **settings}
     differs = [name for name in new if old.get(name) != new[name]]
     if differs:

@@ -22,6 +22,7 @@ from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder, digests, write_manifest
+from termweave.errors import InputError
 from termweave.training import checkpoints, lessons, methods, scratch, shipped
 from termweave.training import run as running
 from termweave.training.measure import Pool
@@ -357,9 +358,13 @@ def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     assert f"backbone={base}" in words
 
 
-def test_killed_before_it_was_written_down(tmp_path, monkeypatch):
+def test_killed_before_or_while_it_was_written_down(tmp_path, monkeypatch):
     (tmp_path / ".run.json").write_text("{")
     assert not running.holds(tmp_path, methods.get("fectek"), "docs", {}, resume=True)
+    for damaged in ("{", "[]", "{}", '{"method": "fectek", "dataset": "docs", "settings": 1}'):
+        (tmp_path / "run.json").write_text(damaged)
+        with pytest.raises(InputError, match="is damaged"):
+            running.holds(tmp_path, methods.get("fectek"), "docs", {}, resume=True)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
