@@ -24,9 +24,10 @@ SCHEMA = "termweave.export/1"
 def command(*, folder: Path, out: Output) -> None:
     """Write the ONNX graphs (fp32, int8, and int8's weights in fp32 for GPUs) into the trained model folder DIR.
 
-    The fp32 graph must say what torch says (largest difference 1e-4), else nothing is written. How close the int8 graph
-    comes is printed and kept in termweave.json. What int8 costs in nDCG takes questions: `termweave train` measures it, and
-    here it is said again where the graphs are still the same. Needs the extra: pip install 'termweave[train]'.
+    The fp32 graph must say what torch says (largest difference 1e-4), and the weights must be those that were trained,
+    else nothing is written. How close the int8 graph comes is printed and kept in termweave.json. What int8 costs in nDCG
+    takes questions: `termweave train` measures it, and here it is said again where the graphs are still the same. Needs the
+    extra: pip install 'termweave[train]'.
 
     \b
     Examples:

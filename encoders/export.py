@@ -45,6 +45,7 @@ OUTPUTS = ("document", "query", "dense")
 OPSET = 20  # the latest the legacy exporter writes
 #: Largest difference to torch, over all outputs, with which a graph is still written.
 TOLERANCE = 1e-4
+_WORK = ".export-"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ def export(path: Path, *, tolerance: float = TOLERANCE, texts: Sequence[str] | N
     features = [rng.uniform(0, 1, (len(each), 2)).astype(np.float32) for each in ids]
     if model.shape.tags:
         features = [np.column_stack((each, place_tags(piece.words))) for each, piece in zip(features, pieces, strict=True)]
-    with tempfile.TemporaryDirectory(dir=path, prefix=".export-") as work:
+    for left in path.glob(f"{_WORK}*"):  # of an export that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=path, prefix=_WORK) as work:
         scratch = Path(work)
         write_fp32(model, scratch / GRAPHS["fp32"])
         expected = run_torch(model, ids, features)

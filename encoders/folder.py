@@ -11,7 +11,7 @@ can be searched from a laptop); ``files`` holds a digest of every file that matt
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,12 @@ class Manifest:
     metrics: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     runtime: str = "onnx"
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for what would fail far from here."""
+        tables = [each.name for each in fields(self) if each.default_factory is dict]
+        if not isinstance(self.max_length, int) or not all(isinstance(getattr(self, name), dict) for name in tables):
+            raise TypeError(f"max_length is a whole number, and {', '.join(tables)} are tables")
 
     def to_bytes(self) -> bytes:
         """As it stands in the folder."""

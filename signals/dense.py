@@ -44,10 +44,10 @@ def to_half(vector: NDArray[np.float32]) -> str:
 
 
 def from_half(value: str) -> NDArray[np.float32]:
-    """The inverse of `to_half`, up to 5e-4 relative."""
+    """The inverse of `to_half`, up to 5e-4 relative; the engine's doc values come without the "=" at the end (3.6.0)."""
     import numpy as np  # noqa: PLC0415
 
-    return np.frombuffer(pybase64.b64decode(value, validate=True), "<f2").astype(np.float32)
+    return np.frombuffer(pybase64.b64decode(_filled(value), validate=True), "<f2").astype(np.float32)
 
 
 def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.float32]:
@@ -58,8 +58,12 @@ def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.floa
     texts = [nothing if value is None else value for value in values]
     if not nothing.endswith("="):  # else they are filled up, and none can go on where another ends
         texts = ["".join(texts)]
-    rows = b"".join([pybase64.b64decode(text, validate=True) for text in texts])
+    rows = b"".join([pybase64.b64decode(_filled(text), validate=True) for text in texts])
     return np.frombuffer(rows, "<f2").reshape(len(values), dimension).astype(np.float32)
+
+
+def _filled(text: str) -> str:
+    return text + "=" * (-len(text) % 4)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.export import ndcg_said
@@ -97,8 +98,9 @@ These questions decided when to stop, so their figure is a little too good; a te
 ## Export
 
 Over {texts} sample texts: fp32 graph against torch, largest difference {fp32_difference:.1g}; int8 against fp32: rank correlation of
-the multipliers {int8_rank_correlation:.4f}, cosine of the vectors {int8_cosine_mean:.4f} on average, {int8_cosine_min:.4f} at least.
+the multipliers {int8_rank_correlation:.4f}{cosines}.
 {ndcg}"""
+_COSINES = ", cosine of the vectors {int8_cosine_mean:.4f} on average, {int8_cosine_min:.4f} at least"
 _MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))", "linear": "max(z, 0)"}
 
 
@@ -107,7 +109,8 @@ def described(
 ) -> dict[str, Any]:
     """What ``termweave.json`` says of a run's making; only what was `asked` for is a change, not what the defaults came to."""
     changed = {name: settings[name] for name in method.changed(asked)}
-    sets = "".join(f" --set {name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items())
+    sets = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items()]
+    words = ["termweave", "train", method.name, dataset, "--out", "DIR", *(word for each in sets for word in ("--set", each))]
     return {
         "method": method.name,
         "title": method.title,
@@ -121,7 +124,7 @@ def described(
         "layers": {0: "frozen", -1: "trained"}.get(settings["top_layers"], f"top {settings['top_layers']} layers trained"),
         "options": dict(settings),
         "changed": changed,
-        "command": f"termweave train {method.name} {dataset} --out DIR{sets}",
+        "command": shlex.join(words),
     }
 
 
@@ -147,6 +150,7 @@ def _formula(anchor: Mapping[str, Any]) -> str:
 def _run(manifest: Manifest) -> str:
     """The card of a run."""
     made, figures = manifest.training, manifest.metrics["train"]
+    parity, dense = manifest.quantisation["parity"], "dense" in manifest.outputs
     history = figures["history"]
     rows = zip(history["steps"], history["losses"], history["values"], strict=True)
     verdict = (
@@ -156,8 +160,9 @@ def _run(manifest: Manifest) -> str:
         **{name: getattr(manifest, name) for name in ("name", "hash", "max_length", "analysis")},
         **{name: value for name, value in made.items() if name not in ("changed", "options")},
         **{name: figures[name] for name in ("bm25", "dev", "dev_float", "p")},
-        **manifest.quantisation["parity"],
-        outputs="Term weights and a dense vector" if "dense" in manifest.outputs else "Term weights",
+        **parity,
+        outputs="Term weights and a dense vector" if dense else "Term weights",
+        cosines=_COSINES.format(**parity) if dense else "",
         formula=_formula(manifest.anchor),
         quantisation=manifest.quantisation["method"],
         verdict=verdict,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+#: Clicks of a line; a share is by their logarithm, and any number of such lines has a sum.
+_MOST = 1e100
+
 
 @dataclass
 class Clicks:
@@ -79,7 +82,7 @@ def gather(path: Path, place: Mapping[str, int]) -> Clicks:
 
 
 def read(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Query, document id and count of each line.
+    """Query, document id and count of each line; a count is at most `_MOST`.
 
     Raises:
         UsageError: There is no such file.
@@ -110,7 +113,9 @@ def _click(line: str) -> tuple[str, str, float]:
         query, document, count, *more = [*line.split("\t"), "1"] if line.count("\t") == 1 else line.split("\t")
         if more:
             raise ValueError
+    if not isinstance(query, str) or not isinstance(document, str | int):  # null is no question
+        raise TypeError
     clicks = float(count or 1) if isinstance(count, str) else float(count)
     if not math.isfinite(clicks):
         raise ValueError
-    return " ".join(str(query).split()), str(document).strip(), clicks
+    return " ".join(query.split()), str(document).strip(), min(clicks, _MOST)

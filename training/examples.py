@@ -37,7 +37,7 @@ class Examples:
         texts: What the questions are answered by: the documents, or what is left of them.
         corpus: Every document as an index would hold it, for statistics and for showing.
         train: Indices into `texts`.
-        dev: Likewise; none of its questions is in `train`.
+        dev: Likewise; a question of it may be in `train` under another id (`prospect` leaves it out there).
         sources: Ids of training questions, where they have some.
         remark: What was left out; "" where nothing was.
     """

@@ -21,11 +21,12 @@ from termweave.encoders.folder import TOKENIZER
 from termweave.encoders.language import familiarity
 from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
-from termweave.errors import ModelError, UsageError
+from termweave.errors import InputError, ModelError, UsageError
 from termweave.training import examples, learning, making
 from termweave.training.methods import FROM_SCRATCH
 from termweave.training.pairs import count, sample
 from termweave.training.sparse import SparseIndex, bm25_weights
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +86,7 @@ class Prospect:
     Attributes:
         found: All of them.
         places: Which of `found.texts` are encoded; all indices below point into this list.
-        train: Pairs.
+        train: Pairs; none of their questions is one of `dev`, unless they were made.
         dev: Pairs.
         backbone: Folder.
         tokenizer: Its tokeniser.
@@ -126,10 +127,11 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     backbone = _backbone(str(settings["backbone"]), found.corpus, out, settings)
     tokenizer = PieceTokenizer(backbone / TOKENIZER)
     analysis, bm25 = _analysis(str(settings["terms"]), found.corpus, tokenizer), BM25(settings["k1"], settings["b"])
-    chosen, train = sample(found.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
+    chosen, drawn = sample(found.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
     say(f"{len(found.texts):,} documents, {len(found.train):,} questions ({found.origin}), {len(found.dev):,} held out")
     if found.remark:
         say(found.remark)
+    train = drawn if found.origin == "corpus" else _apart(drawn, found.dev, say)  # a title may name many texts, each an answer
     statistics = count([found.corpus], analysis)
     _say_language(found.corpus, tokenizer, analysis, say)
     searched = _searched(found, analysis, statistics, set(chosen))
@@ -138,6 +140,25 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     return Prospect(
         found, places, train.within(position), found.dev.within(position), backbone, tokenizer, analysis, bm25, statistics
     )
+
+
+def _apart(train: Pairs, dev: Pairs, say: Callable[[str], None]) -> Pairs:
+    """The training questions that are not held out under another id: what decides when to stop must not have been learned.
+
+    Raises:
+        InputError: None is left.
+    """
+    held = set(dev.questions)
+    kept = [place for place, question in enumerate(train.questions) if question not in held]
+    if not kept:
+        raise InputError(
+            "Every question to train on is held out, too: the model would be judged by what it has learned.",
+            "Give the split dev other questions, or none; then a tenth of the training questions is held out.",
+        )
+    if len(kept) == len(train):
+        return train
+    say(f"{counted(len(train) - len(kept), 'question')} to train on left out: held out under another id, or in the split dev")
+    return train.part(kept)
 
 
 def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:

@@ -45,7 +45,8 @@ class Regression(Lesson):
             if self.settings["sides"] == "both":
                 own = [targets.tfidf(given[y], given[y], material.statistics) for y in documents.tolist()]
                 losses.append(self._errors(batch, documents, "document", own))
-        return {"loss": torch.cat(losses).mean()}
+        errors = torch.cat(losses)
+        return {"loss": errors.mean() if len(errors) else errors.sum()}  # no text of the batch has a term
 
     def _errors(self, batch: Batch, texts: NDArray[np.int64], kind: Kind, wanted: Sequence[NDArray[np.float64]]) -> Tensor:
         """Squared errors of every piece (Eq. 4): ``(P,)``."""

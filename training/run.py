@@ -15,7 +15,7 @@ import orjson
 
 from termweave.corpora import exists, path_and_split
 from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
-from termweave.errors import UsageError
+from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
 from termweave.training.checkpoints import latest
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from termweave.training.prospect import Prospect
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
+#: `RUN` while it is written; all that a run leaves which was killed at once.
+_UNWRITTEN = f".{RUN}"
 _TABLE = 25_000
 
 
@@ -110,7 +112,7 @@ def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, 
         return
     asked = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
     out.mkdir(parents=True, exist_ok=True)
-    temporary = out / f".{RUN}"
+    temporary = out / _UNWRITTEN
     temporary.write_bytes(orjson.dumps(asked, option=orjson.OPT_INDENT_2))
     temporary.replace(out / RUN)
 
@@ -120,16 +122,20 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
 
     Raises:
         UsageError: It holds another run, this one and `resume` is not set, or what is no run.
+        InputError: What says so is damaged.
     """
     file = out / RUN
     if not file.is_file():
-        if out.is_dir() and any(out.iterdir()):
+        if out.is_dir() and any(each.name != _UNWRITTEN for each in out.iterdir()):
             raise UsageError(f"{out} is not empty and holds no run.", "Name another folder with --out.")
         return False
-    there = orjson.loads(file.read_bytes())
     if not resume:
         raise UsageError(f"{out} holds a run already.", "Go on with it: --resume; or name another folder with --out.")
-    old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
+    try:
+        there = orjson.loads(file.read_bytes())
+        old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file} is damaged: it does not say what run this is.", "Begin anew with another --out.") from error
     new = {"method": method.name, "dataset": _absolute(spec), **settings}
     differs = [name for name in new if old.get(name) != new[name]]
     if differs:

@@ -60,7 +60,9 @@ def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Pat
     )
     folder.mkdir(parents=True, exist_ok=True)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    tokenizer.save(str(folder / TOKENIZER))  # last: with it the folder is whole
+    temporary = folder / f".{TOKENIZER}"
+    tokenizer.save(str(temporary))
+    temporary.replace(folder / TOKENIZER)  # last: with it the folder is whole
     return folder
 
 

@@ -70,25 +70,29 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
     save_file({name: tensor.contiguous() for name, tensor in model.heads.state_dict().items()}, path / HEADS)
     for name in (BACKBONE, HEADS):
         (path / name).chmod(0o644)  # safetensors writes for the owner alone
-    # Neither save date nor library version may enter the name of a model: only what it computes with.
+    written = replace(
+        manifest, hash=_hash(model, path, manifest), heads=model.shape.as_dict(), dimension=int(model.backbone.config.hidden_size)
+    )
+    write_manifest(path, written)
+    return written
+
+
+def _hash(model: JointModel, path: Path, manifest: Manifest) -> str:
+    """The name of a model. Neither save date nor library version may enter it: only what it computes with."""
     state = blake2b(digest_size=8)
     for name, tensor in sorted(model.state_dict().items()):
         state.update(name.encode())
         state.update(tensor.detach().cpu().float().numpy().tobytes())
     state.update(digest(path / TOKENIZER).encode())
     state.update(repr((manifest.analysis, manifest.anchor, manifest.max_length, manifest.pooling)).encode())
-    written = replace(
-        manifest, hash=state.hexdigest(), heads=model.shape.as_dict(), dimension=int(model.backbone.config.hidden_size)
-    )
-    write_manifest(path, written)
-    return written
+    return state.hexdigest()
 
 
 def load(path: Path) -> tuple[JointModel, ModelFolder]:
     """The inverse of `save`, in eval mode.
 
     Raises:
-        ModelError: A file is missing or damaged.
+        ModelError: A file is missing or damaged, or not the one that was saved.
     """
     from safetensors import SafetensorError  # noqa: PLC0415
     from safetensors.torch import load_file  # noqa: PLC0415
@@ -106,4 +110,10 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
         raise ModelError(
             f"The weights in {path} are damaged: {str(error).strip().splitlines()[0]}", "Copy the folder again, or train it anew."
         ) from error
+    if _hash(model, path, folder.manifest) != folder.manifest.hash:
+        raise ModelError(
+            f"The model in {path} was altered: its weights, tokeniser or description are not those of {folder.manifest.name!r} "
+            f"({folder.manifest.hash}).",
+            "Copy the folder again, or train it anew.",
+        )
     return model.eval(), folder

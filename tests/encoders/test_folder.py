@@ -66,7 +66,17 @@ def test_folders_that_are_none(tmp_path):
         load(str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "name": "x"}', '{"schema": 1, "outputs": 7}'])
+WHOLE = '"schema": 1, "name": "x", "kind": "anchored", "outputs": ["weights"], "hash": ""'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"schema": 1, "name": "x"}', '{"schema": 1, "outputs": 7}'),
+        f'{{{WHOLE}, "max_length": "x"}}',
+        f'{{{WHOLE}, "max_length": 64, "heads": null}}',
+    ],
+)
 def test_broken_descriptions(folder, text):
     (folder / MANIFEST).write_text(text)
     with pytest.raises(ModelError, match="not the description of a model"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from termweave.errors import ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals import DocumentLayout, Fitting, Pruning
-from termweave.signals.dense import Dense, from_half, to_half
+from termweave.signals.dense import Dense, from_half, from_halves, to_half
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest
 from termweave.signals.lexical import Lexical
 from termweave.signals.terms import escape, unescape
@@ -101,9 +101,13 @@ def test_long_lexical_queries_lose_repetitions_first_and_then_say_so():
     assert (len(kept), kept + rest) == (1008, many)
 
 
-def test_half_floats_come_back():
-    vector = np.linspace(-1, 1, 384, dtype=np.float32)
-    np.testing.assert_allclose(from_half(to_half(vector)), vector, atol=5e-4)
+@pytest.mark.parametrize("dimension", [384, 383, 32, 1024])
+def test_half_floats_come_back(dimension):
+    vector = np.linspace(-1, 1, dimension, dtype=np.float32)
+    written = to_half(vector)
+    for value in (written, written.rstrip("=")):  # as it is sent, and as OpenSearch gives it back among the doc values
+        np.testing.assert_allclose(from_half(value), vector, atol=5e-4)
+        np.testing.assert_allclose(from_halves([value, None, value], dimension), [vector, np.zeros(dimension), vector], atol=5e-4)
 
 
 @pytest.mark.parametrize(("engine", "inner"), [(1.0, 0.0), (1.7, 0.7), (0.5, -1.0), (1 / 1.25, -0.25)])

@@ -154,6 +154,22 @@ def test_a_log_as_logs_are(folder, tmp_path):
         clicks.gather(log, place)
 
 
+def test_counts_and_names_that_are_none(tmp_path):
+    log = tmp_path / "clicks.jsonl"
+    log.write_text("\n".join([*["asked\td1\t1e308"] * 3, "other\td2\t1"]))
+    shares = clicks.gather(log, {"d1": 0, "d2": 1}).pairs().shares
+    assert shares.sum() == pytest.approx(1)
+    assert shares[0] > shares[1] > 0
+    for line in (
+        '{"query": null, "document": "d1"}',
+        '{"query": ["asked"], "document": "d1"}',
+        '{"query": "a", "document": null}',
+    ):
+        log.write_text(line)
+        with pytest.raises(InputError, match="line 1 is no click"):
+            list(clicks.read(log))
+
+
 def test_the_corpus_alone(folder):
     found = examples.read(str(folder / "corpus.jsonl"), settings(views="title,sentence"))
     assert found.origin == "corpus"

@@ -218,3 +218,28 @@ def test_weights_of_another_shape_are_a_sentence(folder):
     save_file({name: values.repeat(2, *[1] * (values.dim() - 1)) for name, values in heads.items()}, folder / store.HEADS)
     with pytest.raises(ModelError, match="are damaged"):
         exporting.export(folder)
+
+
+def test_what_an_index_would_take_for_another_model_is_not_written(folder):
+    """The graphs of altered weights agree with torch; their name, figures and card would be those of the trained ones."""
+    from safetensors.torch import load_file, save_file
+
+    exporting.export(folder)
+    manifest = ModelFolder.read(folder).manifest
+    for altered in ({"max_length": 5000}, {"anchor": {**manifest.anchor, "kind": "idf"}}):
+        write_manifest(folder, replace(manifest, **altered))
+        with pytest.raises(ModelError, match="was altered"):
+            exporting.export(folder)
+    write_manifest(folder, manifest)
+    heads = load_file(folder / store.HEADS)
+    save_file({name: values + 1 for name, values in heads.items()}, folder / store.HEADS)
+    with pytest.raises(ModelError, match="was altered"):
+        exporting.export(folder)
+    assert ModelFolder.read(folder).manifest == manifest  # digests hold: nothing was written
+
+
+def test_what_a_killed_export_left_is_removed(folder):
+    (folder / ".export-killed").mkdir()
+    (folder / ".export-killed" / "model.onnx").write_bytes(b"half")
+    exporting.export(folder)
+    assert not list(folder.glob(".export-*"))

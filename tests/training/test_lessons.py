@@ -20,8 +20,8 @@ from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics
 from termweave.training import lessons, regression, targets
 from termweave.training.lessons import Batch
-from termweave.training.materials import prepare
-from termweave.training.pairs import count
+from termweave.training.materials import Material, prepare
+from termweave.training.pairs import Pairs, count
 from termweave.training.scoring import stored, weigh
 from termweave.training.sides import Side, vocabulary_of
 from termweave.training.sparse import SparseIndex
@@ -253,3 +253,19 @@ def test_impacts_are_stored_as_an_index_stores_them(texts, model, bits):
         assert other.weights.tolist() == signal.quantise(one.weights).tolist()
     assert stored(before, 0) == before
     assert stored([], bits) == []
+
+
+@pytest.mark.parametrize("target", ["tfidf", "recall"])
+def test_a_batch_without_a_term_teaches_nothing(model, base, target):
+    """Stop words and punctuation: the mean error of no piece is not NaN."""
+    texts = ["the of and", "... !!!"]
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    analysis = Analysis(tokenizer.tokenizer)
+    statistics = count([texts], analysis)
+    both = [prepare(texts, analysis, tokenizer, statistics, BM25(), kind, 64) for kind in ("document", "query")]
+    pairs = Pairs(texts, [frozenset({0}), frozenset({1})])
+    settings = {"top_layers": -1, "target": target, "sides": "both", "target_scale": 1.0, "dropout": 0.0, "batch": 2, "seed": 0}
+    lesson = regression.Regression(model, [Material(1.0, pairs, *both, None, None, [], statistics)], settings)
+    loss = lesson(lesson.draw(0))["loss"]
+    loss.backward()
+    assert float(loss.detach()) == 0

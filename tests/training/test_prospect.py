@@ -5,6 +5,7 @@ import json
 import pytest
 
 from termweave.encoders.folder import resolve
+from termweave.errors import InputError
 from termweave.training import learning, making, methods
 from termweave.training.materials import mine
 from termweave.training.prospect import prospect
@@ -91,3 +92,25 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
         assert {of[place] for place in relevant}.isdisjoint(of[place] for place in wrong)
     gains = [dict.fromkeys(known, 1) for known in ahead.dev.relevant]
     assert development.bm25().mean() > ndcg(development.plain, development.asked, gains).mean()
+
+
+def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):
+    (tmp_path / "qrels").mkdir()
+    lines = [{"_id": str(n), "text": f"granada {n} {'filler ' * (n % 9 + 1)}"} for n in range(30)]
+    asked = [{"_id": f"{split}{n}", "text": f"number {n}"} for split in ("train", "dev") for n in range(30)]
+    for name, kept in (("corpus", lines), ("queries", asked)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
+    settings = methods.get("fectek").settings({"backbone": str(base), "dev": 30})
+
+    def ahead(held):
+        for split, numbers in (("train", range(30)), ("dev", held)):
+            (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(f"{split}{n}\t{n}\t1" for n in numbers) + "\n")
+        return prospect(str(tmp_path), settings, tmp_path, said.append)
+
+    said: list[str] = []
+    found = ahead(range(20, 30))
+    assert sorted(found.train.questions) == sorted(f"number {n}" for n in range(20))
+    assert len(found.dev) == 10
+    assert any(line.startswith("10 questions to train on left out") for line in said)
+    with pytest.raises(InputError, match="is held out, too"):
+        ahead(range(30))

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,9 @@ from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder, digests, write_manifest
-from termweave.training import checkpoints, lessons, shipped
+from termweave.errors import InputError
+from termweave.training import checkpoints, lessons, methods, scratch, shipped
+from termweave.training import run as running
 from termweave.training.measure import Pool
 from termweave.training.shipped import Source, ship
 
@@ -280,6 +283,7 @@ def test_fewer_layers_for_weights_alone(capsys, folder, base, tmp_path):
     (found,) = load(str(tmp_path / "out"), "").encode(["about granada"], kind="document")
     assert found.weights is not None
     assert found.vector is None
+    assert "vector" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "has 3 layers" in train(
         capsys, folder, base, tmp_path / "b", settings=(*SMALL, "layers=4", "outputs=weights"), status=2
     )
@@ -341,6 +345,7 @@ def test_mistakes(capsys, folder, base, tmp_path):
 def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     """The toy backbone counts to 64; teacher, its weight and the temperature were left to termweave."""
     sets = ("steps=1", "dev=8", "layer=1", "pairs=corpus", "views=span", "max_length=30000")
+    folder = Path(shutil.copytree(folder, tmp_path / "my docs"))
     planned = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)["settings"]
     assert (planned["max_length"], planned["training_length"], planned["teacher"]) == (64, 64, "minmax")
     train(capsys, folder, base, tmp_path / "out", settings=sets)
@@ -348,3 +353,20 @@ def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     assert made["options"] == planned
     assert set(made["changed"]) == {"backbone", *(each.partition("=")[0] for each in sets)}
     assert made["changed"]["max_length"] == 64
+    words = shlex.split(made["command"])  # it can be given as it stands
+    assert words[:6] == ["termweave", "train", "fectek", str(folder), "--out", "DIR"]
+    assert f"backbone={base}" in words
+
+
+def test_killed_before_or_while_it_was_written_down(tmp_path, monkeypatch):
+    (tmp_path / ".run.json").write_text("{")
+    assert not running.holds(tmp_path, methods.get("fectek"), "docs", {}, resume=True)
+    for damaged in ("{", "[]", "{}", '{"method": "fectek", "dataset": "docs", "settings": 1}'):
+        (tmp_path / "run.json").write_text(damaged)
+        with pytest.raises(InputError, match="is damaged"):
+            running.holds(tmp_path, methods.get("fectek"), "docs", {}, resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scratch.make(["granada"], tmp_path / "backbone", 64, 0)
+    assert (scratch.make(["granada"], tmp_path / "backbone", 64, 0) / "tokenizer.json").stat().st_size > 0
