@@ -89,10 +89,8 @@ class Anchored:
         impacts = weigh(logits.astype(np.float64), word_of_piece)
         weights = impacts.astype(np.float32)
         par = float(impacts @ self.idf) if kind == "query" and self.form.kind != "none" else None
-        held = weights > 0
-        if held.all():
-            return TermWeights(self.terms, weights, par)
-        return TermWeights(tuple(term for term, keep in zip(self.terms, held, strict=True) if keep), weights[held], par)
+        found, held = TermWeights(self.terms, weights, par), weights > 0
+        return found if held.all() else found.part(np.flatnonzero(held).tolist())
 
     def worth(self) -> NDArray[np.float64]:
         """What a document's terms are worth before the model has spoken: ``(m,)``."""

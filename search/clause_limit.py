@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError
-from termweave.records import TermWeights
 from termweave.search.shading import characters
 from termweave.signals.base import clause_budget
 from termweave.signals.lexical import pieces
@@ -60,10 +59,8 @@ def fitted(
         if opened.statistics is not None:
             factors = [factor * _idf(term, opened.statistics) for term, factor in zip(weights.terms, factors, strict=True)]
         order = sorted(range(len(factors)), key=lambda place: -factors[place])
-        kept = sorted(order[:budget])
         left_out = tuple(weights.terms[place] for place in order[budget:])
-        terms = tuple(weights.terms[place] for place in kept)
-        query = replace(query, weights=TermWeights(terms, weights.weights[kept], weights.par))
+        query = replace(query, weights=weights.part(sorted(order[:budget])))
     if any(signal.name == "lexical" for signal in signals) and pieces(query.text) > budget:
         query = replace(query, text=_ordered(engine, opened.index, query.text))
     return query, left_out

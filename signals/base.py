@@ -139,8 +139,7 @@ class Signal(ABC):
         """
         if high <= 0:
             return 0.0
-        covered = 1.0 if par is None or high >= par / 2 else high / (par / 2)
-        return (high - low) / high * math.sqrt(covered)
+        return (high - low) / high * math.sqrt(min(1.0, 2 * high / par) if par else 1.0)
 
     #: Stored fields that `explain` reads.
     explains_from: ClassVar[tuple[str, ...]] = ()

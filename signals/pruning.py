@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from termweave.errors import UsageError
-from termweave.records import TermWeights
+
+if TYPE_CHECKING:
+    from termweave.records import TermWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,5 +61,4 @@ class Pruning:
         if self.share:
             lightest = np.argsort(weights.weights, kind="stable")[: int(self.share * len(weights))]
             kept[lightest] = False
-        places = np.flatnonzero(kept)
-        return TermWeights(tuple(weights.terms[place] for place in places), weights.weights[places])
+        return weights.part(np.flatnonzero(kept).tolist())

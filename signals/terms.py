@@ -81,7 +81,7 @@ class WeightedTerms(Signal):
         if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
             return weights
         held = [place for place, term in enumerate(weights.terms) if storable(term)]
-        return TermWeights(tuple(weights.terms[place] for place in held), weights.weights[held])
+        return weights.part(held)
 
 
 def scale(sample: Sequence[NDArray[np.float32]]) -> float:

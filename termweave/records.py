@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -108,6 +108,10 @@ class TermWeights:
 
     def __len__(self) -> int:
         return len(self.terms)
+
+    def part(self, places: Sequence[int]) -> TermWeights:
+        """Only the terms at some places, in their order; what was par stays so."""
+        return TermWeights(tuple(self.terms[place] for place in places), self.weights[places], self.par)
 
     def as_dict(self) -> dict[str, float]:
         """``{term: weight}``, heaviest first."""
