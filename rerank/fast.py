@@ -7,6 +7,7 @@ Why it may be done so:
 * S is symmetric, so "each is on the other's list" is ``S[i, j] >= max(t_i, t_j)``, t_i being the last value on i's list.
 * The c largest of a long row lie in the c groups of columns with the largest maxima: only those are sorted.
 * Rows sum to 1, so ``sum max = 2 - sum min``, and only columns where the probe's row is not 0 add to ``sum min``.
+* Of few elements the rows that Eq. 8 averages are summed by one matrix product with who is on whose list.
 * For Eq. 5 sets of many elements are rows of bits: an intersection is an AND and a count of bits.
 """
 
@@ -20,13 +21,16 @@ from termweave.rerank import exact
 from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
+    #: Of a probe: the columns that were looked at, and in them what it has in common with every element, times k_exp.
+    _Minima = Callable[[int], tuple[slice | NDArray[np.intp], NDArray[np.float32]]]
+
 #: Columns in a group, and the least number of groups for each column of a list that make looking at groups first pay.
 _GROUP, _GROUPS = 8, 4
-#: Elements from which on bits are quicker than matrix products.
+#: Elements from which on it pays to look at what is not 0 only: up to there a product of whole matrices is quicker.
 _MANY = 96
 #: Columns up to which sorting a row costs no more than a partition of it.
 _SHORT = 256
@@ -45,15 +49,16 @@ def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = 
     members = _mutual(similarity, best[:, -columns])
     if rules.tau > 0:
         members = _expanded(members, _mutual(similarity, best[:, -close]), inclusive=rules.inclusive)
-    near = _nearest(similarity, best[:, -averaged], averaged) if averaged > 1 else np.arange(count)[:, None]
+    near = similarity >= best[:, -averaged, None] if averaged > 1 else np.eye(count, dtype=np.bool_)
     rows = rules.weights(similarity, members)
     sums = np.einsum("ij->i", rows)
     if sums.min() <= 0 or (rules.tau > 0 and rows.min() < 0):
         return None  # an empty set, or one that has grown by an element of negative similarity
     jaccard = np.empty((len(probes), count), np.float32)
     shared = np.zeros((len(probes), count, count), np.float32) if with_shares else None
+    minima = _all_minima(rows, sums, near) if count < _MANY else _some_minima(rows, sums, near, averaged)
     for place, probe in enumerate(probes):
-        columns_of, common = _common(rows, sums, near, probe)
+        columns_of, common = minima(probe)
         total = np.einsum("ij->i", common)
         union = 2 * averaged - total
         jaccard[place] = total / union
@@ -94,23 +99,28 @@ def _mutual(similarity: NDArray[np.float32], last: NDArray[np.float32]) -> NDArr
     return members
 
 
-def _nearest(similarity: NDArray[np.float32], last: NDArray[np.float32], columns: int) -> NDArray[np.intp]:
-    """The elements on each list, in no order, from its last value: ``(m, columns)``."""
-    return (np.flatnonzero(similarity >= last[:, None]) % len(last)).reshape(-1, columns)
+def _all_minima(rows: NDArray[np.float32], sums: NDArray[np.float32], near: NDArray[np.bool_]) -> _Minima:
+    """Eq. 8, times k_exp, over all columns: gives what a probe has in common with every element."""
+    rows /= sums[:, None]
+    around = near.astype(np.float32) @ rows
+    return lambda probe: (slice(None), np.minimum(around, around[probe]))
 
 
-def _common(
-    rows: NDArray[np.float32], sums: NDArray[np.float32], near: NDArray[np.intp], probe: int
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Eq. 8, times k_exp, and what the probe has in common with every element: columns (c,), minima ``(m, c)``."""
-    query = (rows.take(near[probe], axis=0) / sums.take(near[probe])[:, None]).sum(axis=0)
-    columns = np.flatnonzero(query)
-    block = rows.take(columns, axis=1)
-    block /= sums[:, None]  # no factors: where exp was scaled down, a sum may be too small to have a reciprocal
-    around = block.take(near[:, 0], axis=0)
-    for entry in range(1, near.shape[1]):
-        around += block.take(near[:, entry], axis=0)
-    return columns, np.minimum(around, query[columns], out=around)
+def _some_minima(rows: NDArray[np.float32], sums: NDArray[np.float32], near: NDArray[np.bool_], averaged: int) -> _Minima:
+    """The same, looking at no more than the columns ``(c,)`` where the probe's row is not 0: minima ``(m, c)``."""
+    places = (np.flatnonzero(near) % len(near)).reshape(-1, averaged)
+
+    def minima(probe: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        query = (rows.take(places[probe], axis=0) / sums.take(places[probe])[:, None]).sum(axis=0)
+        columns = np.flatnonzero(query)
+        block = rows.take(columns, axis=1)
+        block /= sums[:, None]  # no factors: where exp was scaled down, a sum may be too small to have a reciprocal
+        around = block.take(places[:, 0], axis=0)
+        for entry in range(1, averaged):
+            around += block.take(places[:, entry], axis=0)
+        return columns, np.minimum(around, query[columns], out=around)
+
+    return minima
 
 
 def _expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
