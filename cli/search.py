@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--weights and --dense, for hosts where the names stored with the index do not resolve."""
     function = click.option(
-        "--weights", metavar="MODEL", help="Weights model, where the name stored with the index is not found here."
+        "--weights",
+        metavar="MODEL",
+        help="Weights model, where neither the build's own folder nor the stored name has it on this host.",
     )(function)
     return click.option("--dense", metavar="MODEL", help="Dense model, likewise.")(function)
 

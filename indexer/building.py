@@ -24,6 +24,7 @@ from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.survey import survey
 from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
+from termweave.search.models import remember
 from termweave.signals import DocumentLayout, Fitting, signal_class
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         generations.create(engine, index, mapping, found, settings)
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
+        remember(encoder.models.values())
         ledger.put("lineage", asdict(found))
         ledger.put("said", [surveyed.notes, surveyed.warnings])  # a build that resumes surveys nothing
         ledger.put("state", "building")

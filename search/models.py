@@ -1,17 +1,22 @@
-"""The models a generation was made with, opened again: another one's scores, or weights, would be wrong."""
+"""The models a generation was made with, opened again: another one's scores, or weights, would be wrong.
+
+A generation says the name and the hash of each. On the host that built it the state folder knows by the hash in which folder
+it lay, so a search after `index --weights ./mine` need not be told once more.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave import places
 from termweave.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from termweave.encoders import TextEncoder
-    from termweave.search.lineage import Lineage
+    from termweave.encoders import ModelInfo, TextEncoder
+    from termweave.search.lineage import Lineage, ModelLineage
 
 
 def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> TextEncoder:
@@ -27,10 +32,9 @@ def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> Te
     """
     from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
 
-    names = {
-        output: (asked.get(output) or found.models[output].name) if output in found.models else "none"
-        for output in ("weights", "dense")
-    }
+    names = dict.fromkeys(("weights", "dense"), "none")
+    for output, model in found.models.items():
+        names[output] = asked.get(output) or _remembered(model) or model.name
     try:
         encoder = encoders.load(weights=names["weights"], dense=names["dense"])
     except UsageError as error:
@@ -54,3 +58,26 @@ def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> Te
                 f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
             )
     return encoder
+
+
+def remember(models: Iterable[ModelInfo]) -> None:
+    """Note where models lie on this host, for `encoder_of`."""
+    for model in models:
+        note = _note(model.hash)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(str(model.folder), encoding="utf-8")
+
+
+def _remembered(model: ModelLineage) -> str | None:
+    """The folder a model of this hash lay in, while it holds that model."""
+    from termweave.encoders.folder import ModelFolder  # noqa: PLC0415
+
+    try:
+        folder = Path(_note(model.hash).read_text(encoding="utf-8"))
+        return str(folder) if ModelFolder.read(folder, check=False).manifest.hash == model.hash else None
+    except (OSError, ValueError, ModelError):
+        return None  # never noted here, or moved since, or trained anew: the name has to find it
+
+
+def _note(model: str) -> Path:
+    return places.state() / "models" / model

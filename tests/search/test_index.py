@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import termweave as tw
 from termweave import cli, corpora, encoders
+from termweave.encoders.folder import ModelFolder, resolve, write_manifest
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import Options, build
 from termweave.search import Reranking, explanation, lineage, models
@@ -130,12 +132,31 @@ def test_a_model_of_another_hash_is_refused(index, opensearch_engine, name):
 
 def test_a_model_that_is_not_found_by_its_name_is_asked_for(index, opensearch_engine):
     made = lineage.read(opensearch_engine, index.generation)
-    elsewhere = {output: replace(model, name="mine") for output, model in made.models.items()}
+    elsewhere = {output: replace(model, name="mine", hash="0123456789abcdef") for output, model in made.models.items()}
     with pytest.raises(ModelError, match=r"made with 'mine', and no model of that name is found here") as refused:
         models.encoder_of(replace(made, models=elsewhere), index.name, {})
     assert "--weights DIR and --dense DIR" in refused.value.hint
     with pytest.raises(UsageError, match="no model folder"):  # what was asked for is what is wrong
         models.encoder_of(made, index.name, {"weights": "./nowhere"})
+
+
+def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_another_model(opensearch_engine, name, tmp_path):
+    own, away = tmp_path / "own", tmp_path / "away"
+    shutil.copytree(resolve("shipped"), own)
+    folder = ModelFolder.read(own)
+    write_manifest(own, replace(folder.manifest, name="its-own-name", hash="0123456789abcdef"))
+    source = tmp_path / "own.jsonl"
+    source.write_text('{"_id": "only", "text": "json text"}\n')
+    build(opensearch_engine, corpora.open_source(source), name, Options(weights=str(own), dense="none"))
+    assert [hit.id for hit in tw.connect(opensearch_engine.url).index(name).search("json")] == ["only"]
+    own.rename(away)
+    with pytest.raises(ModelError, match="made with 'its-own-name', and no model of that name is found here"):
+        tw.connect(opensearch_engine.url).index(name)
+    assert tw.connect(opensearch_engine.url).index(name, weights=str(away)).search("json")
+    write_manifest(away, replace(folder.manifest, name="its-own-name"))
+    away.rename(own)
+    with pytest.raises(ModelError, match="no model of that name is found here"):
+        tw.connect(opensearch_engine.url).index(name)
 
 
 def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, name, tmp_path, index):
