@@ -262,7 +262,7 @@ def command(
     passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
     documents = f"{counted(built.documents, 'document')}{passages}"
     text = f"{built.name}: {documents} in {built.index}, verified and live ({', '.join(built.signals)}; "
-    text += f"{built.sent:,} sent in {built.seconds:.1f} s, {rate:.0f}/s)"
+    text += f"{built.sent:,} sent in {built.seconds:.1f} s{f', {rate:,.0f}/s' if rate >= 1 else ''})"  # an update mostly compares
     if isinstance(built, Updated):
         data["update"] = {**asdict(built.counts), "deleted": built.deleted, "outdated": built.outdated}
         text += f"\nDocuments: {built.counts}"
