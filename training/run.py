@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave import locks
 from termweave.corpora import exists, path_and_split
 from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
 from termweave.errors import InputError, UsageError
@@ -86,10 +88,26 @@ def train(
         progress: ``(done, total, stage)``, for a bar.
 
     Raises:
-        UsageError: `out` holds another run, or one and `resume` is not set.
+        UsageError: `out` holds another run, or one and `resume` is not set, or another process trains there.
         ModelError: The export's parity failed.
         KeyboardInterrupt: Ctrl-C; the run can be resumed.
     """
+    place = out.absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with locks.one_at_a_time(place.parent / f".{place.name}.lock", partial(_refuse, out)):
+        return _train(method, spec, settings, out, resume=resume, say=say, progress=progress)
+
+
+def _train(
+    method: methods.Method,
+    spec: str,
+    settings: Mapping[str, Any],
+    out: Path,
+    *,
+    resume: bool,
+    say: Callable[[str], None],
+    progress: Callable[..., None],
+) -> Result:
     made = not out.is_dir()
     _claim(out, method, spec, settings, resume=resume)
     if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
@@ -104,6 +122,10 @@ def train(
         _release(out, made=made)
         raise
     return _finish(method, spec, settings, out, ahead, learned, say)
+
+
+def _refuse(out: Path) -> None:
+    raise UsageError(f"Another process trains in {out}.", "Wait for it, or name another folder with --out.")
 
 
 def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> None:

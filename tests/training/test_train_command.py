@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 
+from termweave import locks
 from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
@@ -340,6 +341,13 @@ def test_mistakes(capsys, folder, base, tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("x")
     assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
+
+
+def test_one_process_trains_in_a_folder(capsys, folder, base, tmp_path):
+    with locks.one_at_a_time(tmp_path / ".out.lock", lambda: pytest.fail("nobody trains here")):
+        assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", status=2)
+        assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", "--resume", status=2)
+    assert not any(tmp_path.iterdir())
 
 
 def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
