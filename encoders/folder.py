@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from termweave import places
+from termweave import atomic, places
 from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
 
@@ -193,9 +193,7 @@ def digests(path: Path) -> dict[str, str]:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write ``termweave.json`` in one step: it is whole or not there."""
-    temporary = path / f".{MANIFEST}.partial"
-    temporary.write_bytes(manifest.to_bytes() + b"\n")
-    temporary.replace(path / MANIFEST)
+    atomic.write(path / MANIFEST, manifest.to_bytes() + b"\n")
 
 
 def resolve(name: str) -> Path:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from termweave import atomic
 from termweave.corpora import exists, path_and_split
 from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
 from termweave.errors import InputError, UsageError
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from termweave.training.prospect import Prospect
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
-#: `RUN` while it is written; all that a run leaves which was killed at once.
-_UNWRITTEN = f".{RUN}"
 _TABLE = 25_000
 
 
@@ -112,9 +111,7 @@ def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, 
         return
     asked = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
     out.mkdir(parents=True, exist_ok=True)
-    temporary = out / _UNWRITTEN
-    temporary.write_bytes(orjson.dumps(asked, option=orjson.OPT_INDENT_2))
-    temporary.replace(out / RUN)
+    atomic.write(out / RUN, orjson.dumps(asked, option=orjson.OPT_INDENT_2))
 
 
 def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
@@ -126,7 +123,7 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
     """
     file = out / RUN
     if not file.is_file():
-        if out.is_dir() and any(each.name != _UNWRITTEN for each in out.iterdir()):
+        if out.is_dir() and not all(atomic.left_over(file, each) for each in out.iterdir()):  # of a run that was killed at once
             raise UsageError(f"{out} is not empty and holds no run.", "Name another folder with --out.")
         return False
     if not resume:
