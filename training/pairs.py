@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset
 from termweave.errors import InputError, TermweaveError
+from termweave.sequences import in_parts
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from termweave.records import Qrels, Query
 
 #: Texts analysed at a time.
-_BLOCK = 1024
+ANALYSED = 1024
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,8 @@ def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusSta
     """The statistics of all texts together."""
     counter = StatisticsCounter(analysis.id)
     for texts in collections:
-        for first in range(0, len(texts), _BLOCK):
-            for terms in analysis.terms(texts[first : first + _BLOCK]):
+        for part in in_parts(texts, ANALYSED):
+            for terms in analysis.terms(part):
                 counter.add(terms)
     return counter.result()
 
