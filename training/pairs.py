@@ -115,20 +115,6 @@ class Collection:
             raise InputError(f"{self.name} has no split {split!r}: {error.message}") from error
         return dataset.queries(), dataset.qrels()
 
-    def pairs(self, split: str) -> Pairs:
-        """Every question of a split with its documents of grade 1 and more; questions without one are left out."""
-        queries, qrels = self.judged(split)
-        found = [
-            (
-                query.text,
-                frozenset(
-                    self.index[document] for document, grade in qrels[query.id].items() if grade > 0 and document in self.index
-                ),
-            )
-            for query in queries
-        ]
-        return Pairs([text for text, relevant in found if relevant], [relevant for _, relevant in found if relevant])
-
     def statistics(self, analysis: Analysis) -> CorpusStatistics:
         """Counted over the whole collection, whatever part of it is trained on or searched."""
         if analysis.id not in self._statistics:
