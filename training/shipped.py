@@ -7,7 +7,7 @@ A recipe is data: the method `fectek` with some settings (`SETTINGS`) on a mixtu
 minute for the export, 3 to 5 for the development figures. `--out` gets what is shipped; the whole folder, with torch weights and the
 fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants, to be measured by `training.measure`.
 
-The mixture is squad 2 : medquad 1 : stackfaq .3 (term_weights.md, M2, without nfcorpus: no licence is stated for it).
+The mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it).
 """
 
 from __future__ import annotations
