@@ -1,9 +1,8 @@
 """Parquet files, streamed: one document a row. Needs pyarrow (`pip install 'termweave[parquet]'`).
 
-A row's values become JSON's: dates and times ISO 8601 (to the microsecond, those
-with a zone in UTC), decimals their digits, maps objects, NaN and infinities null. A
-binary column is text where it is the id, the title or the text (old writers do not mark strings), and is left out where it
-would be metadata: pictures do not belong into an index.
+A row's values become JSON's: dates and times ISO 8601 (to the microsecond, those with a zone in UTC), decimals their digits, maps
+objects, NaN and infinities null. A binary column is text where it is the id, the title or the text (old writers do not mark
+strings), and is left out where it would be metadata: pictures do not belong into an index.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from termweave.training.methods import Method
     from termweave.training.prospect import Prospect
 
-
 #: The start that needs no other model.
 ANCHOR = "anchor"
 
