@@ -72,6 +72,9 @@ class Parity:
     int8_cosine_mean: float
     dequantised_cosine_min: float
 
+    def __str__(self) -> str:
+        return f"fp32 within {self.fp32_difference:.1g} of torch, int8 rank correlation {self.int8_rank_correlation:.4f}"
+
     def as_dict(self) -> dict[str, float]:
         """For ``termweave.json`` and --json."""
         return {name: round(value, 8) for name, value in asdict(self).items()}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Texts analysed at a time.
 ANALYSED = 1024
+#: Terms of the table of document frequencies that a model brings for text without a corpus.
+DEFAULT_TABLE = 25_000
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
 from termweave.training.checkpoints import latest
 from termweave.training.learning import Part, learn
-from termweave.training.pairs import most_frequent
+from termweave.training.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.prospect import SCRATCH, prospect
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from termweave.training.prospect import Prospect
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
-_TABLE = 25_000
 
 
 @dataclass(frozen=True)
@@ -174,10 +173,13 @@ def _finish(
     model, (development,), history = learned.model, learned.developments, learned.history
     bm25, dev, plain = development.bm25(), development.figures(model), development.figures(model, bits=0)
     p = float(randomisation_test(dev, bm25))
-    table, described = most_frequent(ahead.statistics, _TABLE), card.described(method, spec, settings, learned.settings, ahead)
+    table, described = (
+        most_frequent(ahead.statistics, DEFAULT_TABLE),
+        card.described(method, spec, settings, learned.settings, ahead),
+    )
     making.write(out.resolve().name, method, learned.settings, ahead, model, table, described, out)
     parity = export(out)
-    say(f"exported: fp32 within {parity.fp32_difference:.1g} of torch, int8 rank correlation {parity.int8_rank_correlation:.4f}")
+    say(f"exported: {parity}")
     manifest = ModelFolder.read(out, check=False).manifest
     figures = {
         "history": history.__dict__,
