@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora import files
-from termweave.corpora.fields import BadLine, identity, text_of
+from termweave.corpora.fields import BadLine, identity, not_utf8, text_of
 from termweave.corpora.jsonl import JsonLines, parse
 from termweave.corpora.sources import Derived
 from termweave.errors import UsageError
@@ -221,7 +221,7 @@ def _columns(line: bytes | None) -> tuple[str, str, str]:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise BadLine(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8", _COLUMNS) from None
+        raise not_utf8(error, hint=_COLUMNS) from None
     columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
     if len(columns) not in {3, 4}:
         raise BadLine(f"{counted(len(columns), 'column')} where 3 (or TREC's 4) should be", _COLUMNS)

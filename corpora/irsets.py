@@ -155,9 +155,8 @@ class IrDataset(EntrySource):
         except TermweaveError:
             raise
         except Exception as error:
-            said = (
-                " ".join(str(error.args[0] if error.args else "").split()) or type(error).__name__
-            )  # behind it stands a list of causes
+            first = error.args[0] if error.args else ""  # behind it stands a list of causes
+            said = " ".join(str(first).split()) or type(error).__name__
             hint = "Collections are downloaded on first use; some need a licence: see https://ir-datasets.com."
             raise InputError(f"ir_datasets cannot give the {kind} of {self.name}: {said}.", hint) from error
 

@@ -1,9 +1,8 @@
 """Parquet files, streamed: one document a row. Needs pyarrow (`pip install 'termweave[parquet]'`).
 
-A row's values become JSON's: dates and times ISO 8601 (to the microsecond, those
-with a zone in UTC), decimals their digits, maps objects, NaN and infinities null. A
-binary column is text where it is the id, the title or the text (old writers do not mark strings), and is left out where it
-would be metadata: pictures do not belong into an index.
+A row's values become JSON's: dates and times ISO 8601 (to the microsecond, those with a zone in UTC), decimals their digits, maps
+objects, NaN and infinities null. A binary column is text where it is the id, the title or the text (old writers do not mark
+strings), and is left out where it would be metadata: pictures do not belong into an index.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from termweave.corpora.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine, Map
 from termweave.corpora.filesource import FileSource
 from termweave.corpora.packing import opened
 from termweave.errors import InputError, UsageError
+from termweave.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ class Parquet(FileSource):
                             progress(ends.position(group, number))
         except (pa.ArrowException, OSError) as error:
             hint = "Write or fetch it again."
-            raise InputError(f"{self.shown} is damaged behind row {number:,}: {_first_line(error)}.", hint) from error
+            raise InputError(f"{self.shown} is damaged behind row {number:,}: {first_line(error)}.", hint) from error
         if progress:
             progress(self.size)
         mapper.finish()
@@ -106,7 +106,7 @@ class Parquet(FileSource):
             return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             hint = "Write or fetch it again: the end of a Parquet file says where everything is."
-            raise InputError(f"{self.shown} is damaged or cut short: {_first_line(error)}.", hint) from error
+            raise InputError(f"{self.shown} is damaged or cut short: {first_line(error)}.", hint) from error
 
     @cached_property
     def _schema(self) -> Any:
@@ -171,7 +171,7 @@ def _rows(batch: Any) -> Iterator[dict[str, Any] | BadLine]:
             except UnicodeDecodeError as wrong:
                 yield BadLine(f"byte 0x{wrong.object[wrong.start]:02x} in a string is not UTF-8")
             except (ValueError, OverflowError) as error:  # dates beyond the year 9999
-                yield BadLine(_first_line(error))
+                yield BadLine(first_line(error))
             else:
                 yield row
 
@@ -197,7 +197,3 @@ def _holds_bytes(kind: Any) -> bool:
     ):
         return True
     return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")

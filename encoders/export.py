@@ -45,6 +45,8 @@ OUTPUTS = ("document", "query", "dense")
 OPSET = 20  # the latest the legacy exporter writes
 #: Largest difference to torch, over all outputs, with which a graph is still written.
 TOLERANCE = 1e-4
+#: Texts that the graphs are compared on.
+_SAMPLE = 64
 _WORK = ".export-"
 
 
@@ -70,29 +72,30 @@ class Parity:
     int8_cosine_mean: float
     dequantised_cosine_min: float
 
+    def __str__(self) -> str:
+        return f"fp32 within {self.fp32_difference:.1g} of torch, int8 rank correlation {self.int8_rank_correlation:.4f}"
+
     def as_dict(self) -> dict[str, float]:
         """For ``termweave.json`` and --json."""
         return {name: round(value, 8) for name, value in asdict(self).items()}
 
 
-def export(path: Path, *, tolerance: float = TOLERANCE, texts: Sequence[str] | None = None) -> Parity:
-    """Write both graphs into a trained model folder and record digests and parity in its ``termweave.json``.
+def export(path: Path) -> Parity:
+    """Write the graphs into a trained model folder and record digests and parity in its ``termweave.json``.
 
     Args:
         path: A folder that training wrote.
-        tolerance: Largest difference between torch and the fp32 graph.
-        texts: To compare on; None: `sample_texts`.
 
     Returns:
-        The parity figures.
+        The parity figures, over `sample_texts`.
 
     Raises:
-        ModelError: The folder cannot be read, or the graph differs from torch by more; then nothing is written.
+        ModelError: The folder cannot be read, or the fp32 graph differs from torch by more than `TOLERANCE`; then nothing is written.
     """
     from termweave.encoders.models.store import load  # noqa: PLC0415 - torch
 
     model, folder = load(path)
-    sample = list(texts or sample_texts())
+    sample = sample_texts()
     pieces = PieceTokenizer(path / TOKENIZER).encode(sample, folder.manifest.max_length)
     ids = [each.ids for each in pieces]
     rng = np.random.default_rng(0)
@@ -106,9 +109,9 @@ def export(path: Path, *, tolerance: float = TOLERANCE, texts: Sequence[str] | N
         write_fp32(model, scratch / GRAPHS["fp32"])
         expected = run_torch(model, ids, features)
         difference = largest_difference(expected, _run(folder, scratch, "fp32", ids, features))
-        if not difference <= tolerance:  # NaN fails too
+        if not difference <= TOLERANCE:  # NaN fails too
             raise ModelError(
-                f"The ONNX graph differs from torch by {difference:.2g}, more than {tolerance:.2g}; nothing was written.",
+                f"The ONNX graph differs from torch by {difference:.2g}, more than {TOLERANCE:.2g}; nothing was written.",
                 "Report it with the versions of torch and onnxruntime.",
             )
         write_int8(scratch / GRAPHS["fp32"], scratch / GRAPHS["int8"], heads=attention_heads(model))
@@ -245,14 +248,15 @@ def largest_difference(first: Outputs, second: Outputs) -> float:
     )
 
 
-def sample_texts(count: int = 64) -> list[str]:
+def sample_texts() -> list[str]:
     """English prose of many lengths that every Python brings along: its own language reference."""
     from pydoc_data.topics import topics  # noqa: PLC0415
 
     paragraphs = [" ".join(part.split()) for _, topic in sorted(topics.items()) for part in topic.split("\n\n")]
     prose = [each for each in paragraphs if len(each) > 40 and each.count(" ") > 6]
-    chosen = prose[:: max(1, len(prose) // (count - 4))][: count - 4]
-    return [*chosen, "", "word", "What is the capital of France?", " ".join(prose[:12])]
+    special = ["", "word", "What is the capital of France?", " ".join(prose[:12])]
+    count = _SAMPLE - len(special)
+    return [*prose[:: max(1, len(prose) // count)][:count], *special]
 
 
 def _run(

@@ -1,10 +1,10 @@
 """Model folders: finding one by name, reading it, and noticing when it is incomplete or altered.
 
-A folder holds ``termweave.json`` (this module's `Manifest`), ``tokenizer.json``, ``config.json``, ``model.onnx`` and/or
-``model.int8.onnx``, ``README.md``; a weights model may bring ``statistics.bin``, a default table of document frequencies for
+A folder holds ``termweave.json`` (this module's `Manifest`), ``tokenizer.json``, ``config.json``, one or more of the graphs in
+`GRAPHS`, ``README.md``; a weights model may bring ``statistics.bin``, a default table of document frequencies for
 text without a corpus. Nothing is downloaded unless a name begins with ``hf:`` (hub.py).
 
-Two kinds of hash, on purpose: ``hash`` names the model (one for its fp32 and int8 graphs, so that an index written on a GPU
+Two kinds of hash, on purpose: ``hash`` names the model (one for all its graphs, so that an index written on a GPU
 can be searched from a laptop); ``files`` holds a digest of every file that matters, and reading checks them.
 """
 
@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from termweave import places
+from termweave import atomic, places
 from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
 
@@ -161,7 +161,7 @@ class ModelFolder:
                 )
 
     def graph(self, precision: str) -> Path | None:
-        """The graph in a precision ("int8", "fp32"), where the folder has it."""
+        """The graph in a precision (a key of `GRAPHS`), where the folder has it."""
         file = self.path / GRAPHS[precision]
         return file if file.name in self.manifest.files and file.is_file() else None
 
@@ -193,9 +193,7 @@ def digests(path: Path) -> dict[str, str]:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write ``termweave.json`` in one step: it is whole or not there."""
-    temporary = path / f".{MANIFEST}.partial"
-    temporary.write_bytes(manifest.to_bytes() + b"\n")
-    temporary.replace(path / MANIFEST)
+    atomic.write(path / MANIFEST, manifest.to_bytes() + b"\n")
 
 
 def resolve(name: str) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from termweave.encoders.folder import GRAPHS, MANIFEST, STATISTICS, TOKENIZER
 from termweave.errors import ModelError, UsageError
+from termweave.words import first_line
 
 PREFIX = "hf:"
 #: What a model folder or a backbone consists of; a repository often holds the same weights in five other formats.
@@ -78,9 +79,8 @@ def fetch(name: str) -> Path:
     except Exception as error:  # those of the client's transport differ from version to version
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
-        said = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(
-            f"{name} could not be fetched: {said[0]}",
+            f"{name} could not be fetched: {first_line(error)}.",
             "See the network (and HF_ENDPOINT, HF_HUB_OFFLINE), or download it elsewhere and give the folder.",
         ) from error
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from termweave.encoders.folder import ModelFolder, resolve
 from termweave.errors import ModelError
+from termweave.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -217,9 +218,7 @@ def _session(graph: Any, providers: list[str], threads: int) -> Any:
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=providers, disabled_optimizers=slow)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
-        raise ModelError(
-            f"{graph} cannot be run: {str(error).splitlines()[0]}.", "Export it again with `termweave export`."
-        ) from error
+        raise ModelError(f"{graph} cannot be run: {first_line(error)}.", "Export it again with `termweave export`.") from error
 
 
 def _only_what_is_asked() -> Any:

@@ -252,9 +252,7 @@ class TextEncoder:
         Raises:
             UsageError: There is no weights model.
         """
-        words = self._analysis().words([text])[0]
-        found = zip(words.starts.tolist(), words.ends.tolist(), words.terms, strict=True)
-        return [(start, end) for start, end, term in found if term in terms]
+        return [(start, end) for start, end, term in self.locate(text) if term in terms]
 
     def _weigh(
         self,

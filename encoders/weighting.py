@@ -3,8 +3,8 @@
     document:  weight(t, d) = bm25(t, d) * softplus(z_t + ln(e - 1)),   z_t = max over the pieces of all occurrences of t
     query:     weight(t, q) = sum over the occurrences w of t of softplus(z_w + ln(e - 1)),   z_w = max over the pieces of w
 
-(term_weights.md, section 3, variant A2; other forms stand in `encoders.form`.) With z = 0, or where the model saw nothing of the word, softplus(ln(e - 1)) = 1:
-the document weight is BM25 and the query weight counts occurrences, which together is BM25's score.
+Other forms stand in `encoders.form`. With z = 0, or where the model saw nothing of the word, softplus(ln(e - 1)) = 1: the document
+weight is BM25 and the query weight counts occurrences, which together is BM25's score.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import folders
 from termweave.errors import TermweaveError
 from termweave.locks import one_at_a_time
+from termweave.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -174,7 +175,7 @@ def _download(artifact: Artifact, folder: Path) -> Path:
             context.project(artifact.group, artifact.name).at_version(artifact.version).artifact(packaging="zip").resolve()
         )
     except (requests.RequestException, RuntimeError) as error:
-        wrong = "there is no network" if _offline(error) else _first_line(error)
+        wrong = "there is no network" if _offline(error) else first_line(error)
         files = ", ".join(each.file_name for each in ARTIFACTS)
         raise TermweaveError(
             f"{artifact.file_name} could not be fetched from Maven Central: {wrong}.",
@@ -252,7 +253,3 @@ def _offline(error: Exception) -> bool:
     import requests  # noqa: PLC0415
 
     return isinstance(error, requests.ConnectionError | requests.Timeout)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from termweave.engine import access
 from termweave.errors import EngineError, EngineUnreachable
@@ -52,14 +52,6 @@ class NotOpenSearch(EngineResponseError):
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 
-class _Transport(Protocol):
-    """What `Engine` needs of opensearch-py's transport: the seam at which tests put scripted failures."""
-
-    def perform_request(self, method: str, url: str, **options: Any) -> Any: ...
-
-    def close(self) -> Any: ...
-
-
 class Engine:
     """A connected OpenSearch.
 
@@ -68,10 +60,9 @@ class Engine:
         client: The raw `opensearchpy.OpenSearch`.
     """
 
-    def __init__(self, client: Any, url: str, *, transport: _Transport | None = None) -> None:
+    def __init__(self, client: Any, url: str) -> None:
         self.client = client
         self.url = url
-        self._transport: _Transport = client.transport if transport is None else transport
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +75,7 @@ class Engine:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._transport.close()
+        self.client.transport.close()
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -152,7 +143,7 @@ class Engine:
         from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException, SerializationError, TransportError  # noqa: PLC0415
 
         try:
-            return self._transport.perform_request(method, path, params=params, body=data, timeout=timeout, headers=headers)
+            return self.client.transport.perform_request(method, path, params=params, body=data, timeout=timeout, headers=headers)
         except ConnectionTimeout as error:
             raise EngineUnreachable(
                 f"OpenSearch at {self.url} did not answer {method} {path} in time.",

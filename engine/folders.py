@@ -48,12 +48,12 @@ def _enters(folder: Path, uid: int) -> bool:
 
 
 def distribution_cache() -> Path:
-    """The folder for server archives, unpacked servers and fetched JDKs, enterable by the server's uid."""
+    """The folder for server archives and unpacked servers, enterable by the server's uid."""
     return _first_reachable(places.cache() / "opensearch", tuple(base / "opensearch" for base in _SYSTEM_CACHE))
 
 
 def jdk_cache() -> Path:
-    """The folder for JDKs that termweave fetched."""
+    """The folder for JDKs that termweave fetched, likewise."""
     return _first_reachable(places.cache() / "jdk", tuple(base / "jdk" for base in _SYSTEM_CACHE))
 
 

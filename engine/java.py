@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine import folders
 from termweave.errors import TermweaveError
+from termweave.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,7 +209,6 @@ def _fetch(hint: str, because: str) -> Java:
 
 
 def _short(error: Exception) -> str:
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if any(word in text for word in ("NameResolution", "Failed to establish", "ProxyError", "ConnectTimeout")):
-        return "there is no network"
-    return text.rstrip(".")
+    said = first_line(error)
+    offline = any(word in said for word in ("NameResolution", "Failed to establish", "ProxyError", "ConnectTimeout"))
+    return "there is no network" if offline else said

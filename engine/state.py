@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from termweave import atomic
 from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
@@ -105,10 +106,7 @@ def write(home: Path, state: NodeState) -> None:
     """Replace the state file in one step: a reader sees the old one or the new one."""
     import orjson  # noqa: PLC0415
 
-    target = state_file(home)
-    temporary = target.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_bytes(orjson.dumps(state.as_dict(), option=orjson.OPT_INDENT_2))
-    temporary.replace(target)
+    atomic.write(state_file(home), orjson.dumps(state.as_dict(), option=orjson.OPT_INDENT_2))
 
 
 @contextmanager

@@ -6,15 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.wording import label, queries
+from termweave.search.batch import QUERIES
+from termweave.sequences import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from termweave.search import Index
     from termweave.search.candidates import Candidates
-
-#: Queries a request.
-_QUERIES = 16
 
 
 class Asked:
@@ -39,12 +38,13 @@ class Asked:
 
     def candidates(self, texts: Sequence[str], progress: Callable[[int, int], None]) -> Iterator[Candidates]:
         """One `Candidates` a query, in order; `progress` is called with (queries done, all)."""
-        for start in range(0, len(texts), _QUERIES):
-            part = texts[start : start + _QUERIES]
+        done = 0
+        for part in in_parts(texts, QUERIES):
             for each in self._index.candidates(part, self._signals, depth=self._depth, with_vectors=self._with_vectors):
                 self.shortened.update(name for name, clause in each.clauses.items() if clause.dropped)
                 yield each
-            progress(start + len(part), len(texts))
+            done += len(part)
+            progress(done, len(texts))
 
     def notes(self) -> list[str]:
         """What to say of the queries that lost terms."""

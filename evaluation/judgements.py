@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.wording import queries
+from termweave.sequences import in_parts
 from termweave.words import counted
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ def lacking(index: Index, name: str, qrels: Qrels) -> list[str]:
     """
     judged = sorted({document for grades in qrels.values() for document in grades})
     held = 0
-    for start in range(0, len(judged), _IDS):
+    for part in in_parts(judged, _IDS):
         body = {
             "size": _IDS,
-            "query": {"terms": {"id": judged[start : start + _IDS]}},
+            "query": {"terms": {"id": part}},
             "collapse": {"field": "id"},  # a document may lie in several passages
             "stored_fields": "_none_",
             "track_total_hits": False,

@@ -36,15 +36,25 @@ MEASURES = ("nDCG@10", "MRR@10")
 
 @dataclass
 class _Layout:
-    """The candidates of some signals as matrices ``(queries, width)``; columns in the order that breaks ties."""
+    """The candidates of some signals as matrices ``(queries, width)``; columns in the order that breaks ties.
+
+    Attributes:
+        documents: Ids, a list a query.
+        inside: ``(queries,)``, how many are in the window of a list: those may be reranked.
+        filled: ``(queries, width)``, where there is a candidate.
+        rows: ``(queries, width)``, the candidate's row in `Bench._decoded`.
+        by_id: ``(queries, width)``, its place among the candidates of the query in the order of ids.
+        gains: ``(queries, width)``, its grade; 0 unjudged, -1 where there is none.
+        values: (fusion method, signal) -> normalised values, ``(queries, width)``.
+        extents: (fusion method, signal) -> how much the list counts, ``(queries,)``.
+    """
 
     documents: list[list[str]]
-    inside: NDArray[np.int64]  # how many are in the window of a list, ``(queries,)``: those may be reranked
+    inside: NDArray[np.int64]
     filled: NDArray[np.bool_]
     rows: NDArray[np.int64]
     by_id: NDArray[np.int64]
     gains: Matrix
-    # (method, signal) -> normalised values, and how much the list counts ``(queries,)``
     values: dict[tuple[str, str], Matrix] = field(default_factory=dict)
     extents: dict[tuple[str, str], Matrix] = field(default_factory=dict)
 
@@ -107,9 +117,8 @@ class Bench:
         near = similarity if reranking.similarity == "dense" else np.take_along_axis(fused, heads, axis=1)
         scores = reranking.weight * near + (1 - reranking.weight) * jaccard
         places = np.arange(heads.shape[1])
-        scores = np.where(
-            places < layout.inside[:, None], scores, -2.0 - places
-        )  # below all, in their order; inner products may be -1
+        # What lies outside stands below all, in its order; inner products may be -1.
+        scores = np.where(places < layout.inside[:, None], scores, -2.0 - places)
         again = np.lexsort((np.take_along_axis(layout.by_id, heads, axis=1), -scores), axis=1)
         return np.concatenate([np.take_along_axis(heads, again, axis=1), order[:, reranking.candidates :]], axis=1)
 

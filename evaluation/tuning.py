@@ -59,16 +59,20 @@ class Parameter:
     values: tuple[Any, ...]
 
 
-SPACE = (
-    Parameter("fusion", "How scores of several signals are joined.", tuple(fusion.METHODS)),
-    Parameter("dense", "Share of the dense signal in the fusion.", tuple(round(step / 20, 2) for step in range(21))),
-    Parameter("lexical", "Share of BM25 beside the learned weights.", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)),
-    Parameter("rerank", "Whether neighbours rerank.", (False, True)),
+#: Of the reranking, by the names of `Reranking`.
+_NEIGHBOURS = (
     Parameter("candidates", "N: how many are reranked.", (20, 30, 40, 60, 80, 100)),
     Parameter("k", "Neighbours besides the element itself.", (4, 6, 8, 10, 12, 15, 20, 25)),
     Parameter("k_exp", "Entries averaged in the expansion.", (1, 2, 3, 4, 5, 7)),
     Parameter("tau", "Expansion of the neighbour sets.", (0.0, 0.25, 0.5, 0.67)),
     Parameter("weight", "lambda: share of the first stage.", (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)),
+)
+SPACE = (
+    Parameter("fusion", "How scores of several signals are joined.", tuple(fusion.METHODS)),
+    Parameter("dense", "Share of the dense signal in the fusion.", tuple(round(step / 20, 2) for step in range(21))),
+    Parameter("lexical", "Share of BM25 beside the learned weights.", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)),
+    Parameter("rerank", "Whether neighbours rerank.", (False, True)),
+    *_NEIGHBOURS,
 )
 
 
@@ -232,7 +236,7 @@ class _Search:
         plain = Reranking()
         share = 0.5 if dense and self._wordy else float(dense)
         self.default: dict[str, Any] = {"fusion": fusion.DEFAULT, "dense": share, "lexical": 0.0, "rerank": False}
-        self.default |= {each.name: getattr(plain, each.name) for each in SPACE[4:]}
+        self.default |= {each.name: getattr(plain, each.name) for each in _NEIGHBOURS}
         there = {"fusion": True, "dense": dense and self._wordy, "lexical": self._wordy == "weights" and "lexical" in signals}
         self._space = [each for each in SPACE if there.get(each.name, dense)]
 
@@ -248,7 +252,7 @@ class _Search:
         if self._wordy is not None:
             shares[self._wordy] = shares.get(self._wordy, 0.0) + words * (1.0 - point["lexical"])
         weights = {name: share for name, share in sorted(shares.items()) if share > 0}
-        reranking = Reranking(**{each.name: point[each.name] for each in SPACE[4:]}) if point["rerank"] else None
+        reranking = Reranking(**{each.name: point[each.name] for each in _NEIGHBOURS}) if point["rerank"] else None
         return Mode("tuned", weights, point["fusion"]), reranking
 
     def values(self, point: Mapping[str, Any]) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.errors import TermweaveError
+from termweave.sequences import in_parts
 from termweave.signals.layout import bucket_of
 
 if TYPE_CHECKING:
@@ -168,8 +169,8 @@ class Ledger:
     def pending(self, places: Sequence[tuple[str, int | None]]) -> set[tuple[str, int | None]]:
         """Which of these (id, line) have still to be sent. A second document with an id stands on another line: not it."""
         waiting = set()
-        for start in range(0, len(places), _ASKED):
-            asked = {identity for identity, _ in places[start : start + _ASKED]}
+        for part in in_parts(places, _ASKED):
+            asked = {identity for identity, _ in part}
             marks = ",".join("?" * len(asked))
             statement = f"SELECT id, line FROM documents WHERE id IN ({marks}) AND encoding IS NULL"  # noqa: S608 - marks only
             waiting.update(self._all(statement, *asked))

@@ -103,9 +103,8 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
     encoder = encoders.load(weights=options.weights, dense=options.dense)
     advice = language.advise(source, encoder, options)
     signals, notes = _choose(options.signals or advice.signals, encoder, capabilities)
-    encoder = encoder.only(
-        {signal_class(name).needs for name in signals}
-    )  # a model that no signal stands on would run for nothing
+    # A model that no signal stands on would run for nothing.
+    encoder = encoder.only({signal_class(name).needs for name in signals})
     fingerprint = _fingerprint(source, encoder, signals, advice.analyzer, options)
     made_of = _in_words(source, encoder, signals, advice.analyzer, options)
     return Plan(options, encoder, signals, advice.analyzer, fingerprint, notes, advice.warnings, made_of)

@@ -14,16 +14,18 @@ from termweave.indexer import generations, ledgers
 from termweave.indexer.generations import writer
 from termweave.indexer.verification import stored_where
 from termweave.search import lineage
+from termweave.sequences import in_parts
 from termweave.signals.layout import engine_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from termweave.engine import Engine
     from termweave.indexer.generations import Generation
     from termweave.indexer.ledger import Ledger
 
-_PAGE = 1000
+#: Ids that one request takes.
+PAGE = 1000
 _NOT_FOUND = 404
 _FIRST_ERROR = 300
 
@@ -68,7 +70,7 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
     wanted = list(dict.fromkeys(ids))
     stored = [
         each
-        for page in in_pages(wanted)
+        for page in in_parts(wanted, PAGE)
         for each in stored_where(engine, index, {"bool": {"should": [{"terms": {"id": page}}, {"ids": {"values": page}}]}})
         if (each.parent or each.id) in page  # not what only says it is that document
     ]
@@ -90,7 +92,7 @@ def remove_documents(engine: Engine, name: str, removal: Removal) -> None:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
         generations.open_writer(engine, index)
         ids = removal.passages
-        remove(engine, index, None, in_pages(ids))
+        remove(engine, index, None, in_parts(ids, PAGE))
         generations.close_writer(engine, index)
         engine.request("POST", f"/{index}/_refresh")
         made = lineage.read(engine, index)
@@ -104,12 +106,7 @@ def remove_documents(engine: Engine, name: str, removal: Removal) -> None:
         lineage.write(engine, index, after)
 
 
-def in_pages(ids: Sequence[str]) -> Iterator[list[str]]:
-    """So many ids as one request takes, again and again."""
-    return (list(ids[start : start + _PAGE]) for start in range(0, len(ids), _PAGE))
-
-
-def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[list[str]]) -> int:
+def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:
     """Delete documents and passages from an index whose writer is open, then from its ledger; returns how many.
 
     Raises:

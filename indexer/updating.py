@@ -19,11 +19,12 @@ from termweave.indexer.building import Generation, pass_gate, send_rest, while_h
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
-from termweave.indexer.removing import in_pages, remove
+from termweave.indexer.removing import PAGE, remove
 from termweave.indexer.survey import survey
 from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of
+from termweave.sequences import in_parts
 from termweave.signals import DocumentLayout
 from termweave.words import counted
 
@@ -210,7 +211,7 @@ def _apply(
                     remove(engine, current.index, ledger, difference.stale(gone=True))
                     deleted = gone
                 foreign = verify(engine, current.index, ledger, current.layout).extra
-                deleted += remove(engine, current.index, None, in_pages(foreign))
+                deleted += remove(engine, current.index, None, in_parts(foreign, PAGE))
             return difference.settled(), sent, deleted, outdated
 
 

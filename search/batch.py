@@ -13,6 +13,7 @@ from termweave.records import Query, Run
 from termweave.search import paging
 from termweave.search.options import check
 from termweave.search.ranking import order
+from termweave.sequences import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from termweave.search.ranking import Place, Reranking
 
 #: Queries a request.
-_BLOCK = 16
+QUERIES = 16
 
 
 def ranked(
@@ -77,8 +78,8 @@ def ranked(
     pool = ThreadPoolExecutor(workers, thread_name_prefix="termweave-search")
     waiting: deque[Future[list[tuple[Query, list[Place]]]]] = deque()
     try:
-        for start in range(0, len(queries), _BLOCK):
-            waiting.append(pool.submit(block, queries[start : start + _BLOCK]))
+        for part in in_parts(queries, QUERIES):
+            waiting.append(pool.submit(block, part))
             if len(waiting) > 2 * workers:
                 yield from waiting.popleft().result()
         while waiting:

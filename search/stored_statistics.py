@@ -7,11 +7,10 @@ figures lie in the cluster. The client keeps a copy by hash.
 from __future__ import annotations
 
 import base64
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from termweave import places
+from termweave import atomic, places
 from termweave.errors import EngineError
 from termweave.search.lineage import exists
 from termweave.statistics import CorpusStatistics
@@ -52,7 +51,7 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
     if cached.exists():
         try:
             return CorpusStatistics.from_bytes(cached.read_bytes())
-        except ValueError:  # half-written by a process that was killed
+        except ValueError:  # damaged on the disk
             cached.unlink(missing_ok=True)
     answer = engine.request(
         "GET", f"/{companion(index)}/_search", body={"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
@@ -68,7 +67,5 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
         )
     with suppress(OSError):  # a host without room for a cache searches all the same
         cached.parent.mkdir(parents=True, exist_ok=True)
-        scratch = cached.with_suffix(f".{os.getpid()}")
-        scratch.write_bytes(data)
-        scratch.replace(cached)
+        atomic.write(cached, data)
     return statistics

@@ -1,7 +1,7 @@
 """What holds, and where from: flags, then ``TERMWEAVE_*``, then ``termweave.toml``, then defaults.
 
-`Settings` is the only place that reads the environment or a settings file. pydantic-settings costs 300 ms at
-start-up, so verbs import this module when they run, never before.
+A setting is looked up nowhere else in the environment or in a file. pydantic-settings costs 300 ms at start-up, so verbs import this
+module when they run, never before.
 """
 
 from __future__ import annotations

@@ -48,6 +48,17 @@ def clipped(text: str, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def first_line(error: BaseException) -> str:
+    r"""What an exception of somebody else's says, as a clause: its first line without a full stop, its kind where it says nothing.
+
+    Example:
+        >>> first_line(ValueError("no such model.\n  in file.cc")), first_line(TimeoutError())
+        ('no such model', 'TimeoutError')
+    """
+    said = str(error).strip().partition("\n")[0].strip().rstrip(".")
+    return said or type(error).__name__
+
+
 def readable(text: str) -> str:
     r"""A text from outside, each character that no UTF-8 can say as U+FFFD.
 

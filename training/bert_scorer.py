@@ -12,7 +12,7 @@ The weight of a word is shared out among its pieces (LE-BS does so with the char
 again in use; what is negative is dropped. `bmes` adds to the input an embedding of each piece's place in its word (begin,
 middle, end, single), which needs a backbone that is trained.
 
-Worked example (papers.md 1.4): |y| = 20, n = 2, |Y| = 1000, df = 9: t = .1 * log(1000 / 10) = .460517.
+Worked example: |y| = 20, n = 2, |Y| = 1000, df = 9: t = .1 * log(1000 / 10) = .460517.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ Test figures were made by `{test_command}`.
 ## What the figures do not say
 
 * {zero_shot}
-* One seed; seeds differ by up to .013 (design notes, term_weights.md). The settings were chosen among some 25 variants by looking at the
+* One seed; those of models made likewise differed by up to .013. The settings were chosen among some 25 variants by looking at the
   test queries of pools of these very sets, so the figures are biased upwards.
 * English only. Text in other scripts gets BM25 impacts that mean little and vectors that mean less.
 * `statistics.bin` is a default table ({statistics}) for text without a corpus; an index always uses its own.

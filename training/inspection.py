@@ -27,8 +27,8 @@ _LONGEST = 600
 
 
 @dataclass(frozen=True)
-class Passage:
-    """A sample text.
+class Sample:
+    """A text as the model weighs it.
 
     Attributes:
         id: Of the document.
@@ -66,7 +66,7 @@ class Inspection:
         lost: Most lost first.
     """
 
-    passages: list[Passage]
+    passages: list[Sample]
     gained: list[Change]
     lost: list[Change]
 
@@ -93,7 +93,7 @@ def inspect(folder: Path, spec: str) -> Inspection:
     for document in shown:
         text = document.content
         text = text if len(text) <= _LONGEST else text[:_LONGEST].rpartition(" ")[0] or text[:_LONGEST]
-        passages.append(Passage(document.id, text, encoder.shade(text, statistics=statistics)))
+        passages.append(Sample(document.id, text, encoder.shade(text, statistics=statistics)))
     return Inspection(passages, changes[:_LISTED], changes[::-1][:_LISTED])
 
 

@@ -62,7 +62,11 @@ class Learned:
 
 
 def check(method: Method, settings: Mapping[str, Any], ahead: Prospect) -> JointModel:
-    """Refuse what a run with these settings would refuse before it computes anything; the model it would begin with."""
+    """The model that a run with these settings would begin with.
+
+    Raises:
+        TermweaveError: What the run would refuse before it computes anything.
+    """
     model = making.make_model(method, settings, ahead.backbone)
     teachers.written(str(settings.get("teacher", teachers.NONE)), ahead)
     return model

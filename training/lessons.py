@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from termweave.encoders.weighting import Kind
     from termweave.training.materials import Material
 
-#: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector (term_weights.md, section 4).
+#: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector.
 _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
 
 
@@ -204,7 +204,7 @@ def labels(one: Side, other: Side) -> NDArray[np.float32]:
 
 
 def of_relevant(logits: Tensor, given: Side, asked: Side) -> tuple[Tensor, NDArray[np.float32]]:
-    """Logits and labels of the relevant documents' pieces; hard negatives have no say (papers.md 2.3)."""
+    """Logits and labels of the relevant documents' pieces; hard negatives have no say (the paper leaves it open)."""
     own = np.flatnonzero(given.row < len(asked.texts))
     return logits[torch.from_numpy(own).to(logits.device)], labels(given, asked)[own]
 

@@ -20,6 +20,7 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging as chatter
 
+from termweave import atomic
 from termweave.errors import InputError
 from termweave.training.averaging import Average
 from termweave.training.checkpoints import HISTORY, latest
@@ -238,9 +239,7 @@ class _Watch(TrainerCallback):
         save_file(self.best, folder / _BEST)
         self.average.save(folder)
         kept = {**self.history.__dict__, "since": self.losses}
-        temporary = folder / f".{HISTORY}"
-        temporary.write_text(json.dumps(kept), encoding="utf-8")
-        temporary.replace(folder / HISTORY)
+        atomic.write(folder / HISTORY, json.dumps(kept).encode())
 
     def _look(self, step: int) -> None:
         self.lesson.eval()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from termweave.training.methods import Method
     from termweave.training.prospect import Prospect
 
-
 #: The start that needs no other model.
 ANCHOR = "anchor"
 
@@ -52,7 +51,7 @@ def make_model(method: Method, settings: Mapping[str, Any], backbone: Path) -> J
         each.requires_grad_(requires_grad=True)
     if method.form(settings).activation == "log":
         for head in {model.heads.of("document"), model.heads.of("query")}:
-            torch.nn.init.constant_(head.outer.bias, 0.5)  # at 0 and below a ReLU may never wake up (papers.md 2.4)
+            torch.nn.init.constant_(head.outer.bias, 0.5)  # at 0 and below a ReLU may never wake up
     if settings["start"] != ANCHOR:
         _begin(model, method.form(settings), str(settings["start"]))
     return model

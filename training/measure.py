@@ -2,8 +2,8 @@
 
     python -m termweave.training.measure --model DIR --data ../shared/data [--sets squad cranfield] [--precision int8 fp32] [--record DIR]
 
-Document frequencies always come from the whole collection, also where only a part of it is searched (term_weights.md,
-section 1: on two cores encoding everything takes longer than the rest of the recipe).
+Document frequencies always come from the whole collection, also where only a part of it is searched (on two cores encoding
+everything takes longer than the rest of the recipe).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Pool:
         return not (self.hard or self.others or self.judged)
 
 
-#: The sets of term_weights.md and two more; which part is searched follows its section 1.
+#: Of the large sets a part is searched: see `Pool`, and the card for what that means.
 TESTS = (
     Pool("squad", queries=2000, others=1500),
     Pool("medquad", queries=400, hard=10),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset
 from termweave.errors import InputError, TermweaveError
+from termweave.sequences import in_parts
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from termweave.records import Qrels, Query
 
 #: Texts analysed at a time.
-_BLOCK = 1024
+ANALYSED = 1024
+#: Terms of the table of document frequencies that a model brings for text without a corpus.
+DEFAULT_TABLE = 25_000
 
 
 @dataclass(frozen=True)
@@ -114,20 +117,6 @@ class Collection:
             raise InputError(f"{self.name} has no split {split!r}: {error.message}") from error
         return dataset.queries(), dataset.qrels()
 
-    def pairs(self, split: str) -> Pairs:
-        """Every question of a split with its documents of grade 1 and more; questions without one are left out."""
-        queries, qrels = self.judged(split)
-        found = [
-            (
-                query.text,
-                frozenset(
-                    self.index[document] for document, grade in qrels[query.id].items() if grade > 0 and document in self.index
-                ),
-            )
-            for query in queries
-        ]
-        return Pairs([text for text, relevant in found if relevant], [relevant for _, relevant in found if relevant])
-
     def statistics(self, analysis: Analysis) -> CorpusStatistics:
         """Counted over the whole collection, whatever part of it is trained on or searched."""
         if analysis.id not in self._statistics:
@@ -139,8 +128,8 @@ def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusSta
     """The statistics of all texts together."""
     counter = StatisticsCounter(analysis.id)
     for texts in collections:
-        for first in range(0, len(texts), _BLOCK):
-            for terms in analysis.terms(texts[first : first + _BLOCK]):
+        for part in in_parts(texts, ANALYSED):
+            for terms in analysis.terms(part):
                 counter.add(terms)
     return counter.result()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave import locks
+from termweave import atomic, locks
 from termweave.corpora import exists, path_and_split
 from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
 from termweave.errors import InputError, UsageError
@@ -22,7 +22,7 @@ from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
 from termweave.training.checkpoints import latest
 from termweave.training.learning import Part, learn
-from termweave.training.pairs import most_frequent
+from termweave.training.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.prospect import SCRATCH, prospect
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from termweave.training.prospect import Prospect
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
-#: `RUN` while it is written; all that a run leaves which was killed at once.
-_UNWRITTEN = f".{RUN}"
-_TABLE = 25_000
 
 
 @dataclass(frozen=True)
@@ -134,9 +131,7 @@ def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, 
         return
     asked = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
     out.mkdir(parents=True, exist_ok=True)
-    temporary = out / _UNWRITTEN
-    temporary.write_bytes(orjson.dumps(asked, option=orjson.OPT_INDENT_2))
-    temporary.replace(out / RUN)
+    atomic.write(out / RUN, orjson.dumps(asked, option=orjson.OPT_INDENT_2))
 
 
 def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
@@ -148,7 +143,7 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
     """
     file = out / RUN
     if not file.is_file():
-        if out.is_dir() and any(each.name != _UNWRITTEN for each in out.iterdir()):
+        if out.is_dir() and not all(atomic.left_over(file, each) for each in out.iterdir()):  # of a run that was killed at once
             raise UsageError(f"{out} is not empty and holds no run.", "Name another folder with --out.")
         return False
     if not resume:
@@ -199,10 +194,13 @@ def _finish(
     model, (development,), history = learned.model, learned.developments, learned.history
     bm25, dev, plain = development.bm25(), development.figures(model), development.figures(model, bits=0)
     p = float(randomisation_test(dev, bm25))
-    table, described = most_frequent(ahead.statistics, _TABLE), card.described(method, spec, settings, learned.settings, ahead)
+    table, described = (
+        most_frequent(ahead.statistics, DEFAULT_TABLE),
+        card.described(method, spec, settings, learned.settings, ahead),
+    )
     making.write(out.resolve().name, method, learned.settings, ahead, model, table, described, out)
     parity = export(out)
-    say(f"exported: fp32 within {parity.fp32_difference:.1g} of torch, int8 rank correlation {parity.int8_rank_correlation:.4f}")
+    say(f"exported: {parity}")
     manifest = ModelFolder.read(out, check=False).manifest
     figures = {
         "history": history.__dict__,

@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from termweave import atomic
 from termweave.encoders.folder import TOKENIZER
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Pat
     )
     folder.mkdir(parents=True, exist_ok=True)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    temporary = folder / f".{TOKENIZER}"
-    tokenizer.save(str(temporary))
-    temporary.replace(folder / TOKENIZER)  # last: with it the folder is whole
+    atomic.write(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode())  # last: with it the folder is whole
     return folder
 
 

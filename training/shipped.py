@@ -7,7 +7,7 @@ A recipe is data: the method `fectek` with some settings (`SETTINGS`) on a mixtu
 minute for the export, 3 to 5 for the development figures. `--out` gets what is shipped; the whole folder, with torch weights and the
 fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants, to be measured by `training.measure`.
 
-The mixture is squad 2 : medquad 1 : stackfaq .3 (term_weights.md, M2, without nfcorpus: no licence is stated for it).
+The mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from termweave.errors import InputError, ModelError, TermweaveError, UsageError
 from termweave.training import card, making, methods
 from termweave.training.learning import Part, learn
 from termweave.training.measure import Pool, measure, record
-from termweave.training.pairs import Collection, count, most_frequent
+from termweave.training.pairs import DEFAULT_TABLE, Collection, count, most_frequent
 from termweave.training.prospect import prospect
 from termweave.words import sized
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from termweave.training.loop import History
 
 NAME = "minilm-l6-anchored"
-DEFAULT_TABLE = 25_000
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def build(
     described = _described(method, asked, settings, sources, parts, learned.history)
     making.write(NAME, method, settings, first, learned.model, table, described, keep)
     parity = export(keep)
-    say(f"exported: fp32 within {parity.fp32_difference:.1g} of torch, int8 rank correlation {parity.int8_rank_correlation:.4f}")
+    say(f"exported: {parity}")
     _prove(keep, {source.set: Collection(data / source.set) for source in sources}, say)
     ship(keep, out)
     say(f"shipped to {out}: {sized(sum(file.stat().st_size for file in out.iterdir()))}; everything is in {keep}")

@@ -59,8 +59,10 @@ class Side:
         texts: int64 ``(T,)``, indices into `prepared`.
         row: int64 ``(P,)``, which text of the batch a piece is of.
         place: int64 ``(P,)``, where in the text it stands.
+        term: int64 ``(P,)``, index of its term in its text's `Anchored`.
         cell: int64 ``(P,)``, row * V + column of its term, -1 where no question holds the term.
-        term: list of ``(P,)``: index of the term in its text's `Anchored`.
+        word: int64 ``(P,)``, which word of the batch it is of: the words of all texts counted on.
+        features: float32 ``(P, 3)``, what the head gets beside the states: idf, BM25 and the place tag.
     """
 
     def __init__(

@@ -8,6 +8,8 @@ import numpy as np
 
 from termweave.encoders.weighting import anchored
 from termweave.records import TermWeights
+from termweave.sequences import in_parts
+from termweave.training.pairs import ANALYSED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -74,8 +76,8 @@ def bm25_weights(
 ) -> list[TermWeights]:
     """What the untrained model says: BM25 impacts of documents, occurrences of query terms."""
     found = []
-    for first in range(0, len(texts), 1024):
-        for words in analysis.words(texts[first : first + 1024]):
+    for part in in_parts(texts, ANALYSED):
+        for words in analysis.words(part):
             anchor = anchored(words, statistics, bm25, kind)
             found.append(TermWeights(anchor.terms, anchor.anchor.astype(np.float32)))
     return found

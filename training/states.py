@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave import locks, places
+from termweave import atomic, locks, places
 from termweave.encoders.export import attention_heads, write_fp32, write_int8
 from termweave.encoders.folder import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.anchored import JointModel, StatesOnly
@@ -145,9 +145,7 @@ def _fill(
         ):
             out[starts[index] : starts[index + 1]] = found
         out.flush()
-        temporary = mark.with_suffix(".new")
-        temporary.write_text(str(first + len(block)))
-        temporary.replace(mark)
+        atomic.write(mark, str(first + len(block)).encode())
         if time.monotonic() - said > _SAY_EVERY:
             said = time.monotonic()
             done = first + len(block)

@@ -1,6 +1,6 @@
 """The joint model: one pass of a BERT-like backbone gives a multiplier per word-piece and a vector per text.
 
-What it computes (term_weights.md, section 3, variant A2/M2):
+What it computes:
 
     s_i   = [h_i^(l) ; h_i^(L)]                        states of piece i after layer l and after the last layer L
     z_i   = w2 . gelu(W1 [s_i ; idf_i/10 ; bm25_i/10] + b1) + b2     one such head for documents, one for queries

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders.folder import TOKENIZER, Manifest, ModelFolder, digest, write_manifest
 from termweave.encoders.models.anchored import HeadShape, JointModel
 from termweave.errors import ModelError, UsageError
+from termweave.words import first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +109,7 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
         model.heads.load_state_dict(load_file(path / HEADS))
     except (SafetensorError, RuntimeError) as error:  # cut short, or tensors of other shapes than the manifest says
         raise ModelError(
-            f"The weights in {path} are damaged: {str(error).strip().splitlines()[0]}", "Copy the folder again, or train it anew."
+            f"The weights in {path} are damaged: {first_line(error)}.", "Copy the folder again, or train it anew."
         ) from error
     if _hash(model, path, folder.manifest) != folder.manifest.hash:
         raise ModelError(

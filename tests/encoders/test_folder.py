@@ -102,6 +102,17 @@ def test_damaged_files_that_match_their_digest(folder):
         load(str(folder))
 
 
+def test_a_runtime_that_gives_no_reason(folder, monkeypatch):
+    """A bare exception of ONNX Runtime's is still one sentence."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("onnxruntime.InferenceSession", refuse)
+    with pytest.raises(ModelError, match="cannot be run: RuntimeError"):
+        load(str(folder)).encode(["a"], kind="query")
+
+
 def test_an_output_that_a_model_lacks(folder):
     manifest = ModelFolder.read(folder).manifest
     write_manifest(folder, replace(manifest, outputs=("dense",)))

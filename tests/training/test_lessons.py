@@ -156,7 +156,7 @@ def test_text_loss():
 def test_sixteen_dead_weights_lose_log_sixteen():
     batch = Batch(np.array([0]), np.arange(16), np.zeros(16, dtype=np.int64))
     loss = lessons.cross_entropy(torch.zeros(1, 16), lessons.mask([frozenset({0})], batch, in_batch=False))
-    assert float(loss) == pytest.approx(2.7726, abs=1e-4)  # papers.md 2.4
+    assert float(loss) == pytest.approx(2.7726, abs=1e-4)  # ln 16
 
 
 def test_term_loss_and_its_labels(texts):

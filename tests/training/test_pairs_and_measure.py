@@ -34,11 +34,11 @@ def collection(tmp_path):
     return Collection(folder)
 
 
-def test_pairs(collection):
-    pairs = collection.pairs("test")
-    assert dict(zip(pairs.questions, pairs.relevant, strict=True)) == {"cat on a mat": {0}, "what is json": {3}}
+def test_judged(collection):
+    queries, qrels = collection.judged("test")
+    assert {query.text: qrels[query.id] for query in queries} == {"cat on a mat": {"a": 1, "b": 0}, "what is json": {"d": 1}}
     with pytest.raises(InputError, match="no split 'dev'"):
-        collection.pairs("dev")
+        collection.judged("dev")
 
 
 def test_a_missing_data_set_is_named(tmp_path, capsys):

@@ -367,7 +367,7 @@ def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
 
 
 def test_killed_before_or_while_it_was_written_down(tmp_path, monkeypatch):
-    (tmp_path / ".run.json").write_text("{")
+    (tmp_path / ".run.json.4711").write_text("{")
     assert not running.holds(tmp_path, methods.get("fectek"), "docs", {}, resume=True)
     for damaged in ("{", "[]", "{}", '{"method": "fectek", "dataset": "docs", "settings": 1}'):
         (tmp_path / "run.json").write_text(damaged)

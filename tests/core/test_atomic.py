@@ -1,0 +1,34 @@
+"""A file is the old one or the new one, and nothing lies beside it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from termweave import atomic
+
+
+def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
+    file = tmp_path / "kept.json"
+    atomic.write(file, b"old")
+    if os.geteuid():
+        tmp_path.chmod(0o500)
+    else:  # root may write everywhere: a folder cannot be replaced by a file
+        file.unlink()
+        file.mkdir()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OSError, match=r"kept\.json"):
+        atomic.write(file, b"new")
+    assert sorted(tmp_path.iterdir()) == before
+    tmp_path.chmod(0o700)
+
+
+def test_what_a_killed_writer_left_is_known_for_it(tmp_path, monkeypatch):
+    file = tmp_path / "run.json"
+    monkeypatch.setattr(Path, "replace", lambda *_: 1 / 0)  # as if it were killed there
+    with pytest.raises(ZeroDivisionError):
+        atomic.write(file, b"{}")
+    (beside,) = tmp_path.iterdir()
+    assert atomic.left_over(file, beside)
+    assert not atomic.left_over(file, file)
+    assert not atomic.left_over(file, tmp_path / "notes.txt")
