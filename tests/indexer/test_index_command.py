@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 
@@ -252,6 +253,24 @@ def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path)
         assert f"leave out {option}; to build anew, leave out --update" in told
     assert '"index.refresh_interval":"5s"' in index(numbered(4), "--update", *files("integer", "6s"), status=2).err
     assert '"type":"keyword"' in index(numbered(4), "--update", *files("keyword", "5s"), status=2).err
+
+
+@pytest.mark.engine
+def test_an_update_knows_its_mapping_again_however_the_engine_tells_it(index, tmp_path):
+    mapping = tmp_path / "mapping.json"
+
+    def write(**changed):
+        owner = {"type": "object", "dynamic": False, "properties": {"city": {"type": "keyword", "doc_values": True, **changed}}}
+        seen = {"type": "date", "format": "strict_date_optional_time||epoch_millis"}
+        raw = {"type": "text", "index": "true", "fields": {"raw": {"type": "keyword", "ignore_above": 2147483647}}}
+        mapping.write_text(json.dumps({"properties": {"owner": owner, "seen": seen, "kind": raw}}))
+
+    write()
+    index(numbered(2), "--signals", "lexical", "--mapping", str(mapping))
+    assert "1 new" in index(numbered(3), "--update", "--mapping", str(mapping)).out
+    for other in ({"doc_values": False}, {"ignore_above": 5}, {"fields": {"raw": {"type": "keyword"}}}, {"type": "integer"}):
+        write(**other)
+        assert "to build anew, leave out --update" in index(numbered(3), "--update", "--mapping", str(mapping), status=2).err
 
 
 @pytest.mark.engine
