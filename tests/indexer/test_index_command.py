@@ -202,6 +202,16 @@ def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
 
 
 @pytest.mark.engine
+def test_a_corpus_of_titles_alone_is_said_to_be_one_where_something_else_may_be_its_text(index):
+    products = [{"_id": f"p{n}", "title": f"Pump {n}", "sku": "A-1", "description": "A pump for clean water."} for n in range(3)]
+    assert "No document of corpus.jsonl has a text" in (said := index(products).err)
+    assert said.rstrip().endswith("--text-field description.")
+    assert "has a text" not in index(products, "--text-field", "description").err
+    assert "has a text" not in index([*products, {"_id": "p3", "text": "x"}]).err
+    assert "has a text" not in index([{"_id": "label", "title": "card arrival", "kind": "bank"}]).err
+
+
+@pytest.mark.engine
 def test_all_bad_lines_are_named_by_wish(index):
     documents = [*numbered(3), *[b"no json"] * 8]
     assert "line 9" not in index(documents, "--skip-bad").err
