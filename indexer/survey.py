@@ -215,10 +215,8 @@ def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
     longest = max(lengths, key=lengths.__getitem__)
     if not longest:
         return []
-    return [
-        f"No document of {source.name} has a text: titles alone are indexed. Where {longest!r}, the longest of the metadata, is the "
-        f"text, say so: --text-field {longest}."
-    ]
+    titles = f"No document of {source.name} has a text: titles alone are indexed."
+    return [f"{titles} Where {longest!r}, the longest of the metadata, is the text, say so: --text-field {longest}."]
 
 
 class _Sample:
