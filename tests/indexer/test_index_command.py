@@ -202,6 +202,16 @@ def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
 
 
 @pytest.mark.engine
+def test_an_object_of_a_mapping_that_names_some_of_its_entries_is_what_has_to_be_mended(index, tmp_path):
+    (mapping := tmp_path / "mapping.json").write_text('{"properties": {"owner": {"properties": {"city": {"type": "keyword"}}}}}')
+    documents = [{"_id": "a", "text": "x", "owner": {"city": "Rome", "zip": "00100"}}]
+    said = index(documents, "--mapping", str(mapping), status=1).err
+    assert 'Name all entries of that object in --mapping, or give it "dynamic": false there.' in said
+    mapping.write_text(mapping.read_text().replace('"owner": {', '"owner": {"dynamic": false, '))
+    index(documents, "--mapping", str(mapping))
+
+
+@pytest.mark.engine
 def test_a_corpus_of_titles_alone_is_said_to_be_one_where_something_else_may_be_its_text(index):
     products = [{"_id": f"p{n}", "title": f"Pump {n}", "sku": "A-1", "description": "A pump for clean water."} for n in range(3)]
     assert "No document of corpus.jsonl has a text" in (said := index(products).err)
