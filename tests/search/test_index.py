@@ -389,6 +389,15 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
     assert remarks("json", where=only) == ("No document has fields 'metadata.nofield', 'metadata.year' to filter by.",)
     assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ()
+    price = {
+        "bool": {
+            "must_not": [{"range": {"metadata.price": {"gte": 9, "boost": 1.0}}}, {"range": {"metadata.size": {"lt": "-2.5"}}}]
+        }
+    }
+    (texts,) = remarks("json", where=[price])
+    assert "10 before 9: the range of 'metadata.price', 'metadata.size' may let others pass" in texts
+    fine = {"metadata.year": {"gte": 2020}, "metadata.day": {"gte": "2020-01-01", "boost": 2.5}, "price": {"lt": 9}}
+    assert remarks("json", where=[{"bool": {"must_not": [{"range": {name: said}} for name, said in fine.items()]}}]) == ()
 
 
 def test_a_closed_index_says_how_it_is_opened(index, opensearch_engine):
