@@ -200,11 +200,15 @@ def read_qrels(path: Path) -> Qrels:
         InputError: A line has other columns, its grade is no whole number, or a pair is judged twice and differently.
     """
     qrels: Qrels = {}
+    first = 0
     for place, (number, line) in enumerate(files.lines(path)):
         try:
-            query, document, grade = _columns(line)
+            query, *_, document, grade = columns = _columns(line)
             if place == 0 and _HEADER.fullmatch(grade):
                 continue
+            first = first or len(columns)
+            if len(columns) != first:  # where blanks separate, an id that holds one makes another judgement
+                raise BadLine(f"{len(columns)} columns, where the first judgement has {first}", _COLUMNS)
             value = _grade(grade)
         except BadLine as bad:
             raise bad.at(str(path), number) from None
@@ -214,8 +218,8 @@ def read_qrels(path: Path) -> Qrels:
     return qrels
 
 
-def _columns(line: bytes | None) -> tuple[str, str, str]:
-    """Query, document and grade of one line."""
+def _columns(line: bytes | None) -> list[str]:
+    """The columns of one line: the first is the query, the last two are document and grade."""
     if line is None:
         raise BadLine("far too long", _COLUMNS)
     try:
@@ -225,7 +229,7 @@ def _columns(line: bytes | None) -> tuple[str, str, str]:
     columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
     if len(columns) not in {3, 4}:
         raise BadLine(f"{counted(len(columns), 'column')} where 3 (or TREC's 4) should be", _COLUMNS)
-    return columns[0].strip(), columns[-2].strip(), columns[-1].strip()
+    return [column.strip() for column in columns]
 
 
 def _grade(grade: str) -> int:
