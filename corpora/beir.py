@@ -200,15 +200,13 @@ def read_qrels(path: Path) -> Qrels:
         InputError: A line has other columns, its grade is no whole number, or a pair is judged twice and differently.
     """
     qrels: Qrels = {}
-    first = 0
+    counts: tuple[int, ...] = (3, 4)
     for place, (number, line) in enumerate(files.lines(path)):
         try:
-            query, *_, document, grade = columns = _columns(line)
+            query, *_, document, grade = columns = _columns(line, counts)
             if place == 0 and _HEADER.fullmatch(grade):
                 continue
-            first = first or len(columns)
-            if len(columns) != first:  # where blanks separate, an id that holds one makes another judgement
-                raise BadLine(f"{len(columns)} columns, where the first judgement has {first}", _COLUMNS)
+            counts = (len(columns),)  # where blanks separate, an id that holds one makes another judgement
             value = _grade(grade)
         except BadLine as bad:
             raise bad.at(str(path), number) from None
@@ -218,7 +216,7 @@ def read_qrels(path: Path) -> Qrels:
     return qrels
 
 
-def _columns(line: bytes | None) -> list[str]:
+def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
     """The columns of one line: the first is the query, the last two are document and grade."""
     if line is None:
         raise BadLine("far too long", _COLUMNS)
@@ -227,8 +225,9 @@ def _columns(line: bytes | None) -> list[str]:
     except UnicodeDecodeError as error:
         raise BadLine(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8", _COLUMNS) from None
     columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
-    if len(columns) not in {3, 4}:
-        raise BadLine(f"{counted(len(columns), 'column')} where 3 (or TREC's 4) should be", _COLUMNS)
+    if len(columns) not in counts:
+        should = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
+        raise BadLine(f"{counted(len(columns), 'column')} where {should}", _COLUMNS)
     return [column.strip() for column in columns]
 
 
