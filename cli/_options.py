@@ -192,10 +192,10 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how SOURCE is read; the function gets them as `reading`, keywords of `corpora.open_source`."""
+    """Add the options that say how a corpus is read; the function gets them as `reading`, keywords of `corpora.open_source`."""
 
     @click.option(
-        "--id-field", metavar="NAME", help="Key or column of SOURCE that holds the id.  [default: _id, id, docid, doc_id]"
+        "--id-field", metavar="NAME", help="Key or column of the corpus that holds the id.  [default: _id, id, docid, doc_id]"
     )
     @click.option("--title-field", metavar="NAME", help="That of the title.  [default: title]")
     @click.option(
