@@ -24,6 +24,8 @@ def writable(folder: Path | None, files: list[Path | None]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder} cannot be made: {error.strerror}.", hint) from None
+    if is_folder := next((file for file in files if file is not None and file.is_dir()), None):
+        raise UsageError(f"{is_folder} is a folder, and a file is to be written.", "Name a file in it; nothing was done yet.")
     for place in [folder, *(file if file is None or file.exists() else file.parent for file in files)]:
         if place is not None and not access(place, W_OK):
             why = "" if place.exists() else ": it is not there"

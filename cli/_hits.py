@@ -1,10 +1,9 @@
-"""Hits for a terminal and as JSON."""
+"""Hits for a terminal."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from termweave.cli import _pictures
 
@@ -19,25 +18,6 @@ if TYPE_CHECKING:
 
 _SNIPPET = 200
 _BLANK = re.compile(r"\s")
-
-
-def as_json(hit: Hit) -> dict[str, Any]:
-    """A hit as the JSON schema has it."""
-    signals = {name: {"score": each.score, "rank": each.rank, "share": each.share} for name, each in hit.signals.items()}
-    found: dict[str, Any] = {
-        "id": hit.id,
-        "score": hit.score,
-        "rank": hit.rank,
-        "fields": dict(hit.fields),
-        "signals": signals,
-        "reranked": hit.reranked,
-        "explanation": hit.explanation,
-    }
-    if (part := hit.passage) is not None:
-        found["passage"] = {"number": part.number, "start": part.start, "end": part.end}
-    if hit.highlights is not None:
-        found["highlights"] = [asdict(each) for each in hit.highlights]
-    return found
 
 
 def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:

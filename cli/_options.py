@@ -192,10 +192,10 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how SOURCE is read; the function gets them as `reading`, keywords of `corpora.open_source`."""
+    """Add the options that say how a corpus is read; the function gets them as `reading`, keywords of `corpora.open_source`."""
 
     @click.option(
-        "--id-field", metavar="NAME", help="Key or column of SOURCE that holds the id.  [default: _id, id, docid, doc_id]"
+        "--id-field", metavar="NAME", help="Key or column of the corpus that holds the id.  [default: _id, id, docid, doc_id]"
     )
     @click.option("--title-field", metavar="NAME", help="That of the title.  [default: title]")
     @click.option(
@@ -218,3 +218,20 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
     for remark in opened.remarks:
         out.say(remark)
     return opened
+
+
+def confirm(question: str) -> None:
+    """Ask before something is deleted; "n" and Ctrl-C end the command.
+
+    Raises:
+        UsageError: Nobody is there to answer (cron, a pipe that is read to its end).
+    """
+    from termweave.errors import UsageError
+
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            click.echo(err=True)
+            raise UsageError("Nobody answered.", "Where nobody is there to ask, say --yes.") from None
+        raise

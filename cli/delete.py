@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, confirm, connection_options, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,9 +78,7 @@ def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
     if not yes:
         documents = counted(sum(each.documents or 0 for each in found), "document")
         building = "" if all(each.complete for each in found) else " (one is unfinished: perhaps it is being built now)"
-        click.confirm(
-            f"Delete {name!r} with {counted(len(found), 'generation')}{building} and {documents}?", abort=True, err=True
-        )
+        confirm(f"Delete {name!r} with {counted(len(found), 'generation')}{building} and {documents}?")
     removing.remove_all(server, name, found)
     data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}
     out.emit(data, f"{name}: deleted, {counted(len(found), 'generation')}.")
@@ -97,7 +95,7 @@ def _documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: b
     many = counted(len(found.documents), "document")
     if found.documents and not yes:
         cut = f" ({counted(len(found.passages), 'passage')})" if len(found.passages) != len(found.documents) else ""
-        click.confirm(f"Delete {many}{cut} from {name!r}?", abort=True, err=True)
+        confirm(f"Delete {many}{cut} from {name!r}?")
     removing.remove_documents(server, name, found)
     data = {
         "schema": "termweave.delete/1",

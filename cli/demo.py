@@ -61,7 +61,7 @@ def command(*, settings: Settings, out: Output) -> None:
         "url": server.url,
         "generation": index.generation,
         "evaluation": evaluate_verb.as_json(found),
-        "searches": {query: [_hits.as_json(hit) for hit in hits] for query, hits in answers.items()},
+        "searches": {query: [hit.as_dict() for hit in hits] for query, hits in answers.items()},
         "seconds": round(time.monotonic() - began, 1),
     }
 

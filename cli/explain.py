@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli import _pictures
-from termweave.cli._hits import as_json
 from termweave.cli._options import CONTEXT, connection_options, output_options
 from termweave.cli.search import candidate_options, check_words, model_options, rank_options, where
 
@@ -63,7 +62,7 @@ def command(
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     kept = where(filters, filter_json)
     hit = index.explain(query, document, mode=mode, rerank=rerank, candidates=candidates, where=kept)
-    data = {"schema": "termweave.explain/1", "query": query, "hit": as_json(hit)}
+    data = {"schema": "termweave.explain/1", "query": query, "hit": hit.as_dict()}
     if files:
         _pictures.write(files, query, [_pictures.of_hit(hit)], out)
 

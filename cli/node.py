@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli._numbers import IntRange
-from termweave.cli._options import CONTEXT, output_options
+from termweave.cli._options import CONTEXT, confirm, output_options
 from termweave.words import sized
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def wipe(*, yes: bool, out: Output) -> None:
     known = node.status()
     place = known.folder if known is not None else str(folders.default_home())
     if not yes:
-        click.confirm(f"Remove every index of the embedded node in {place}?", abort=True, err=True)
+        confirm(f"Remove every index of the embedded node in {place}?")
     freed = node.wipe(say=out.say)
     out.emit({"schema": "termweave.node-wipe/1", "folder": place, "bytes": freed}, f"Removed {sized(freed)} from {place}.")
 

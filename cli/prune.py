@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli._numbers import IntRange
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, confirm, connection_options, output_options
 
 if TYPE_CHECKING:
     from termweave.cli._options import Output
@@ -51,7 +51,7 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
         for each in old:
             state = ", refused by its gate" if each.missed else "" if each.complete else ", unfinished"
             click.echo(f"{each.index}  {counted(each.documents or 0, 'document')}, {each.created}{state}", err=True)
-        click.confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?", abort=True, err=True)
+        confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?")
     with ledgers.lease(server, name) if unfinished else nullcontext():
         deleted = generations.prune(server, name, old)
     for each in old:

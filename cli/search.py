@@ -11,7 +11,7 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._batch import DEPTH, answer_all, batch_options
-from termweave.cli._hits import as_json, show
+from termweave.cli._hits import show
 from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, connection_options, output_options
 
@@ -236,7 +236,7 @@ def command(
         "schema": "termweave.search/1",
         "query": text,
         "took_ms": round(took, 3),
-        "hits": [as_json(hit) for hit in answer.hits],
+        "hits": [hit.as_dict() for hit in answer.hits],
     }
     if answer.dropped:
         data["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, output_options
+from termweave.cli._options import CONTEXT, output_options, source_options
 from termweave.words import sized
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ SCHEMA = "termweave.train/1"
 @click.option("--skip-bad", is_flag=True, help="Leave entries out that cannot be read, and the second of two with one id.")
 @click.option("--resume", is_flag=True, help="Go on with the run in DIR; it ends with the same model.")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, or refused, and do nothing.")
+@source_options
 @output_options
 def command(
     *,
@@ -60,6 +61,7 @@ def command(
     skip_bad: bool,
     resume: bool,
     only_plan: bool,
+    reading: dict[str, Any],
     out: Output,
 ) -> None:
     """Train METHOD on DATASET and export the model to DIR.
@@ -76,6 +78,7 @@ def command(
     Examples:
       termweave train fectek ./my-beir-folder --out runs/mine
       termweave train fectek ./docs.jsonl --out runs/clicks --set clicks=clicks.tsv
+      termweave train fectek ./products.csv --out runs/products --id-field sku --text-field description
       termweave train fectek ./docs.jsonl --out runs/alone --set anchor=idf --set fcm=true
       termweave train bert-scorer ./my-beir-folder --out runs/deepct --set target=recall --plan
       termweave index ./docs.jsonl docs --weights runs/mine --dense runs/mine
@@ -84,7 +87,13 @@ def command(
     from termweave.training import methods
 
     chosen = methods.get(method)
-    settings = chosen.settings(methods.given(assignments, config) | ({"skip_bad": True} if skip_bad else {}))
+    flags = {
+        "skip_bad": skip_bad,
+        "id_field": reading["id_field"],
+        "title_field": reading["title_field"],
+        "text_field": ",".join(reading["text_fields"]),
+    }
+    settings = chosen.settings(methods.given(assignments, config) | {name: value for name, value in flags.items() if value})
     missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Training needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
@@ -100,7 +109,7 @@ def command(
     from termweave.training.inspection import inspect
 
     out.say("looking at the result")
-    seen = inspect(result.folder, dataset)
+    seen = inspect(result.folder, dataset, settings)
     out.emit(_as_json(result, seen), lambda: _shown(result, seen, out))
     if not result.default:
         out.warn("The model is significantly below BM25 on its development questions: it is not fit to be a default.")

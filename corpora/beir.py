@@ -200,11 +200,13 @@ def read_qrels(path: Path) -> Qrels:
         InputError: A line has other columns, its grade is no whole number, or a pair is judged twice and differently.
     """
     qrels: Qrels = {}
+    counts: tuple[int, ...] = (3, 4)
     for place, (number, line) in enumerate(files.lines(path)):
         try:
-            query, document, grade = _columns(line)
+            query, *_, document, grade = columns = _columns(line, counts)
             if place == 0 and _HEADER.fullmatch(grade):
                 continue
+            counts = (len(columns),)  # where blanks separate, an id that holds one makes another judgement
             value = _grade(grade)
         except BadLine as bad:
             raise bad.at(str(path), number) from None
@@ -214,8 +216,8 @@ def read_qrels(path: Path) -> Qrels:
     return qrels
 
 
-def _columns(line: bytes | None) -> tuple[str, str, str]:
-    """Query, document and grade of one line."""
+def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
+    """The columns of one line: the first is the query, the last two are document and grade."""
     if line is None:
         raise BadLine("far too long", _COLUMNS)
     try:
@@ -223,9 +225,10 @@ def _columns(line: bytes | None) -> tuple[str, str, str]:
     except UnicodeDecodeError as error:
         raise not_utf8(error, hint=_COLUMNS) from None
     columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
-    if len(columns) not in {3, 4}:
-        raise BadLine(f"{counted(len(columns), 'column')} where 3 (or TREC's 4) should be", _COLUMNS)
-    return columns[0].strip(), columns[-2].strip(), columns[-1].strip()
+    if len(columns) not in counts:
+        should = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
+        raise BadLine(f"{counted(len(columns), 'column')} where {should}", _COLUMNS)
+    return [column.strip() for column in columns]
 
 
 def _grade(grade: str) -> int:

@@ -127,8 +127,8 @@ def evaluate(
     queries, qrels = dataset.queries(), dataset.qrels()
     if not queries:
         raise InputError(
-            f"{dataset.name} has no judged queries in the split {dataset.split!r}.",
-            f"Splits there are: {', '.join(dataset.splits())}.",
+            f"{dataset.name} has no judged queries in the split {dataset.split!r}.{judgements.left_out(dataset)}",
+            f"Judge queries that the data set has, under its ids{judgements.other_splits(dataset)}.",
         )
     ids = [query.id for query in queries]
     default = searched(asked, index)

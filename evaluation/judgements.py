@@ -68,6 +68,17 @@ def unjudged(dataset: Dataset) -> list[str]:
     return [f"{queries(count)} of the set {verbs[0]} no judgement in {dataset.split!r} and {verbs[1]} left out."]
 
 
+def left_out(dataset: Dataset) -> str:
+    """What goes behind a sentence that a split has too few queries: judgements it has, and nobody can use."""
+    return "".join(f" {note}" for note in dataset.notes)
+
+
+def other_splits(dataset: Dataset) -> str:
+    """What goes behind the advice to judge more: the other splits, where there are."""
+    others = [split for split in dataset.splits() if split != dataset.split]
+    return f", or name another split: {', '.join(others)}" if others else ""
+
+
 def wordless(asked: Sequence[Query]) -> list[str]:
     """Queries without a text, which find nothing."""
     empty = [query.id for query in asked if not query.text.strip()]

@@ -109,7 +109,7 @@ def read(path: Path) -> Run:
                 if not fields:
                     continue
                 try:
-                    query, _, document, _, text, name = (unquote(field) for field in fields)
+                    query, _, document, _, text, name = map(_read_back, fields)
                     score = float(text)
                 except ValueError:
                     score = math.nan
@@ -130,6 +130,12 @@ def read(path: Path) -> Run:
         return float(np.float32(scored[1])), scored[0]
 
     return Run(name, {query: dict(sorted(found.items(), key=place, reverse=True)) for query, found in scores.items()})
+
+
+def _read_back(word: str) -> str:
+    """What `_word` made a word of; one that it would not have written (another program's ids may be URLs) is as it stands."""
+    text = unquote(word)
+    return text if _word(text) == word else word
 
 
 def _word(text: str) -> str:

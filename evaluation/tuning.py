@@ -155,8 +155,8 @@ def tune(
     if len(queries) < 2 * FEWEST:
         raise InputError(
             f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
-            f"{2 * FEWEST} are the least to tune on.",
-            f"Judge more of them, or name another split: {', '.join(dataset.splits())}.",
+            f"{2 * FEWEST} are the least to tune on.{judgements.left_out(dataset)}",
+            f"Judge more of them{judgements.other_splits(dataset)}.",
         )
     random.Random(seed).shuffle(queries)  # noqa: S311 - which half is which
     lost = judgements.lacking(index, dataset.name, judged)

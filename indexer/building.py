@@ -118,6 +118,7 @@ def build(
         watched = while_held(lease, progress)
         before = generations.live(engine, name)
         planned = plan(source, engine.capabilities, options)
+        remember(planned.encoder.models.values())
         source = in_passages(source, options.passages)
         found = resuming.resume(engine, name, planned, fresh=options.fresh)
         current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, *found)
@@ -212,7 +213,6 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         generations.create(engine, index, mapping, found, settings)
         if statistics is not None:
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
-        remember(encoder.models.values())
         ledger.put("lineage", asdict(found))
         ledger.put("said", [surveyed.notes, surveyed.warnings])  # a build that resumes surveys nothing
         ledger.put("state", "building")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.errors import UsageError
-from termweave.indexer import custom
 from termweave.search import lineage
 from termweave.signals.pruning import Pruning
 from termweave.words import clipped
@@ -61,7 +60,9 @@ def _held(engine: Engine, index: str, made: lineage.Lineage, flag: str, asked: A
     """What the generation has in place of what a flag says; of files that name some of it only that."""
     if flag == "--mapping":
         mapping = engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
-        return asked if _holds(mapping, asked) else {key: mapping.get(key) for key in asked}
+        told = engine.request("GET", f"/{index}/_mapping/field/*", params={"include_defaults": True})[index]["mappings"]
+        whole = {name: field["mapping"][name.rpartition(".")[2]] for name, field in told.items() if field["mapping"]}
+        return asked if _holds(mapping, asked, whole) else {key: mapping.get(key) for key in asked}
     if flag in {"--settings", "--shards", "--replicas"}:
         settings = engine.request("GET", f"/{index}/_settings", params={"flat_settings": True})[index]["settings"]
         if flag == "--settings":
@@ -77,15 +78,30 @@ def _held(engine: Engine, index: str, made: lineage.Lineage, flag: str, asked: A
     }[flag]
 
 
-def _holds(mapping: dict[str, Any], asked: Mapping[str, Any]) -> bool:
-    try:
-        return custom.merged(mapping, asked) == mapping
-    except UsageError:
-        return False
+def _holds(held: Any, asked: Any, whole: Mapping[str, Any], path: str = "") -> bool:
+    """Whether a part of a mapping says what was asked for.
+
+    Args:
+        held: As the engine tells it: what is its default it leaves out, and what an object with properties is.
+        asked: As a user wrote it.
+        whole: Full name of a field -> all it is, defaults included.
+        path: Of objects that hold the properties, with a dot behind each.
+    """
+    if not (isinstance(held, dict) and isinstance(asked, dict)):
+        return bool(_as_told(held) == _as_told(asked))
+    for key, value in asked.items():
+        if key == "properties":
+            inside = held.get(key, {})
+            names = {name: f"{path}{name}" for name in value}
+            if not all(_holds(whole.get(full, inside.get(name)), value[name], whole, f"{full}.") for name, full in names.items()):
+                return False
+        elif not ((key, value) == ("type", "object") and key not in held) and not _holds(held.get(key), value, {}):
+            return False
+    return True
 
 
 def _as_told(value: Any) -> Any:
-    """A setting as the engine tells it: all in strings."""
+    """A value as the engine tells it: all in strings."""
     if isinstance(value, list):
         return [_as_told(each) for each in value]
     return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -31,7 +31,8 @@ _ADVICE = (
     ),
     ("dimension", "Index with the model that the index was made for."),
     ("depth", "Flatten the metadata."),
-    ("strict_dynamic_mapping", "Something changed the mapping of the index: index again with --fresh."),
+    ("within [_doc] is not allowed", "Something changed the mapping of the index: index again with --fresh."),
+    ("mapping set to strict", 'Name all entries of that object in --mapping, or give it "dynamic": false there.'),
     ("failed to parse", "Mend the value in the source."),
 )
 _USUAL = "Mend the document in the source, or leave it out."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,7 +16,7 @@ from termweave.statistics import CorpusStatistics, StatisticsCounter
 from termweave.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -97,7 +98,8 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
         left = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
         hint = "Mend it, or name a source that does: `termweave index --help` lists the kinds, and options that name fields."
         raise InputError(f"{source.name} holds no documents{left}.", hint)
-    return Survey(counter.result() if counter else None, sample.documents, seen.notes(source), seen.warnings(source))
+    notes = seen.notes(source) + ([] if seen.texts else _titles_alone(source, sample.documents))
+    return Survey(counter.result() if counter else None, sample.documents, notes, seen.warnings(source))
 
 
 def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:
@@ -157,6 +159,7 @@ class _Seen:
     repeated: int = 0
     clashes: int = 0
     named: list[str] = field(default_factory=list)
+    texts: int = 0
     textless: int = 0
     unfilterable: int = 0
     too_long: int = 0
@@ -171,6 +174,7 @@ class _Seen:
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
                 continue  # its document is counted
+            self.texts += bool(document.text)
             self.textless += not document.content
             self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
 
@@ -201,6 +205,18 @@ class _Seen:
         named = ", ".join(self.named) + (", ..." if self.clashes > _NAMED else "")
         documents = counted(self.clashes, "document")
         return [f"{documents} of {source.name} left out, for an id that an earlier document with other content has: {named}."]
+
+
+def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
+    """What is said where no document has a text, though an entry of the metadata may be one under another name."""
+    lengths = Counter({"": sum(len(document.title) for document in sample)})
+    for document in sample:
+        lengths.update({key: len(value) for key, value in document.metadata.items() if isinstance(value, str)})
+    longest = max(lengths, key=lengths.__getitem__)
+    if not longest:
+        return []
+    titles = f"No document of {source.name} has a text: titles alone are indexed."
+    return [f"{titles} Where {longest!r}, the longest of the metadata, is the text, say so: --text-field {longest}."]
 
 
 class _Sample:

@@ -23,7 +23,7 @@ from termweave.indexer.removing import PAGE, remove
 from termweave.indexer.survey import survey
 from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
-from termweave.search.models import encoder_of
+from termweave.search.models import encoder_of, remember
 from termweave.sequences import in_parts
 from termweave.signals import DocumentLayout
 from termweave.words import counted
@@ -116,6 +116,7 @@ def update(
             raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
         found = lineage.read(engine, live)
         encoder = encoder_of(found, name, {"weights": options.weights, "dense": options.dense})
+        remember(encoder.models.values())
         statistics = stored_statistics.load(engine, live, found.statistics["hash"]) if found.statistics else None
         moment = generations.moment(engine, name)
         if new:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from termweave.engine.connection import EngineResponseError
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
 
+_BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
+#: A number; years stand in the order of texts, too.
+_NUMBER = re.compile(r"(?!\d{4}$)-?\d+(\.\d+)?")
 #: Clauses whose keys are names of fields.
 _OF_A_FIELD = frozenset({"term", "terms", "range", "prefix", "wildcard", "regexp", "fuzzy", "match", "match_phrase"})
 
@@ -44,6 +48,21 @@ def missing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> l
     except EngineResponseError:  # the search itself was answered: a remark that cannot be had is none
         return []
     return [name for number, name in enumerate(names) if not buckets[str(number)]["doc_count"]]
+
+
+def compared_as_texts(where: Any) -> list[str]:
+    """The entries of the metadata of which filters ask a range of numbers: the engine has them as texts, 10 before 9."""
+    if isinstance(where, list | tuple):
+        return list(dict.fromkeys(name for each in where for name in compared_as_texts(each)))
+    if not isinstance(where, dict):
+        return []
+    said = where.get("range")
+    ranges = said.items() if isinstance(said, dict) else ()
+    return [
+        name
+        for name, bounds in ranges
+        if name.startswith("metadata.") and any(_NUMBER.fullmatch(str(bounds.get(each))) for each in _BOUNDS)
+    ] + compared_as_texts(list(where.values()))
 
 
 def _fields(clause: Mapping[str, Any]) -> list[str]:

@@ -134,7 +134,9 @@ def _stored(
     params = {"_source_includes": ",".join(wanted(fields))}
     answer = engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
     stored = {
-        document: found["_source"] for document, found in zip(keys.values(), answer["docs"], strict=True) if found.get("found")
+        document: found["_source"]
+        for document, found in zip(keys.values(), answer["docs"], strict=True)
+        if found.get("found") and found["_source"]["id"] == document  # the key of a passage is no document
     }
     missing = [place.id for place in places if place.id not in stored]
     if missing:

@@ -33,8 +33,9 @@ def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> Te
     from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
 
     names = dict.fromkeys(("weights", "dense"), "none")
-    for output, model in found.models.items():
-        names[output] = asked.get(output) or _remembered(model) or model.name
+    folders = {found.models[output].hash: folder for output, folder in asked.items() if folder and output in found.models}
+    for output, model in found.models.items():  # of a joint model one option is enough
+        names[output] = asked.get(output) or folders.get(model.hash) or _remembered(model) or model.name
     try:
         encoder = encoders.load(weights=names["weights"], dense=names["dense"])
     except UsageError as error:

@@ -53,6 +53,11 @@ def of(
         )
     if empty and where and (missing := filters.missing(engine, found.index, where)):
         remarks.append(f"No document has {_listed(missing)} to filter by.")
+    if texts := filters.compared_as_texts(where):
+        remarks.append(
+            f"Metadata are compared as texts, 10 before 9: the range of {', '.join(map(repr, texts))} may let others pass than were "
+            "meant. A field that 'index --mapping' makes of it is compared as a number."
+        )
     return tuple(remarks)
 
 

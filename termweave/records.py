@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -245,6 +245,25 @@ class Hit:
         """Pickled without what could explain it later: that holds a connection."""
         kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
         return Hit, (*kept, None, self.passage, self.highlights, self.reranked)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What ``termweave search --json`` has of it: JSON values, for the answer of a web handler."""
+        found: dict[str, Any] = {
+            "id": self.id,
+            "score": self.score,
+            "rank": self.rank,
+            "fields": dict(self.fields),
+            "signals": {
+                name: {"score": said.score, "rank": said.rank, "share": said.share} for name, said in self.signals.items()
+            },
+            "reranked": self.reranked,
+            "explanation": self.explanation,
+        }
+        if (part := self.passage) is not None:
+            found["passage"] = {"number": part.number, "start": part.start, "end": part.end}
+        if self.highlights is not None:
+            found["highlights"] = [asdict(each) for each in self.highlights]
+        return found
 
     def explain(self) -> Mapping[str, Any]:
         """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.

@@ -61,7 +61,7 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     """
     origin = _origin(spec, settings)
     base, split = _judged_split(spec) if origin == "qrels" else (spec, "")
-    documents, repeated = documents_of(base, skip_bad=bool(settings.get("skip_bad")))
+    documents, repeated = documents_of(base, settings, skip_bad=bool(settings.get("skip_bad")))
     read_by = {"qrels": _judged, "clicks": _clicked, "corpus": _made}[origin]
     examples = read_by(documents, base, split, settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
@@ -72,13 +72,24 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
 
 
-def documents_of(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:
+def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> tuple[list[Document], str]:
     """The documents of a corpus that have a text, the first of each id, and what to say of the others.
+
+    Args:
+        spec: The corpus.
+        settings: Of these, the names of its fields.
+        skip_bad: Leave out what cannot be read, and the second of two with one id.
 
     Raises:
         InputError: Two of one id say different things, and `skip_bad` does not hold.
     """
-    source = open_source(spec, skip_bad=skip_bad)
+    source = open_source(
+        spec,
+        skip_bad=skip_bad,
+        id_field=settings.get("id_field") or None,
+        title_field=settings.get("title_field") or None,
+        text_fields=[name for name in settings.get("text_field", "").split(",") if name],
+    )
     found: dict[str, Document] = {}
     again = 0
     for document in source.documents():
@@ -91,7 +102,9 @@ def documents_of(spec: str, *, skip_bad: bool) -> tuple[list[Document], str]:
                 f"{source.name} has two documents {document.id!r} that say different things ({_place(first)} and {_place(document)}).",
                 "Give each an id of its own, or train on the first of each with --skip-bad.",
             )
-    said = [f"{counted(again, 'document')} with an id that was there before left out"] if again else []
+    said = list(source.remarks)
+    if again:
+        said.append(f"{counted(again, 'document')} with an id that was there before left out")
     if skipped := source.skipped.count:
         said.append(f"{counted(skipped, 'entry', 'entries')} that cannot be read left out")
     return [each for each in found.values() if each.content.strip()], "\n".join(said)

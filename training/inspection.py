@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import path_and_split
 from termweave.encoders import load
@@ -16,7 +16,7 @@ from termweave.training.pairs import count
 from termweave.training.sparse import bm25_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from termweave.records import TermWeights, WordWeight
@@ -71,14 +71,15 @@ class Inspection:
     lost: list[Change]
 
 
-def inspect(folder: Path, spec: str) -> Inspection:
+def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
     """Look at a model with the corpus it was trained on.
 
     Args:
         folder: Of the model.
         spec: DATASET.
+        settings: It was trained with.
     """
-    documents, _ = documents_of(path_and_split(spec)[0], skip_bad=True)  # training has said what is bad
+    documents, _ = documents_of(path_and_split(spec)[0], settings, skip_bad=True)  # training has said what is bad
     encoder = load(str(folder), "")
     manifest = ModelFolder.read(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)

@@ -218,6 +218,9 @@ COMMON = (
         default=False,
         help="Leave entries of the corpus out that cannot be read, and the second of two with one id (--skip-bad).",
     ),
+    Parameter("id_field", "", "Key or column of the corpus that holds the id, where it is not called like one (--id-field)."),
+    Parameter("title_field", "", "That of the title (--title-field)."),
+    Parameter("text_field", "", "That of the text; several, with commas, are joined (--text-field)."),
     Parameter(
         "backbone",
         "",

@@ -91,6 +91,12 @@ def test_runs_come_back_from_their_files(tmp_path):
         runs.read(tmp_path / "nothing.trec")
 
 
+def test_ids_that_another_program_wrote_with_escapes_stay_as_they_are(tmp_path):
+    path, ids = tmp_path / "other.trec", ["http://host/K%C3%B6ln%27s", "50%", "100%25!", "a%2fb"]
+    path.write_text("".join(f"q1 Q0 {each} 1 {-place} x\n" for place, each in enumerate(ids)))
+    assert list(runs.read(path).scores["q1"]) == ["http://host/K%C3%B6ln%27s", "50%", "100%!", "a%2fb"]  # one is as we write it
+
+
 def test_the_scores_of_a_run_order_it_whatever_its_lines_say(tmp_path):
     path = tmp_path / "other.trec"
     path.write_text("q1 Q0 bad 1 1.0 x\nq1 Q0 tied 2 9.0 x\nq1 Q0 upper 3 9.0000001 x\nq1 Q0 good 4 9.5 x\n")

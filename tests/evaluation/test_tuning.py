@@ -139,8 +139,9 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert report.gain == pytest.approx(report.figures["tuned"] - report.figures["default"])
     assert report.trials > 30
     assert list(report.figures) == [*index.signals, "default", "hybrid+rNN", "tuned"]
-    with pytest.raises(InputError, match="12 queries"):
+    with pytest.raises(InputError, match="12 queries") as few:
         tuning.tune(index, corpora.open_dataset(f"{folder}:dev"))
+    assert few.value.hint == "Judge more of them, or name another split: test."
 
     # What it says of itself is what an evaluation of that half finds.
     before = index.search("json", k=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 
@@ -201,6 +202,26 @@ def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
 
 
 @pytest.mark.engine
+def test_an_object_of_a_mapping_that_names_some_of_its_entries_is_what_has_to_be_mended(index, tmp_path):
+    (mapping := tmp_path / "mapping.json").write_text('{"properties": {"owner": {"properties": {"city": {"type": "keyword"}}}}}')
+    documents = [{"_id": "a", "text": "x", "owner": {"city": "Rome", "zip": "00100"}}]
+    said = index(documents, "--mapping", str(mapping), status=1).err
+    assert 'Name all entries of that object in --mapping, or give it "dynamic": false there.' in said
+    mapping.write_text(mapping.read_text().replace('"owner": {', '"owner": {"dynamic": false, '))
+    index(documents, "--mapping", str(mapping))
+
+
+@pytest.mark.engine
+def test_a_corpus_of_titles_alone_is_said_to_be_one_where_something_else_may_be_its_text(index):
+    products = [{"_id": f"p{n}", "title": f"Pump {n}", "sku": "A-1", "description": "A pump for clean water."} for n in range(3)]
+    assert "No document of corpus.jsonl has a text" in (said := index(products).err)
+    assert said.rstrip().endswith("--text-field description.")
+    assert "has a text" not in index(products, "--text-field", "description").err
+    assert "has a text" not in index([*products, {"_id": "p3", "text": "x"}]).err
+    assert "has a text" not in index([{"_id": "label", "title": "card arrival", "kind": "bank"}]).err
+
+
+@pytest.mark.engine
 def test_all_bad_lines_are_named_by_wish(index):
     documents = [*numbered(3), *[b"no json"] * 8]
     assert "line 9" not in index(documents, "--skip-bad").err
@@ -252,6 +273,24 @@ def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path)
         assert f"leave out {option}; to build anew, leave out --update" in told
     assert '"index.refresh_interval":"5s"' in index(numbered(4), "--update", *files("integer", "6s"), status=2).err
     assert '"type":"keyword"' in index(numbered(4), "--update", *files("keyword", "5s"), status=2).err
+
+
+@pytest.mark.engine
+def test_an_update_knows_its_mapping_again_however_the_engine_tells_it(index, tmp_path):
+    mapping = tmp_path / "mapping.json"
+
+    def write(**changed):
+        owner = {"type": "object", "dynamic": False, "properties": {"city": {"type": "keyword", "doc_values": True, **changed}}}
+        seen = {"type": "date", "format": "strict_date_optional_time||epoch_millis"}
+        raw = {"type": "text", "index": "true", "fields": {"raw": {"type": "keyword", "ignore_above": 2147483647}}}
+        mapping.write_text(json.dumps({"properties": {"owner": owner, "seen": seen, "kind": raw}}))
+
+    write()
+    index(numbered(2), "--signals", "lexical", "--mapping", str(mapping))
+    assert "1 new" in index(numbered(3), "--update", "--mapping", str(mapping)).out
+    for other in ({"doc_values": False}, {"ignore_above": 5}, {"fields": {"raw": {"type": "keyword"}}}, {"type": "integer"}):
+        write(**other)
+        assert "to build anew, leave out --update" in index(numbered(3), "--update", "--mapping", str(mapping), status=2).err
 
 
 @pytest.mark.engine

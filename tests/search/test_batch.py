@@ -182,6 +182,7 @@ def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_p
         (["--queries", "q.tsv", "--run", "out", "--explain"], "shows nothing"),
         (["--queries", "no-such-file", "--run", "out"], "no file of queries"),
         (["--queries", "q.tsv", "--run", "no-such-folder/out"], "no-such-folder cannot be written to: it is not there"),
+        (["--queries", "q.tsv", "--run", "."], ". is a folder, and a file is to be written"),
     ],
 )
 def test_options_that_do_not_go_together_are_said(arguments, said, capsys):

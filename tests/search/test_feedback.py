@@ -101,6 +101,9 @@ def test_a_long_document_does_not_hide_another(opensearch_engine, tmp_path, monk
         assert len(liked.vectors) == 3
         with pytest.raises(UsageError, match="4 documents are too many"):
             found.search(like=["a", "b", "c", "d"])
+        assert found.explain("json", "a").signals
+        with pytest.raises(UsageError, match="no document 'a#2'"):  # the key of a passage
+            found.explain("json", "a#2")
     finally:
         opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 

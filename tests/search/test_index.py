@@ -15,7 +15,7 @@ import termweave as tw
 from termweave import cli, corpora, encoders
 from termweave.encoders.folder import ModelFolder, resolve, write_manifest
 from termweave.errors import EngineError, ModelError, UsageError
-from termweave.indexer import Options, build
+from termweave.indexer import Options, build, update
 from termweave.search import Reranking, explanation, lineage, models
 
 pytestmark = pytest.mark.engine
@@ -147,12 +147,15 @@ def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_ano
     write_manifest(own, replace(folder.manifest, name="its-own-name", hash="0123456789abcdef"))
     source = tmp_path / "own.jsonl"
     source.write_text('{"_id": "only", "text": "json text"}\n')
-    build(opensearch_engine, corpora.open_source(source), name, Options(weights=str(own), dense="none"))
+    build(opensearch_engine, corpora.open_source(source), name, Options(weights=str(own), dense=str(own)))
     assert [hit.id for hit in tw.connect(opensearch_engine.url).index(name).search("json")] == ["only"]
     own.rename(away)
     with pytest.raises(ModelError, match="made with 'its-own-name', and no model of that name is found here"):
         tw.connect(opensearch_engine.url).index(name)
-    assert tw.connect(opensearch_engine.url).index(name, weights=str(away)).search("json")
+    for output in ("weights", "dense"):  # both are one model: its folder need not be named twice
+        assert tw.connect(opensearch_engine.url).index(name, **{output: str(away)}).search("json")
+    update(opensearch_engine, corpora.open_source(source), name, Options(weights=str(away)))  # an update says where it lies, too
+    assert tw.connect(opensearch_engine.url).index(name).search("json")
     write_manifest(away, replace(folder.manifest, name="its-own-name"))
     away.rename(own)
     with pytest.raises(ModelError, match="no model of that name is found here"):
@@ -386,6 +389,15 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
     assert remarks("json", where=only) == ("No document has fields 'metadata.nofield', 'metadata.year' to filter by.",)
     assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ()
+    price = {
+        "bool": {
+            "must_not": [{"range": {"metadata.price": {"gte": 9, "boost": 1.0}}}, {"range": {"metadata.size": {"lt": "-2.5"}}}]
+        }
+    }
+    (texts,) = remarks("json", where=[price])
+    assert "10 before 9: the range of 'metadata.price', 'metadata.size' may let others pass" in texts
+    fine = {"metadata.year": {"gte": 2020}, "metadata.day": {"gte": "2020-01-01", "boost": 2.5}, "price": {"lt": 9}}
+    assert remarks("json", where=[{"bool": {"must_not": [{"range": {name: said}} for name, said in fine.items()]}}]) == ()
 
 
 def test_a_closed_index_says_how_it_is_opened(index, opensearch_engine):

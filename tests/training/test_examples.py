@@ -269,6 +269,16 @@ def test_an_id_stands_for_one_document(folder):
     assert skipped.texts[skipped.ids.index("d3")].startswith("title number3")
 
 
+def test_a_table_of_other_columns_is_read_as_the_settings_name_them(tmp_path):
+    rows = [f"A-{n}.3/4;Screw number{n};made of steel number{n};for wood and walls" for n in range(40)]
+    (tmp_path / "products.csv").write_text("\n".join(["sku;name;about;use", *rows]))
+    (tmp_path / "log.tsv").write_text("".join(f"steel screw {n}\tA-{n}.3/4\t2\n" for n in range(40)))
+    named = settings(id_field="sku", title_field="name", text_field="about,use", clicks=str(tmp_path / "log.tsv"))
+    found = examples.read(str(tmp_path / "products.csv"), named)
+    assert found.texts[found.ids.index("A-3.3/4")] == "Screw number3. made of steel number3\nfor wood and walls"
+    assert "id = 'sku'; title = 'name'; text = 'about' + 'use'" in found.remark
+
+
 def test_a_log_without_a_count_is_told_by_its_counts(folder, tmp_path):
     log = tmp_path / "clicks.tsv"
     log.write_text("asked\td3\t0\nasked\td4\t-2\n")
