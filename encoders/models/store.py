@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders.folder import TOKENIZER, Manifest, ModelFolder, digest, write_manifest
 from termweave.encoders.models.anchored import HeadShape, JointModel
 from termweave.errors import ModelError, UsageError
-from termweave.words import first_line
+from termweave.words import counted, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,9 +33,10 @@ def load_backbone(path: Path, layers: int = 0) -> Any:
         layers: How many of its layers, from below; 0: all.
 
     Raises:
-        ModelError: A file is missing.
+        ModelError: A file is missing or damaged, or the weights are those of another architecture.
         UsageError: It has not so many layers.
     """
+    from safetensors import SafetensorError  # noqa: PLC0415
     from transformers import AutoConfig, AutoModel  # noqa: PLC0415 - seconds
     from transformers.utils import logging as chatter  # noqa: PLC0415
 
@@ -47,16 +48,35 @@ def load_backbone(path: Path, layers: int = 0) -> Any:
     chatter.set_verbosity_error()
     chatter.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    config = AutoConfig.from_pretrained(path, local_files_only=True)
+    again = "Copy the folder again, or give the one that save_pretrained wrote."
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{path / 'config.json'} describes no model that transformers knows: {first_line(error)}.", again
+        ) from error
     if layers > config.num_hidden_layers:
         raise UsageError(
             f"layers={layers}, but the backbone has {config.num_hidden_layers} layers.", "Use fewer, or 0 for all of it."
         )
     config.num_hidden_layers = layers or config.num_hidden_layers
     extra = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-    return (
-        AutoModel.from_pretrained(path, config=config, local_files_only=True, attn_implementation="eager", **extra).eval().float()
-    )
+    options = {
+        "local_files_only": True,
+        "attn_implementation": "eager",
+        "output_loading_info": True,
+        "ignore_mismatched_sizes": True,
+    }
+    try:
+        model, said = AutoModel.from_pretrained(path, config=config, **options, **extra)
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"The weights in {path / BACKBONE} do not load: {first_line(error)}.", again) from error
+    # Transformers would begin these at random, and say so in a warning.
+    lacking = [*said["missing_keys"], *(name for name, *_ in said["mismatched_keys"])]
+    if lacking := [name for name in lacking if "pooler" not in name]:
+        what = f"{counted(len(lacking), 'tensor')} that config.json describes, or in another shape ({lacking[0]})"
+        raise ModelError(f"{path / BACKBONE} lacks {what}.", again)
+    return model.eval().float()
 
 
 def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:

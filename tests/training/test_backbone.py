@@ -6,9 +6,12 @@ import shutil
 import pytest
 import torch
 import transformers
+from safetensors.torch import save
 
 from termweave.cli import run
 from termweave.encoders.models.anchored import HeadShape, JointModel
+from termweave.encoders.models.store import load_backbone
+from termweave.errors import ModelError
 from termweave.training import making
 
 
@@ -80,3 +83,32 @@ def test_a_backbone_counts_so_far_and_no_further(family, most):
     backbone(torch.full((1, most), 7))
     with pytest.raises((IndexError, RuntimeError)):
         backbone(torch.full((1, most + 1), 7))
+
+
+@pytest.mark.parametrize(
+    ("file", "holds", "said"),
+    [
+        ("config.json", b'{"hid', "describes no model that transformers knows"),
+        ("config.json", b'{"a": 1}', "describes no model that transformers knows"),
+        ("config.json", b"[]", "describes no model that transformers knows"),
+        ("model.safetensors", b"", "do not load"),
+        ("model.safetensors", b"x" * 500, "do not load"),
+        ("model.safetensors", save({"embeddings.odd": torch.zeros(3)}), "lacks"),
+    ],
+)
+def test_a_damaged_backbone_is_named(base, tmp_path, file, holds, said):
+    copy = tmp_path / "damaged"
+    shutil.copytree(base, copy)
+    (copy / file).write_bytes(holds)
+    with pytest.raises(ModelError, match=said) as refused:
+        load_backbone(copy)
+    assert str(copy / file) in refused.value.message
+
+
+def test_weights_of_another_width_are_no_backbone(base, tmp_path):
+    copy = tmp_path / "narrow"
+    shutil.copytree(base, copy)
+    described = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(described | {"intermediate_size": 7}))
+    with pytest.raises(ModelError, match=r"lacks \d+ tensors that config.json describes, or in another shape \(encoder"):
+        load_backbone(copy)
