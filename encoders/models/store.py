@@ -70,7 +70,7 @@ def load_backbone(path: Path, layers: int = 0) -> Any:
     try:
         model, said = AutoModel.from_pretrained(path, config=config, **options, **extra)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise ModelError(f"The weights in {path / BACKBONE} do not load: {first_line(error)}.", again) from error
+        raise ModelError(f"The weights in {path} are damaged: {first_line(error)}.", again) from error
     # Transformers would begin these at random, and say so in a warning.
     lacking = [*said["missing_keys"], *(name for name, *_ in said["mismatched_keys"])]
     if lacking := [name for name in lacking if "pooler" not in name]:
