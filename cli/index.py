@@ -231,7 +231,7 @@ def command(
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
     server = engine.connect(settings, pool_maxsize=workers + 2, compress=compress)  # the lease and we ask meanwhile
     if only_plan:
-        _plan(server, opened, name, dataset or source, options, out)
+        _plan(server, opened, name, _queries(dataset, source), options, out)
         return
     gate = _gate(server, name, required, within, dataset or source, options, out)
     live = _to_update(server, name, opened, out, update=update)
@@ -301,11 +301,25 @@ def _to_update(server: Engine, name: str, source: Source, out: Output, *, update
     return live if update else None
 
 
-def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
-    """Say what a build would make and need."""
-    from contextlib import suppress
+def _queries(dataset: str | None, source: str) -> list[str]:
+    """The texts of judged queries: of what --on names, else of SOURCE, which need not have any.
 
+    Raises:
+        TermweaveError: What --on names is no data set.
+    """
     from termweave import corpora
+    from termweave.errors import TermweaveError
+
+    try:
+        return [query.text for query in corpora.open_dataset(dataset or source).queries()]
+    except TermweaveError:
+        if dataset:
+            raise
+        return []
+
+
+def _plan(server: Engine, source: Source, name: str, queries: list[str], options: Options, out: Output) -> None:
+    """Say what a build would make and need."""
     from termweave.cli._plan import table
     from termweave.errors import TermweaveError
     from termweave.indexer import drifting, generations
@@ -317,9 +331,6 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
         live = drifting.standing(server, name)
     except TermweaveError as error:  # damage to what is there is no reason not to plan what takes its place
         out.warn(f"The statistics of what is live are not compared: {error}")
-    queries: list[str] = []
-    with suppress(TermweaveError):  # most sources are no data sets
-        queries = [query.text for query in corpora.open_dataset(dataset).queries()]
     with out.progress("Reading") as bar:
 
         def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
