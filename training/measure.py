@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from termweave.encoders import load
-from termweave.encoders.analyses import analysis as analysis_of
+from termweave.encoders.analyses import analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder, resolve, write_manifest
 from termweave.encoders.pieces import PieceTokenizer
