@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.cli._options import Output
-    from termweave.corpora import Source
+    from termweave.corpora import Opened, Source
     from termweave.engine import Engine
-    from termweave.indexer import Options
+    from termweave.indexer import Built, Options, Updated
     from termweave.settings import Settings
 
 #: Options that say how a generation is made; an update keeps that, and takes no other values.
@@ -190,11 +190,10 @@ def command(
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave import engine, indexer
-    from termweave.indexer import Built, Options, Updated, build, custom, keeping
+    from termweave.indexer import Options, build, custom, keeping
     from termweave.indexer.passages import Window
     from termweave.search import lineage
     from termweave.signals import Pruning
-    from termweave.words import counted
 
     _check_together(
         ("--plan says what a whole build makes: leave out --plan or --update", only_plan and update),
@@ -241,11 +240,19 @@ def command(
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
     cut = passage_size or (live is not None and lineage.read(server, live).passages)
     built = watched(partial(run, server, opened, name, options), out, "passage" if cut else "document")
+    _report(built, opened, out, kept=not delete_missing)
+
+
+def _report(built: Built | Updated, source: Opened, out: Output, *, kept: bool) -> None:
+    """Say what a build or an update did; `kept`: documents that the source does not have stayed."""
+    from termweave.indexer import Updated
+    from termweave.words import counted
+
     for warning in built.warnings:
         out.warn(warning)
     for note in built.notes:
         out.say(note)
-    for skipped in opened.skipped:
+    for skipped in source.skipped:
         out.detail(f"Left out: {skipped}.")
     rate = built.sent / built.seconds if built.seconds else 0.0
     data: dict[str, Any] = {
@@ -257,7 +264,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": [*opened.remarks, *built.warnings, *built.notes, *map(str, opened.skipped)],
+        "notes": [*source.remarks, *built.warnings, *built.notes, *map(str, source.skipped)],
     }
     passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
     documents = f"{counted(built.documents, 'document')}{passages}"
@@ -266,7 +273,7 @@ def command(
     if isinstance(built, Updated):
         data["update"] = {**asdict(built.counts), "deleted": built.deleted, "outdated": built.outdated}
         text += f"\nDocuments: {built.counts}"
-        if built.counts.gone and not delete_missing:
+        if built.counts.gone and kept:
             text += f" (kept; --delete-missing deletes {'it' if built.counts.gone == 1 else 'them'})"
         text += f"; {built.deleted:,} deleted" if built.deleted else ""
         text += f"\nPassages: {built.outdated:,} that changed documents have no longer were deleted" if built.outdated else ""
