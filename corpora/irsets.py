@@ -88,7 +88,7 @@ class IrDataset(EntrySource):
 
     @property
     def shown(self) -> str:
-        """Likewise."""
+        """As messages name it: as it is asked for."""
         return self.name
 
     @property

@@ -14,7 +14,7 @@ from termweave.engine import state as states
 from termweave.engine.process import Layout
 from termweave.engine.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
-from termweave.words import sized
+from termweave.words import counted, sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def start(order: Order, known: NodeState | None) -> NodeState:
         known: The state as found: living processes stay, ports are kept where they are free.
 
     Raises:
-        PortTakenError: See there.
+        PortTakenError: A port was taken after it had been chosen.
         TermweaveError: Everything else, in a sentence; no process that was started here is left.
     """
     root = folders.run_folder(order.home)
@@ -170,7 +170,7 @@ def _heap(count: int) -> int:
     total, available = folders.memory_bytes()
     if available < count * _PROCESS:
         raise TermweaveError(
-            f"There are {sized(available)} of memory left, and {count} server process(es) need {sized(count * _PROCESS)}.",
+            f"There are {sized(available)} of memory left, and {counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}.",
             "Close other programs, or insist with --heap 400.",
         )
     return 512 if count > 1 else max(512, min(1024, total // 8 // 2**20))
