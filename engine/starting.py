@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from termweave.engine import artifacts, folders, java, process
+from termweave.engine import artifacts, folders, java, memory, process
 from termweave.engine import state as states
 from termweave.engine.process import Layout
 from termweave.engine.state import NodeProcess, NodeState
@@ -167,7 +167,7 @@ def _health(port: int) -> dict[str, object]:
 
 def _heap(count: int) -> int:
     """An eighth of the memory, between 512 MB and 1 GB; several processes share, and get 512 MB each."""
-    total, available = folders.memory_bytes()
+    total, available = memory.total_and_available()
     if available < count * _PROCESS:
         raise TermweaveError(
             f"There are {sized(available)} of memory left, and {counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}.",
