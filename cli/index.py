@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.cli._options import Output
-    from termweave.corpora import Source
+    from termweave.corpora import Opened, Source
     from termweave.engine import Engine
-    from termweave.indexer import Options
+    from termweave.indexer import Built, Options, Updated
     from termweave.settings import Settings
 
 #: Options that say how a generation is made; an update keeps that, and takes no other values.
@@ -190,11 +190,10 @@ def command(
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave import engine, indexer
-    from termweave.indexer import Built, Options, Updated, build, custom, keeping
+    from termweave.indexer import Options, build, custom, keeping
     from termweave.indexer.passages import Window
     from termweave.search import lineage
     from termweave.signals import Pruning
-    from termweave.words import counted
 
     _check_together(
         ("--plan says what a whole build makes: leave out --plan or --update", only_plan and update),
@@ -231,7 +230,7 @@ def command(
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
     server = engine.connect(settings, pool_maxsize=workers + 2, compress=compress)  # the lease and we ask meanwhile
     if only_plan:
-        _plan(server, opened, name, dataset or source, options, out)
+        _plan(server, opened, name, _queries(dataset, source), options, out)
         return
     gate = _gate(server, name, required, within, dataset or source, options, out)
     live = _to_update(server, name, opened, out, update=update)
@@ -241,11 +240,19 @@ def command(
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
     cut = passage_size or (live is not None and lineage.read(server, live).passages)
     built = watched(partial(run, server, opened, name, options), out, "passage" if cut else "document")
+    _report(built, opened, out, kept=not delete_missing)
+
+
+def _report(built: Built | Updated, source: Opened, out: Output, *, kept: bool) -> None:
+    """Say what a build or an update did; `kept`: documents that the source does not have stayed."""
+    from termweave.indexer import Updated
+    from termweave.words import counted
+
     for warning in built.warnings:
         out.warn(warning)
     for note in built.notes:
         out.say(note)
-    for skipped in opened.skipped:
+    for skipped in source.skipped:
         out.detail(f"Left out: {skipped}.")
     rate = built.sent / built.seconds if built.seconds else 0.0
     data: dict[str, Any] = {
@@ -257,7 +264,7 @@ def command(
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
-        "notes": [*opened.remarks, *built.warnings, *built.notes, *map(str, opened.skipped)],
+        "notes": [*source.remarks, *built.warnings, *built.notes, *map(str, source.skipped)],
     }
     passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
     documents = f"{counted(built.documents, 'document')}{passages}"
@@ -266,7 +273,7 @@ def command(
     if isinstance(built, Updated):
         data["update"] = {**asdict(built.counts), "deleted": built.deleted, "outdated": built.outdated}
         text += f"\nDocuments: {built.counts}"
-        if built.counts.gone and not delete_missing:
+        if built.counts.gone and kept:
             text += f" (kept; --delete-missing deletes {'it' if built.counts.gone == 1 else 'them'})"
         text += f"; {built.deleted:,} deleted" if built.deleted else ""
         text += f"\nPassages: {built.outdated:,} that changed documents have no longer were deleted" if built.outdated else ""
@@ -301,11 +308,25 @@ def _to_update(server: Engine, name: str, source: Source, out: Output, *, update
     return live if update else None
 
 
-def _plan(server: Engine, source: Source, name: str, dataset: str, options: Options, out: Output) -> None:
-    """Say what a build would make and need."""
-    from contextlib import suppress
+def _queries(dataset: str | None, source: str) -> list[str]:
+    """The texts of judged queries: of what --on names, else of SOURCE, which need not have any.
 
+    Raises:
+        TermweaveError: What --on names is no data set.
+    """
     from termweave import corpora
+    from termweave.errors import TermweaveError
+
+    try:
+        return [query.text for query in corpora.open_dataset(dataset or source).queries()]
+    except TermweaveError:
+        if dataset:
+            raise
+        return []
+
+
+def _plan(server: Engine, source: Source, name: str, queries: list[str], options: Options, out: Output) -> None:
+    """Say what a build would make and need."""
     from termweave.cli._plan import table
     from termweave.errors import TermweaveError
     from termweave.indexer import drifting, generations
@@ -317,9 +338,6 @@ def _plan(server: Engine, source: Source, name: str, dataset: str, options: Opti
         live = drifting.standing(server, name)
     except TermweaveError as error:  # damage to what is there is no reason not to plan what takes its place
         out.warn(f"The statistics of what is live are not compared: {error}")
-    queries: list[str] = []
-    with suppress(TermweaveError):  # most sources are no data sets
-        queries = [query.text for query in corpora.open_dataset(dataset).queries()]
     with out.progress("Reading") as bar:
 
         def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:

@@ -18,7 +18,7 @@ from termweave.corpora import packing
 from termweave.corpora.beir import folders_in
 from termweave.corpora.dialect import DELIMITERS
 from termweave.corpora.files import head, spooled, unpacked
-from termweave.corpora.sources import Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
+from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ __all__ = [
     "path_and_split",
 ]
 
-DEFAULT_SPLIT = "test"
 #: Folders named in a message.
 _NAMED = 5
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from termweave.corpora import files
 from termweave.corpora.fields import BadLine, identity, not_utf8, text_of
 from termweave.corpora.jsonl import JsonLines, parse
-from termweave.corpora.sources import Derived
+from termweave.corpora.sources import DEFAULT_SPLIT, Derived
 from termweave.errors import UsageError
 from termweave.records import Qrels, Query
 from termweave.words import counted
@@ -51,7 +51,7 @@ class BeirFolder(Derived):
     MAPPED: ClassVar[bool] = True
     SEEKS: ClassVar[bool] = False
 
-    def __init__(self, folder: Path, split: str = "test", reading: Reading | None = None) -> None:
+    def __init__(self, folder: Path, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         corpus = files.plain_or_packed(folder, CORPUS)
         if corpus is None:
             raise UsageError(f"{folder} holds no {CORPUS}, plain or packed.", "Name a folder in BEIR's layout, or a file.")

@@ -41,6 +41,9 @@ _MANY, _NAMED = 40, 12
 class BadLine(ValueError):
     """Why one entry cannot be read: a clause that goes behind "corpus.jsonl, line 7: "."""
 
+    #: Where it stands, as messages name it, in a source of several files; "": in the source itself.
+    file: str = ""
+
     def __init__(self, reason: str, hint: str = SKIP_HINT) -> None:
         super().__init__(reason)
         self.hint = hint

@@ -30,8 +30,8 @@ class EntrySource:
         self._total: int | None = None
         self.skipped = Skips()
 
-    def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
-        """Every entry with its 1-based line, in the source's order: a document, or why it is none."""
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
+        """Every entry with its 1-based line (None where all of a file is meant), in the source's order: a document, or why it is none."""
         raise NotImplementedError
 
     @property
@@ -59,9 +59,10 @@ class EntrySource:
         count = 0
         for line, found in self.entries(progress):
             if isinstance(found, BadLine):
+                shown = found.file or self.shown
                 if not self.reading.skip_bad:
-                    raise found.at(self.shown, line) from None
-                self.skipped.add(Skipped(line, str(found), self.shown))
+                    raise found.at(shown, line) from None
+                self.skipped.add(Skipped(line, str(found), shown))
                 continue
             count += 1
             yield found

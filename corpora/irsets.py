@@ -16,6 +16,7 @@ import orjson
 from termweave.corpora.beir import relevant_from
 from termweave.corpora.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value
 from termweave.corpora.filesource import EntrySource
+from termweave.corpora.sources import DEFAULT_SPLIT
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
 from termweave.words import counted
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 PREFIX = "ir:"
-_DEFAULT_SPLIT = "test"
 #: Names in a message.
 _NAMED = 12
 
@@ -40,7 +40,7 @@ class IrDataset(EntrySource):
     #: Raise it when the same records come to be read as other documents.
     KIND: ClassVar[str] = "ir/1"
 
-    def __init__(self, name: str, judged: str | None = None, split: str = _DEFAULT_SPLIT, reading: Reading | None = None) -> None:
+    def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         super().__init__(reading)
         self._name = name
         self._set = _load(name)
@@ -69,7 +69,7 @@ class IrDataset(EntrySource):
         """
         name = spec.removeprefix(PREFIX)
         whole = _load(name)
-        if split == _DEFAULT_SPLIT and whole.has_qrels() and whole.has_queries():
+        if split == DEFAULT_SPLIT and whole.has_qrels() and whole.has_queries():
             return cls(name, split=split)
         if split not in (known := _splits(name)):
             hint = f"There are: {', '.join(known[:_NAMED])}." if known else "It is a corpus, not a data set."
@@ -88,7 +88,7 @@ class IrDataset(EntrySource):
 
     @property
     def shown(self) -> str:
-        """Likewise."""
+        """As messages name it: as it is asked for."""
         return self.name
 
     @property

@@ -26,7 +26,7 @@ def read(spec: str) -> list[Query]:
     """All queries of a file, in its order.
 
     Args:
-        spec: A path, plain or .gz, a BEIR folder, or ``-`` for standard input.
+        spec: A path, plain or packed, a BEIR folder, or ``-`` for standard input.
 
     Raises:
         UsageError: There is no such file.

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 if TYPE_CHECKING:
     from termweave.records import Document, Qrels, Query
 
+#: The split of a data set that is named without one.
+DEFAULT_SPLIT = "test"
 #: Called while documents are read with the bytes consumed so far, out of `Source.size` (of a .gz: packed bytes).
 Progress = Callable[[int], None]
 

@@ -19,7 +19,6 @@ from termweave.corpora.beir import CORPUS, folders_in
 from termweave.corpora.fields import BadLine, too_long
 from termweave.corpora.filesource import FileSource
 from termweave.corpora.packing import SUFFIXES, opened
-from termweave.corpora.sources import Skipped
 from termweave.errors import InputError, TermweaveError
 from termweave.records import Document
 from termweave.words import counted
@@ -103,29 +102,20 @@ class TextFolder(FileSource):
         count = counted(others.total(), "file is", "files are")
         return [f"{self.shown}: {count} no text and passed over ({named}{', ...' if len(others) > _NAMED else ''})."]
 
-    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """The files as documents; `Document.line` is the number of the file.
-
-        Raises:
-            InputError: A file cannot be read; with `skip_bad` it is left out and stands in `skipped`.
-        """
-        self.skipped.clear()
-        count = done = 0
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
+        """The files; `Document.line` is the number of the file, the line of a bad one is the line in it."""
+        done = 0
         for number, (path, id_) in enumerate(texts(self.path), 1):
-            shown = f"{self.shown}/{id_}".encode(errors="replace").decode()
             try:
                 title, text = _read(path, id_)
             except _BadFile as bad:
-                if not self.reading.skip_bad:
-                    raise bad.at(shown, bad.line) from None
-                self.skipped.add(Skipped(bad.line, str(bad), shown))
+                bad.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
+                yield bad.line, bad
             else:
-                count += 1
-                yield Document(id_, text, title, {}, number)
+                yield number, Document(id_, text, title, {}, number)
             done += _state(path)[0]
             if progress:
                 progress(done)
-        self._total = count
 
 
 def _state(path: Path) -> tuple[int, int]:

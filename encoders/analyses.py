@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ANALYSES: Mapping[str, type[Analysis]] = {each.id: each for each in (Analysis, ChineseWords, PieceTerms)}
 
 
-def analysis(identity: str | None, tokenizer: Any, *, model: str) -> Analysis:
+def analysis_of(identity: str | None, tokenizer: Any, *, model: str) -> Analysis:
     """The analysis of a model folder.
 
     Args:

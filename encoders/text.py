@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave import plugins
-from termweave.encoders.analyses import analysis
+from termweave.encoders.analyses import analysis_of
 from termweave.encoders.analysis import cleaned
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import DEFAULT, NONE, TOKENIZER, ModelFolder, resolve
@@ -64,7 +64,7 @@ class _Model:
         self.tokenizer = PieceTokenizer(folder.path / TOKENIZER)
         self.analysis: Analysis | None = None
         if "weights" in self.manifest.outputs:
-            self.analysis = analysis(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
+            self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
         anchor = self.manifest.anchor
         self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
         self.form = Form.of(anchor)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "Engine": "connection",
-    "EngineResponseError": "connection",
+    "EngineResponseError": "failures",
     "NodeProcess": "state",
     "NodeState": "state",
     "connect": "connection",
@@ -22,7 +22,8 @@ __all__ = ["Engine", "EngineResponseError", "NodeProcess", "NodeState", "connect
 
 if TYPE_CHECKING:
     from termweave.engine.capabilities import probe
-    from termweave.engine.connection import Engine, EngineResponseError, connect
+    from termweave.engine.connection import Engine, connect
+    from termweave.engine.failures import EngineResponseError
     from termweave.engine.state import NodeProcess, NodeState
 
 

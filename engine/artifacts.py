@@ -6,6 +6,7 @@ ones; their SHA-256 stand here, so that what runs is what was tested.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from termweave.engine import folders
 from termweave.errors import TermweaveError
@@ -145,8 +147,6 @@ def _archive(artifact: Artifact, cache: Path, say: Callable[[str], None]) -> Pat
 
 def _shelf(offered: str) -> Path:
     """The folder that was named, as a path or as a ``file:`` address."""
-    from urllib.parse import unquote, urlsplit  # noqa: PLC0415
-
     return Path(unquote(urlsplit(offered).path)) if offered.startswith("file:") else Path(offered).expanduser()
 
 
@@ -236,8 +236,6 @@ def _open_to_all(folder: Path) -> None:
 
 
 def _disk(error: OSError, path: Path) -> TermweaveError:
-    import errno  # noqa: PLC0415
-
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return TermweaveError(
             f"The disk that holds {path} became full while the server was put there.",

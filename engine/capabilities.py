@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.connection import EngineResponseError
+from termweave.engine.failures import EngineResponseError
 from termweave.errors import EngineError
 from termweave.records import Capabilities
 

@@ -1,4 +1,4 @@
-"""The one door to an OpenSearch: which server, how to prove who we are, and what a failure is called.
+"""The one door to an OpenSearch: which server, and how a call goes through; how to prove who we are is `access`, what failed `failures`.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
 exceptions only. Bodies travel as bytes made by orjson: the client passes bytes through untouched, and orjson is six times as
@@ -8,11 +8,12 @@ fast as the client's own serializer.
 from __future__ import annotations
 
 import logging
-import re
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from termweave.engine import access
+from termweave.engine import access, failures
+from termweave.engine.capabilities import probe
+from termweave.engine.failures import EngineResponseError, NotOpenSearch
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.words import readable
 
@@ -25,31 +26,8 @@ if TYPE_CHECKING:
 #: Calls that change nothing are sent again after a lost connection or one of these answers.
 _RETRIED_STATUS = frozenset({429, 502, 503, 504})
 _ATTEMPTS = 4
-_BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
-
-
-class EngineResponseError(EngineError):
-    """The engine answered with an HTTP error.
-
-    Attributes:
-        status: HTTP status.
-        reason: The innermost sentence the engine gave.
-        body: The whole answer, parsed where it was JSON.
-    """
-
-    def __init__(self, status: int, reason: str, body: Any, *, request: str = "", hint: str = "") -> None:
-        super().__init__(f"OpenSearch answered {status}{f' to {request}' if request else ''}: {reason.rstrip('.')}.", hint)
-        self.status = status
-        self.reason = reason
-        self.body = body
-
-
-class NotOpenSearch(EngineResponseError):
-    """A web server that is no OpenSearch has no such page: that is not an index, or a document, that is missing."""
-
-    def __init__(self, url: str, request: str, body: Any) -> None:
-        super().__init__(0, "no OpenSearch", body, hint="Check the address.")
-        self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
+#: Endpoints whose POST changes nothing.
+_READING = frozenset({"_search", "_msearch", "_mget", "_count", "_analyze", "_validate", "_refresh", "_termvectors"})
 
 
 class Engine:
@@ -80,8 +58,6 @@ class Engine:
     @cached_property
     def capabilities(self) -> Capabilities:
         """What this server can do, asked once."""
-        from termweave.engine.capabilities import probe  # noqa: PLC0415 - it imports us
-
         return probe(self)
 
     def request(
@@ -150,13 +126,13 @@ class Engine:
                 "Look at its load, or give it longer with --timeout.",
             ) from error
         except NoConnection as error:
-            raise _unreachable(self.url, error) from error
+            raise failures.unreachable(self.url, error) from error
         except TransportError as error:
             status = error.status_code if isinstance(error.status_code, int) else 0
-            if status == 404 and not _from_opensearch(error.info):
+            if status == 404 and not failures.from_opensearch(error.info):
                 raise NotOpenSearch(self.url, f"{method} {path}", error.info) from error
             raise EngineResponseError(
-                status, _reason(error), error.info, request=f"{method} {path}", hint=advice(status, error.info)
+                status, failures.reason(error), error.info, request=f"{method} {path}", hint=failures.advice(status, error.info)
             ) from error
         except SerializationError as error:
             raise EngineError(
@@ -247,19 +223,12 @@ class _Json:
 
 
 def _changes_nothing(method: str, path: str) -> bool:
-    if method in {"GET", "HEAD"}:
-        return True
-    last = path.partition("?")[0].rsplit("/", 1)[-1]
-    return method == "POST" and last in {
-        "_search",
-        "_msearch",
-        "_mget",
-        "_count",
-        "_analyze",
-        "_validate",
-        "_refresh",
-        "_termvectors",
-    }
+    return method in {"GET", "HEAD"} or (method == "POST" and _endpoint(path) in _READING)
+
+
+def _endpoint(path: str) -> str:
+    """The last part of a path: "_search"."""
+    return path.partition("?")[0].rsplit("/", 1)[-1]
 
 
 def _encode(body: Any) -> bytes | None:
@@ -273,8 +242,7 @@ def _encode(body: Any) -> bytes | None:
 
 
 def _content_type(path: str, data: bytes | None) -> str:
-    last = path.partition("?")[0].rsplit("/", 1)[-1]
-    return "application/x-ndjson" if data is not None and last in {"_bulk", "_msearch"} else "application/json"
+    return "application/x-ndjson" if data is not None and _endpoint(path) in {"_bulk", "_msearch"} else "application/json"
 
 
 def _plain(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -311,64 +279,3 @@ def _after(error: EngineError, call: Callable[[], Any]) -> Callable[[], Any]:
 
 def _may_pass(error: BaseException) -> bool:
     return isinstance(error, EngineUnreachable) or (isinstance(error, EngineResponseError) and error.status in _RETRIED_STATUS)
-
-
-def _unreachable(url: str, error: Exception) -> EngineUnreachable:
-    text = str(error)
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return EngineUnreachable(
-            f"The certificate of {url} could not be verified.",
-            "Name its authority with --ca-certs, or use --insecure for a test server.",
-        )
-    if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
-        return EngineUnreachable(f"{url} does not speak TLS.", "Write the address with http://.")
-    if "RemoteDisconnected" in text or "Connection aborted" in text or "BadStatusLine" in text:
-        return EngineUnreachable(
-            f"{url} closed the connection.", "Where it speaks TLS, write the address with https://; else look at its log."
-        )
-    return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
-
-
-def _from_opensearch(body: Any) -> bool:
-    """Whether a 404 is an OpenSearch's own: it says its error, which document it does not have, or (templates) ``{}``."""
-    return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index"}))
-
-
-def _reason(error: Any) -> str:
-    """The innermost sentence: shards fail for a cause, and "all shards failed" helps nobody."""
-    info = error.info if isinstance(error.info, dict) else {}
-    cause = info.get("error", error.error)
-    while isinstance(cause, dict):
-        inner = cause.get("caused_by") or next(iter(cause.get("root_cause") or ()), None)
-        if not isinstance(inner, dict) or inner.get("reason") in {None, cause.get("reason")}:
-            return str(cause.get("reason") or cause.get("type") or error.error)
-        cause = inner
-    return str(cause or info.get("message") or error.error or "no reason given")
-
-
-def advice(status: int, body: Any) -> str:
-    """What to do about an error that the engine answered, or one of a `_msearch` held; "" where nothing general is known."""
-    if status == 401:
-        return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
-    if "index_closed_exception" in str(body):
-        return "Open the index again (POST /INDEX/_open), or build it anew under another name."
-    if "create-index blocked" in str(body):
-        return "The server's disks are nearly full: free some space; it takes indices again by itself."
-    if blocked := block_hint(str(body)):
-        return blocked
-    if status == 403:
-        return "The role of this user lacks a permission; the documentation lists those that termweave needs."
-    return ""
-
-
-def block_hint(said: str) -> str:
-    """What to do about a block on an index that the engine's words name: one that a full disk set goes by itself, others do not.
-
-    OpenSearch 2 and 3 say "FORBIDDEN/8/index write (api)" and "TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark".
-    """
-    if "flood-stage" in said or "read-only-allow-delete" in said or "read-only / allow delete" in said:
-        return "The server's disk is full: free some space; the index opens again by itself."
-    if found := _BLOCK.search(said):
-        setting = f"index.blocks.{found[1].replace('-', '_')}"
-        return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
-    return ""

@@ -16,6 +16,7 @@ from termweave.engine import folders, process, starting
 from termweave.engine import state as states
 from termweave.engine.process import Layout
 from termweave.errors import UsageError
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,8 @@ def _fits(known: NodeState, count: int, port: int | None) -> None:
     if known.state in {"running", "degraded"}:
         if count != len(known.nodes):
             raise UsageError(
-                f"A node of {len(known.nodes)} process(es) is running already.", "Stop it first: termweave node stop."
+                f"A node of {counted(len(known.nodes), 'process', 'processes')} is running already.",
+                "Stop it first: termweave node stop.",
             )
         if port is not None and port != known.nodes[0].port:
             raise UsageError(f"The node is running already, at {known.url}.", "Stop it first: termweave node stop.")

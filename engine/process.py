@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 from termweave.engine import folders
@@ -206,8 +207,6 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
 
 def end(layouts: Sequence[tuple[Layout, NodeProcess]], *, patience: float = 30.0) -> None:
     """End processes that are ours: asked first, killed when they do not go."""
-    import time  # noqa: PLC0415
-
     for kind in (signal.SIGTERM, signal.SIGKILL):
         living = [(layout, process) for layout, process in layouts if layout.mine(process)]
         for _, process in living:

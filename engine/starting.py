@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from termweave.engine import artifacts, folders, java, process
+from termweave.engine import artifacts, folders, java, memory, process
 from termweave.engine import state as states
 from termweave.engine.process import Layout
 from termweave.engine.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
-from termweave.words import sized
+from termweave.words import counted, sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def start(order: Order, known: NodeState | None) -> NodeState:
         known: The state as found: living processes stay, ports are kept where they are free.
 
     Raises:
-        PortTakenError: See there.
+        PortTakenError: A port was taken after it had been chosen.
         TermweaveError: Everything else, in a sentence; no process that was started here is left.
     """
     root = folders.run_folder(order.home)
@@ -167,10 +167,10 @@ def _health(port: int) -> dict[str, object]:
 
 def _heap(count: int) -> int:
     """An eighth of the memory, between 512 MB and 1 GB; several processes share, and get 512 MB each."""
-    total, available = folders.memory_bytes()
+    total, available = memory.total_and_available()
     if available < count * _PROCESS:
         raise TermweaveError(
-            f"There are {sized(available)} of memory left, and {count} server process(es) need {sized(count * _PROCESS)}.",
+            f"There are {sized(available)} of memory left, and {counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}.",
             "Close other programs, or insist with --heap 400.",
         )
     return 512 if count > 1 else max(512, min(1024, total // 8 // 2**20))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from termweave.errors import InputError
 from termweave.evaluation import gates, judgements
 from termweave.evaluation.asking import Asked
-from termweave.evaluation.measures import MEASURES, judged_share, per_query
+from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_share, per_query
 from termweave.evaluation.significance import holm, randomisation_test
 from termweave.evaluation.systems import default_systems, searched, with_baseline
 from termweave.records import Run
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from termweave.evaluation.systems import System
     from termweave.records import Qrels, Query
     from termweave.search import Index
-
-#: The measure that wins and losses count.
-LEADING = MEASURES[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ class Experiment:
         rows: The table.
         runs: System -> its run.
         texts: Query id -> text.
-        values: System -> measure -> float64 ``(len(queries),)``; "judged@10" among the measures.
+        values: System -> measure -> float64 ``(len(queries),)``; `JUDGED` among the measures.
         notes: What a reader of the table should know: queries and judgements that say nothing.
         latency: System -> how long a search takes, where it was measured.
         default: The system that is the search without a mode; None: the table does not have it.
@@ -177,7 +174,7 @@ def _runs(
 
 def _values(run: Run, qrels: Qrels, ids: Sequence[str], relevant_from: int) -> dict[str, NDArray[np.float64]]:
     """Every measure of every query; a query that the run lacks counts 0."""
-    return {**per_query(run, qrels, ids, relevant_from=relevant_from), "judged@10": judged_share(run, qrels, ids)}
+    return {**per_query(run, qrels, ids, relevant_from=relevant_from), JUDGED: judged_share(run, qrels, ids)}
 
 
 def _row(
@@ -200,7 +197,7 @@ def _row(
         wins=int((difference > 0).sum()),
         ties=int((difference == 0).sum()),
         losses=int((difference < 0).sum()),
-        judged=float(mine["judged@10"].mean()),
+        judged=float(mine[JUDGED].mean()),
     )
 
 

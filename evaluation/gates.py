@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.evaluation import measures, runs
-from termweave.evaluation.measures import per_query
+from termweave.evaluation.measures import LEADING, per_query
 from termweave.evaluation.wording import queries
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _NUMBER = r"(\d*\.?\d+)"
 _GATE = re.compile(rf"(?:(?P<system>[^>]+?):)?(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
-#: What two generations are compared by.
-_MEASURE = "nDCG@10"
 #: Fewer paired queries prove nothing.
 _FEWEST = 5
 #: Share of the queries that a saved run may have nothing for.
@@ -199,8 +197,8 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
         name: Of the other index.
     """
     mine, other = _searched(experiment), _searched(before)
-    difference = _values(mine, experiment, dataset, _MEASURE) - _values(other, experiment, dataset, _MEASURE)
-    return _within(mine.name, _MEASURE, difference, margin, name)
+    difference = _values(mine, experiment, dataset, LEADING) - _values(other, experiment, dataset, LEADING)
+    return _within(mine.name, LEADING, difference, margin, name)
 
 
 def _searched(experiment: Experiment) -> Run:

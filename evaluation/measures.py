@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 #: What tables show, in their order.
 MEASURES = ("nDCG@10", "MRR@10", "recall@100")
+#: The one that wins and losses count, that generations are compared by and that training is stopped by.
+LEADING = MEASURES[0]
+#: The column beside them: which share of the ten best is judged at all (`judged_share`).
+JUDGED = "judged@10"
 #: Measures in lower case -> as ir-measures calls them.
 _KINDS = {"ndcg": "nDCG", "mrr": "RR", "recall": "R"}
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from termweave import __version__
 from termweave.evaluation import plots, report
-from termweave.evaluation.experiment import LEADING
-from termweave.evaluation.measures import MEASURES
+from termweave.evaluation.measures import JUDGED, LEADING, MEASURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +85,7 @@ def _table(experiment: Experiment) -> str:
     timed = experiment.latency
     compared = experiment.compares
     names = ["system", *(each for name in MEASURES for each in (name, *(["p"] if compared else [])))]
-    names += [*(["better", "same", "worse"] if compared else []), "judged@10"]
+    names += [*(["better", "same", "worse"] if compared else []), JUDGED]
     names += ["median ms", "95\u00a0% ms"] if timed else []
     lines = [_row("th", ((name, "") for name in names))]
     for row in experiment.rows:

@@ -8,8 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.evaluation.experiment import LEADING
-from termweave.evaluation.measures import per_query
+from termweave.evaluation.measures import LEADING, per_query
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.evaluation.measures import MEASURES
+from termweave.evaluation.measures import JUDGED, MEASURES
 from termweave.evaluation.wording import queries
 from termweave.words import counted
 
@@ -82,7 +82,7 @@ def legend(experiment: Experiment, counts: str = "+/=/-") -> list[str]:
 def markdown(experiment: Experiment) -> str:
     """The same table for a README, p in brackets behind the value."""
     compared = experiment.compares
-    columns = [*MEASURES, *(["+/=/-"] if compared else []), "judged@10", *(["ms"] if experiment.latency else [])]
+    columns = [*MEASURES, *(["+/=/-"] if compared else []), JUDGED, *(["ms"] if experiment.latency else [])]
     lines = [
         f"| {heading(experiment)} | {' | '.join(columns)} |",
         f"|---|{'---:|' * len(columns)}",
@@ -108,7 +108,7 @@ def write_per_query(experiment: Experiment, path: Path) -> None:
     """Every measure of every query and system: JSON lines where the file is called so, else tab-separated with a header."""
     import orjson  # noqa: PLC0415
 
-    names = [*MEASURES, "judged@10"]
+    names = [*MEASURES, JUDGED]
     with path.open("wb") as file:
         lines = path.suffix in {".jsonl", ".ndjson"}
         if not lines:

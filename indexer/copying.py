@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine.connection import quote
 from termweave.errors import EngineError
 from termweave.indexer import generations, ledgers
-from termweave.indexer.ledger import Ledger
 from termweave.search import stored_statistics
 from termweave.search.lineage import exists
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
+    from termweave.indexer.ledger import Ledger
     from termweave.indexer.survey import Progress
     from termweave.search.lineage import Lineage
     from termweave.statistics import CorpusStatistics
@@ -65,20 +65,15 @@ def copy(
 def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
     """The unfinished copy of what is live now; those of what was live before are thrown away."""
     found = None
-    for path in sorted(ledgers.folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
-        ledger = Ledger(path)
-        if ledger.get("name") == name and ledger.get("state") == "copying":
-            ready = ledger.get("settings") is not None and exists(engine, path.stem)
-            if found is None and ready and ledger.get("base") == base:
-                found = path.stem, ledger
-                continue
-            ledger.close()
-            if exists(engine, path.stem):
-                generations.remove(engine, path.stem)
-            else:
-                ledgers.forget(engine, path.stem)
-        else:
-            ledger.close()
+    for index, ledger in ledgers.of(engine, name):
+        copying = ledger.get("state") == "copying"
+        ready = copying and ledger.get("settings") is not None and exists(engine, index)
+        if found is None and ready and ledger.get("base") == base:
+            found = index, ledger
+            continue
+        ledger.close()
+        if copying:
+            generations.remove(engine, index)
     return found
 
 

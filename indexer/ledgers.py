@@ -39,7 +39,21 @@ def folder(engine: Engine) -> Path:
 
 def open_(engine: Engine, index: str) -> Ledger:
     """The ledger of a generation; a new one where there is none."""
-    return Ledger(folder(engine) / f"{index}.sqlite")
+    return Ledger(_file(engine, index))
+
+
+def of(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
+    """The generations of a name that this host has ledgers of, newest first, each with its ledger; who gets one closes it."""
+    for path in sorted(folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
+        ledger = Ledger(path)
+        if ledger.get("name") == name:  # NAME-* also finds those of NAME-OTHER
+            yield path.stem, ledger
+        else:
+            ledger.close()
+
+
+def _file(engine: Engine, index: str) -> Path:
+    return folder(engine) / f"{index}.sqlite"
 
 
 @contextmanager
@@ -87,7 +101,7 @@ def existing(engine: Engine, index: str) -> Ledger:
     Raises:
         UsageError: It was built elsewhere, or its ledger was removed.
     """
-    path = folder(engine) / f"{index}.sqlite"
+    path = _file(engine, index)
     if not path.exists():
         raise UsageError(
             f"The ledger of {index!r} is not on this host.", "Compare with the source instead: 'termweave verify NAME SOURCE'."
@@ -98,7 +112,7 @@ def existing(engine: Engine, index: str) -> Ledger:
 def copied(engine: Engine, index: str, target: str) -> Ledger:
     """A ledger for `target` that says what that of `index` says; an empty one where that is not on this host."""
     ledger = open_(engine, target)
-    path = folder(engine) / f"{index}.sqlite"
+    path = _file(engine, index)
     if path.exists():
         ledger.take_over(path)
     return ledger

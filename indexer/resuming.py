@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.indexer import generations, ledgers
-from termweave.indexer.ledger import Ledger
 from termweave.search.lineage import Lineage, exists, read
 from termweave.words import clipped
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.engine import Engine
+    from termweave.indexer.ledger import Ledger
     from termweave.indexer.plan import Plan
 
 
@@ -34,13 +34,11 @@ def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[st
         UnfinishedBuild: There is one, of another source, model or setting.
     """
     live = generations.live(engine, name)
-    for path in sorted(ledgers.folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
-        ledger = Ledger(path)
+    for index, ledger in ledgers.of(engine, name):
         state = ledger.get("state")
-        if ledger.get("name") != name or state not in {"surveying", "building", "rejected", "missed"}:
+        if state not in {"surveying", "building", "rejected", "missed"}:
             ledger.close()
             continue
-        index = path.stem
         if state == "surveying" or not exists(engine, index):  # it had nothing yet, or has nothing any more, to go on from
             ledger.close()
             generations.remove(engine, index)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
-from termweave.engine.connection import block_hint
+from termweave.engine.failures import block_hint
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer import pace
 from termweave.indexer.generations import writer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.connection import advice
+from termweave.engine.failures import advice
 from termweave.errors import EngineError
 from termweave.search.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from termweave.engine.connection import EngineResponseError
+from termweave.engine import EngineResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.connection import EngineResponseError, quote
+from termweave.engine import EngineResponseError
+from termweave.engine.connection import quote
 from termweave.errors import EngineError, UsageError
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ def _known(available: Sequence[str], profiles: Collection[str]) -> str:
 
 
 def hybrid(available: Sequence[str]) -> list[str]:
-    """Weights and dense; lexical, or else another signal, takes the place of weights where the index has none (decisions: Search)."""
+    """Weights and dense; lexical, or else another signal, takes the place of weights where the index has none."""
     wordy = [name for name in ("weights", "lexical", *available) if name in available][:1]
     return list(dict.fromkeys(name for name in (*wordy, "dense") if name in available))
 

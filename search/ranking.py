@@ -128,8 +128,8 @@ def order(candidates: Candidates, mode: Mode, reranking: Reranking | None = None
 
 
 def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit: int | None) -> list[Place]:
-
-    from termweave.rerank import Rules  # noqa: PLC0415
+    """`order` for several lists with a reranker: the head mixed with the neighbours' J, the tail below it."""
+    from termweave.rerank import Rules  # noqa: PLC0415 - numpy, only where somebody reranks
 
     size = reranking.candidates
     if all(ranked.within < size for ranked in fused.lists.values()):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import path_and_split
 from termweave.encoders import load
-from termweave.encoders.analyses import analysis as analysis_of
+from termweave.encoders.analyses import analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder
 from termweave.encoders.pieces import PieceTokenizer

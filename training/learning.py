@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from termweave.training.methods import Method
     from termweave.training.prospect import Prospect
     from termweave.training.scoring import Development
+    from termweave.training.sides import Prepared
     from termweave.training.states import States
 
 
@@ -130,15 +131,15 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
     identity = digest(ahead.backbone / "model.safetensors")
     common = (ahead.analysis, ahead.tokenizer, ahead.statistics, ahead.bm25)
     documents = materials.prepare(texts, *common, "document", length, form)
-    questions = materials.prepare(ahead.train.questions, *common, "query", length, form)
-    asked = materials.prepare(ahead.dev.questions, *common, "query", length, form)
+    train = materials.prepare(ahead.train.questions, *common, "query", length, form)
+    dev = materials.prepare(ahead.dev.questions, *common, "query", length, form)
     live = settings["top_layers"] != 0
     original = not live or settings.get("joint", 0) > 0 or wanted in teachers.MADE
 
-    def of(pieces: Any) -> States | None:
-        return states.states(model, identity, pieces, say=say) if original else None
+    def states_of(prepared: Prepared) -> States | None:
+        return states.states(model, identity, prepared.pieces, say=say) if original else None
 
-    given, asking, judging = of(documents.pieces), of(questions.pieces), of(asked.pieces)
+    document_states, train_states, dev_states = (states_of(each) for each in (documents, train, dev))
     negatives: list[NDArray[np.int64]] = []
     if depth := int(settings.get("negatives", 0)):
         negatives = materials.mine(
@@ -146,21 +147,31 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
         )
     width = int(model.backbone.config.hidden_size)
     if wanted in teachers.MADE:
-        teacher = teachers.of(wanted, ahead, given, asking, width)
+        teacher = teachers.of(wanted, ahead, document_states, train_states, width)
     if not model.shape.lower:
-        given, asking, judging = (None if each is None else scoring.last_layer(each, width) for each in (given, asking, judging))
+        document_states, train_states, dev_states = (
+            None if each is None else scoring.last_layer(each, width) for each in (document_states, train_states, dev_states)
+        )
     material = materials.Material(
-        part.share, ahead.train, documents, questions, given, asking, negatives, ahead.statistics, teacher
+        share=part.share,
+        pairs=ahead.train,
+        documents=documents,
+        questions=train,
+        document_states=document_states,
+        question_states=train_states,
+        negatives=negatives,
+        statistics=ahead.statistics,
+        teacher=teacher,
     )
     plain = (ahead.analysis, ahead.statistics, BM25())  # the yardstick is not what k1 and b anchor on
     development = scoring.Development(
-        ahead.dev,
-        documents,
-        asked,
-        None if live else given,
-        None if live else judging,
-        bm25_weights(texts, *plain, "document"),
-        bm25_weights(ahead.dev.questions, *plain, "query"),
-        int(settings["bits"]),
+        pairs=ahead.dev,
+        documents=documents,
+        questions=dev,
+        document_states=None if live else document_states,
+        question_states=None if live else dev_states,
+        plain=bm25_weights(texts, *plain, "document"),
+        asked=bm25_weights(ahead.dev.questions, *plain, "query"),
+        bits=int(settings["bits"]),
     )
     return material, development

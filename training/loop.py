@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from termweave.training.averaging import Average
 from termweave.training.checkpoints import HISTORY, latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from termweave.training.lessons import Lesson
@@ -263,28 +264,24 @@ class _Watch(TrainerCallback):
         left = f", {rate:.1f} steps/s, at most {(steps - step) / rate:.0f} s left" if rate and step < steps else ""
         self.say(f"step {step} of {steps}: {what}{left}")
 
-    def interruptible(self) -> Any:
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
         """The first Ctrl-C ends with a checkpoint, the second at once."""
-        return _Interruptible(self)
+        if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
+            yield
+            return
 
+        def stop(*_: object) -> None:
+            self.interrupted = True
+            self.say("stopping after this step; --resume goes on (Ctrl-C again stops at once)")
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
-class _Interruptible:
-    def __init__(self, watch: _Watch) -> None:
-        self._watch = watch
-        self._before: Any = None
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._asked)
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _asked(self, *_: object) -> None:
-        self._watch.interrupted = True
-        self._watch.say("stopping after this step; --resume goes on (Ctrl-C again stops at once)")
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            if before is not None:  # a handler that is not Python's cannot be set again
+                signal.signal(signal.SIGINT, before)
 
 
 def _optimiser(lesson: Lesson, settings: Mapping[str, Any]) -> tuple[Any, Any]:

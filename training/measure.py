@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from termweave.encoders import load
-from termweave.encoders.analyses import analysis as analysis_of
+from termweave.encoders.analyses import analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import TOKENIZER, ModelFolder, resolve, write_manifest
 from termweave.encoders.pieces import PieceTokenizer
-from termweave.evaluation import per_query, randomisation_test
+from termweave.evaluation import randomisation_test
+from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run
 from termweave.training import card
 from termweave.training.pairs import Collection
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.records import Qrels, Query, TermWeights
 
-MEASURE = "nDCG@10"
 DEPTH = 100
 
 
@@ -223,7 +223,7 @@ def _ndcg(
     for query, each in zip(queries, scores, strict=True):
         best = np.argsort(-each, kind="stable")[:DEPTH]
         found[query.id] = {ids[place]: float(each[place]) for place in best.tolist() if not positive or each[place] > 0}
-    return per_query(Run(name, found), qrels, [query.id for query in queries], measures=(MEASURE,))[MEASURE]
+    return per_query(Run(name, found), qrels, [query.id for query in queries], measures=(LEADING,))[LEADING]
 
 
 def record(path: Path, split: str, rows: Sequence[Row]) -> None:

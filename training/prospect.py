@@ -138,7 +138,15 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     places = sorted({*chosen, *searched})
     position = {place: index for index, place in enumerate(places)}
     return Prospect(
-        found, places, train.within(position), found.dev.within(position), backbone, tokenizer, analysis, bm25, statistics
+        found=found,
+        places=places,
+        train=train.within(position),
+        dev=found.dev.within(position),
+        backbone=backbone,
+        tokenizer=tokenizer,
+        analysis=analysis,
+        bm25=bm25,
+        statistics=statistics,
     )
 
 

@@ -226,14 +226,9 @@ def _result(out: Path) -> Result:
     manifest = ModelFolder.read(out).manifest
     figures = manifest.metrics["train"]
     return Result(
-        out,
-        manifest.hash,
-        figures["history"],
-        figures["bm25"],
-        figures["dev"],
-        figures["dev_float"],
-        figures["p"],
-        figures["default"],
-        manifest.quantisation["parity"],
-        manifest.quantisation.get("ndcg", {}),
+        folder=out,
+        hash=manifest.hash,
+        **{name: figures[name] for name in ("history", "bm25", "dev", "dev_float", "p", "default")},
+        parity=manifest.quantisation["parity"],
+        ndcg=manifest.quantisation.get("ndcg", {}),
     )

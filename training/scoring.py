@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from termweave.encoders.form import place_tags
-from termweave.evaluation import per_query
+from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run, TermWeights
 from termweave.signals.terms import scale
 from termweave.signals.weights import Weights
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from termweave.training.sides import Prepared
     from termweave.training.states import States
 
-MEASURE = "nDCG@10"
 _BLOCK, _LIVE_BLOCK = 256, 16
 
 
@@ -101,7 +100,7 @@ def graded(
     for number, (best, scores) in enumerate(found):
         run[str(number)] = {str(place): score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
     qrels = {str(number): {str(place): grade for place, grade in known.items()} for number, known in enumerate(gains)}
-    result: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(MEASURE,))[MEASURE]
+    result: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(LEADING,))[LEADING]
     return result
 
 

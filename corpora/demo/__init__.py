@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import orjson
 
 from termweave.corpora.demo import walk
-from termweave.corpora.sources import Progress, Reading, Skips
+from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reading, Skips
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
 from termweave.words import counted
@@ -48,7 +48,7 @@ class DemoCorpus:
     #: Goes into the fingerprint: raise it when entries come to be written otherwise.
     KIND: ClassVar[str] = "demo/1"
 
-    def __init__(self, split: str = "test") -> None:
+    def __init__(self, split: str = DEFAULT_SPLIT) -> None:
         if split not in SPLITS:
             raise UsageError(f"The demo corpus has no split {split!r}.", f"There are: {', '.join(SPLITS)}.")
         self._split = split

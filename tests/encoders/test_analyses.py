@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.encoders import load
-from termweave.encoders.analyses import ANALYSES, analysis
+from termweave.encoders.analyses import ANALYSES, analysis_of
 from termweave.encoders.analysis import cleaned
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import ModelFolder, resolve, write_manifest
@@ -26,7 +26,7 @@ from termweave.statistics import StatisticsCounter
 
 PIECES = PieceTokenizer(resolve("shipped") / "tokenizer.json")
 WORDS, CHINESE, BY_PIECE = (
-    analysis(name, PIECES.tokenizer, model="test")
+    analysis_of(name, PIECES.tokenizer, model="test")
     for name in ("bert-words.lucene33.porter.1", "bert-words.jieba.lucene33.porter.1", "bert-pieces.1")
 )
 EACH = pytest.mark.parametrize("maker", [WORDS, CHINESE, BY_PIECE], ids=lambda maker: maker.id)
@@ -182,5 +182,5 @@ def test_a_word_of_several_ideographs_takes_its_strongest_character():
 
 def test_an_analysis_that_is_not_there_is_named():
     with pytest.raises(ModelError, match=r"'words.9'.*bert-pieces.1"):
-        analysis("words.9", PIECES.tokenizer, model="m")
+        analysis_of("words.9", PIECES.tokenizer, model="m")
     assert all(name == each.id for name, each in ANALYSES.items())

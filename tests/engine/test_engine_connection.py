@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from termweave.engine import EngineResponseError, access, connect
-from termweave.engine.connection import NotOpenSearch, block_hint
+from termweave.engine.failures import NotOpenSearch, block_hint
 from termweave.errors import EngineError, EngineUnreachable, UsageError
 from termweave.search import Index
 from termweave.settings import load

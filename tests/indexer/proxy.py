@@ -46,10 +46,6 @@ class Proxy:
     def __exit__(self, *_):
         self._listener.close()
 
-    def calm(self):
-        """No more faults."""
-        self.refuse = self.cut = self.lose = self.delay = 0.0
-
     def _happens(self, share):
         with self._lock:
             hit = self._chance.random() < share
@@ -70,8 +66,8 @@ class Proxy:
             except OSError:
                 client.close()
                 continue
-            threading.Thread(target=self._pump, args=(client, server, lambda: self.lose, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, lambda: self.cut, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(client, server, self.lose, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, self.cut, True), daemon=True).start()
 
     def _pump(self, source, sink, share, answers):
         heard = bytearray()
@@ -84,7 +80,7 @@ class Proxy:
                 if answers and self.delay:
                     time.sleep(self._chance.uniform(0, self.delay))
                 # A request of a few hundred bytes is a question; only what carries documents is worth cutting.
-                if (answers or len(data) > 1000) and self._happens(share()):
+                if (answers or len(data) > 1000) and self._happens(share):
                     sink.sendall(data[: len(data) // 2])
                     break
                 sink.sendall(data)

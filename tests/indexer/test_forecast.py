@@ -135,6 +135,15 @@ def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engin
     assert "The statistics of what is live are not compared" in capsys.readouterr().err
 
 
+@pytest.mark.engine
+def test_queries_that_were_named_and_are_not_there_are_not_left_out_silently(opensearch_engine, name, corpus, tmp_path, capsys):
+    corpus(numbered(20))
+    arguments = ["index", str(tmp_path / "corpus.jsonl"), name, "--plan", "--weights", "none", "--dense", "none"]
+    assert run([*arguments, "--url", opensearch_engine.url]) == 0  # a source need not be a data set
+    assert run([*arguments, "--url", opensearch_engine.url, "--on", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
 def _counted(options, documents):
     encoder = encoders.load(dense=options.dense)
     counter = StatisticsCounter(encoder.analysis)

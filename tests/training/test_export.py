@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from termweave.cli.export import command
 from termweave.encoders import export as exporting
 from termweave.encoders import load
-from termweave.encoders.analyses import analysis as analysis_of
+from termweave.encoders.analyses import analysis_of
 from termweave.encoders.anchor import BM25
 from termweave.encoders.folder import ModelFolder, digests, write_manifest
 from termweave.encoders.models import store

@@ -1,0 +1,96 @@
+"""What a failure of the engine is called, and what to do about it: from exceptions and answers to a sentence and a hint."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from termweave.errors import EngineError, EngineUnreachable
+
+_BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
+
+
+class EngineResponseError(EngineError):
+    """The engine answered with an HTTP error.
+
+    Attributes:
+        status: HTTP status.
+        reason: The innermost sentence the engine gave.
+        body: The whole answer, parsed where it was JSON.
+    """
+
+    def __init__(self, status: int, reason: str, body: Any, *, request: str = "", hint: str = "") -> None:
+        super().__init__(f"OpenSearch answered {status}{f' to {request}' if request else ''}: {reason.rstrip('.')}.", hint)
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+
+class NotOpenSearch(EngineResponseError):
+    """A web server that is no OpenSearch has no such page: that is not an index, or a document, that is missing."""
+
+    def __init__(self, url: str, request: str, body: Any) -> None:
+        super().__init__(0, "no OpenSearch", body, hint="Check the address.")
+        self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
+
+
+def unreachable(url: str, error: Exception) -> EngineUnreachable:
+    """Why there is no connection to an address, as far as the client's exception tells."""
+    text = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return EngineUnreachable(
+            f"The certificate of {url} could not be verified.",
+            "Name its authority with --ca-certs, or use --insecure for a test server.",
+        )
+    if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
+        return EngineUnreachable(f"{url} does not speak TLS.", "Write the address with http://.")
+    if "RemoteDisconnected" in text or "Connection aborted" in text or "BadStatusLine" in text:
+        return EngineUnreachable(
+            f"{url} closed the connection.", "Where it speaks TLS, write the address with https://; else look at its log."
+        )
+    return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
+
+
+def from_opensearch(body: Any) -> bool:
+    """Whether a 404 is an OpenSearch's own: it says its error, which document it does not have, or (templates) ``{}``."""
+    return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index"}))
+
+
+def reason(error: Any) -> str:
+    """The innermost sentence of a `TransportError` of opensearch-py: shards fail for a cause, and "all shards failed" helps nobody."""
+    info = error.info if isinstance(error.info, dict) else {}
+    cause = info.get("error", error.error)
+    while isinstance(cause, dict):
+        inner = cause.get("caused_by") or next(iter(cause.get("root_cause") or ()), None)
+        if not isinstance(inner, dict) or inner.get("reason") in {None, cause.get("reason")}:
+            return str(cause.get("reason") or cause.get("type") or error.error)
+        cause = inner
+    return str(cause or info.get("message") or error.error or "no reason given")
+
+
+def advice(status: int, body: Any) -> str:
+    """What to do about an error that the engine answered, or one of a `_msearch` held; "" where nothing general is known."""
+    if status == 401:
+        return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
+    if "index_closed_exception" in str(body):
+        return "Open the index again (POST /INDEX/_open), or build it anew under another name."
+    if "create-index blocked" in str(body):
+        return "The server's disks are nearly full: free some space; it takes indices again by itself."
+    if blocked := block_hint(str(body)):
+        return blocked
+    if status == 403:
+        return "The role of this user lacks a permission; the documentation lists those that termweave needs."
+    return ""
+
+
+def block_hint(said: str) -> str:
+    """What to do about a block on an index that the engine's words name: one that a full disk set goes by itself, others do not.
+
+    OpenSearch 2 and 3 say "FORBIDDEN/8/index write (api)" and "TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark".
+    """
+    if "flood-stage" in said or "read-only-allow-delete" in said or "read-only / allow delete" in said:
+        return "The server's disk is full: free some space; the index opens again by itself."
+    if found := _BLOCK.search(said):
+        setting = f"index.blocks.{found[1].replace('-', '_')}"
+        return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
+    return ""
