@@ -6,10 +6,11 @@ it lay, so a search after `index --weights ./mine` need not be told once more.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave import places
+from termweave import atomic, places
 from termweave.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def remember(models: Iterable[ModelInfo]) -> None:
     for model in models:
         note = _note(model.hash)
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(str(model.folder), encoding="utf-8")
+        atomic.write(note, bytes(model.folder))
 
 
 def _remembered(model: ModelLineage) -> str | None:
@@ -74,7 +75,7 @@ def _remembered(model: ModelLineage) -> str | None:
     from termweave.encoders.folder import ModelFolder  # noqa: PLC0415
 
     try:
-        folder = Path(_note(model.hash).read_text(encoding="utf-8"))
+        folder = Path(os.fsdecode(_note(model.hash).read_bytes()))
         return str(folder) if ModelFolder.read(folder, check=False).manifest.hash == model.hash else None
     except (OSError, ValueError, ModelError):
         return None  # never noted here, or moved since, or trained anew: the name has to find it
