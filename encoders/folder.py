@@ -198,7 +198,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     temporary.replace(path / MANIFEST)
 
 
-def resolve(name: str) -> Path:
+def resolve(name: str | Path) -> Path:
     """The folder that a model's name means.
 
     A name is tried as a path, as "shipped" or the name of a folder shipped with termweave, as a folder in
@@ -211,6 +211,7 @@ def resolve(name: str) -> Path:
     """
     from termweave.encoders import hub  # noqa: PLC0415 - it knows the names of a folder's files from here
 
+    name = str(name)
     if hub.named(name):
         return hub.fetch(name)
     if (path := Path(name).expanduser()).is_dir():
