@@ -403,6 +403,9 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
             "must_not": [{"range": {"metadata.price": {"gte": 9, "boost": 1.0}}}, {"range": {"metadata.size": {"lt": "-2.5"}}}]
         }
     }
+    assert remarks("json", where=[{"range": {"metadata.day": {"lt": "31.12.2024"}}}])[-1].startswith(
+        "Metadata are compared as texts"
+    )
     (texts,) = remarks("json", where=[price])
     assert "10 before 9: the range of 'metadata.price', 'metadata.size' may let others pass" in texts
     fine = {"metadata.year": {"gte": 2020}, "metadata.day": {"gte": "2020-01-01", "boost": 2.5}, "price": {"lt": 9}}
