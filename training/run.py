@@ -88,7 +88,7 @@ def train(
     Raises:
         UsageError: `out` holds another run, or one and `resume` is not set.
         ModelError: The export's parity failed.
-        KeyboardInterrupt: Ctrl-C; the run can be resumed.
+        KeyboardInterrupt: Ctrl-C; the run can be resumed, or, before its first checkpoint, begun otherwise.
     """
     made = not out.is_dir()
     _claim(out, method, spec, settings, resume=resume)
@@ -100,7 +100,7 @@ def train(
         ahead = prospect(spec, settings, out, say)
         fitted = method.fitted(settings, made=ahead.made)
         learned = learn(method, fitted, [Part(spec, ahead, fitted)], out / CHECKPOINTS, say=say, progress=progress)
-    except Exception:
+    except BaseException:  # Ctrl-C, too: perhaps for a setting that was not meant
         _release(out, made=made)
         raise
     return _finish(method, spec, settings, out, ahead, learned, say)
@@ -145,7 +145,7 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
 
 
 def _release(out: Path, *, made: bool) -> None:
-    """Give the folder back after an error that left nothing to go on from: the command may be corrected and given again."""
+    """Give the folder back after an end that left nothing to go on from: the command may be corrected and given again."""
     if latest(out / CHECKPOINTS) is not None:
         return
     for name in (CHECKPOINTS, SCRATCH):

@@ -342,6 +342,15 @@ def test_mistakes(capsys, folder, base, tmp_path):
     assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
 
 
+def test_stopped_before_its_first_checkpoint_a_run_can_be_begun_otherwise(capsys, folder, base, tmp_path, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lessons.Lesson, "draw", stopped)
+    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=3"), status=130)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     """The toy backbone counts to 64; teacher, its weight and the temperature were left to termweave."""
     sets = ("steps=1", "dev=8", "layer=1", "pairs=corpus", "views=span", "max_length=30000")
