@@ -133,7 +133,8 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
         raise UsageError(f"{out} holds a run already.", "Go on with it: --resume; or name another folder with --out.")
     try:
         there = orjson.loads(file.read_bytes())
-        old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
+        since = {each.name: each.default for each in method.every}  # a run of an earlier version knows not all of them
+        old = {"method": there["method"], "dataset": there["dataset"], **since, **there["settings"]}
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{file} is damaged: it does not say what run this is.", "Begin anew with another --out.") from error
     new = {"method": method.name, "dataset": _absolute(spec), **settings}

@@ -337,6 +337,10 @@ def test_mistakes(capsys, folder, base, tmp_path):
     assert "above 0" in refused("scale=0")
     train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
     assert "holds a run already" in train(capsys, folder, base, out, "--plan", status=2)
+    begun = json.loads((out / "run.json").read_text())
+    del begun["settings"]["text_field"]  # by a version that did not have it
+    (out / "run.json").write_text(json.dumps(begun))
+    train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"))
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("x")
     assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
