@@ -70,6 +70,7 @@ def answer_all(
     from termweave.evaluation import runs, systems, wording
     from termweave.search import Index, batch
 
+    run_file = "-" if run_file == "/dev/stdout" else run_file  # opened by that name, a file behind it would be cut
     if run_file == "-" and out.json:
         raise click.UsageError("--run - prints the run itself: leave --json out, or name a file.")
     writable(None, [None if run_file == "-" else Path(run_file)])

@@ -71,7 +71,7 @@ def command(
     from termweave.errors import TermweaveError, VerificationFailed
     from termweave.indexer import ledgers, refusals, verify, verify_against_source
     from termweave.indexer.passages import Window, in_passages
-    from termweave.search import lineage
+    from termweave.search import lineage, stored_statistics
     from termweave.signals import DocumentLayout
     from termweave.words import counted
 
@@ -91,9 +91,10 @@ def command(
         found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
     with suppress(TermweaveError), ledgers.existing(server, index) as ledger:  # beside SOURCE nothing needs it
         refused, letters = [identity for identity, _, _ in ledger.refused()], str(refusals.file_of(ledger))
+    lost = bool(made.statistics) and not stored_statistics.there(server, index)
     data = {
         "schema": "termweave.verify/1",
-        "ok": found.ok,
+        "ok": found.ok and not lost,
         "generation": index,
         "deep": bool(deep),
         "read": found.read,
@@ -107,7 +108,7 @@ def command(
     }
 
     def text() -> str:
-        against = source or "its ledger"
+        against = "standard input" if source == "-" else source or "its ledger"
         if found.ok:
             read = f" (content of {found.read:,} read back)" if deep else ""
             passages = f" in {counted(found.counted, 'passage')}" if found.counted != found.documents else ""
@@ -125,14 +126,19 @@ def command(
     if found.ok and updating:
         out.say(f"An update of {name} is running, or was stopped and may be there in part. Repeat it where it was stopped.")
     if not found.ok:
-        what = f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}."
-        out.say(f"{what} {_advice(found, refused, updating=updating, elsewhere=elsewhere)}")
+        out.say(
+            f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}. "
+            f"{_advice(found, refused, updating=updating, elsewhere=elsewhere)}"
+        )
     if refused:
         many = counted(len(refused), "document or passage was", "documents or passages were")
         out.say(f"{many} refused by the engine when {name} was built: {letters} says which, why and what to do.")
-    if not found.ok:
-        return VerificationFailed.exit_status
-    return 0
+    if lost:
+        out.say(
+            f"{stored_statistics.companion(index)}, the statistics that its weights stand on, is gone: hosts that keep no copy cannot "
+            f"search {name}. Index again to mend it."
+        )
+    return 0 if data["ok"] else VerificationFailed.exit_status
 
 
 def _advice(found: Difference, refused: list[str], *, updating: bool, elsewhere: bool) -> str:

@@ -10,6 +10,7 @@ from termweave.encoders.text import TextEncoder, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -25,7 +26,7 @@ class TermWeighter:
         self._encoder = encoder
 
     @classmethod
-    def load(cls, model: str | None = None, *, threads: int | None = None) -> TermWeighter:
+    def load(cls, model: str | Path | None = None, *, threads: int | None = None) -> TermWeighter:
         """Open a weights model by folder or name; None: the shipped one.
 
         Raises:
@@ -53,7 +54,7 @@ class DenseEncoder:
         self._encoder = encoder
 
     @classmethod
-    def load(cls, model: str | None = None, *, threads: int | None = None) -> DenseEncoder:
+    def load(cls, model: str | Path | None = None, *, threads: int | None = None) -> DenseEncoder:
         """Open a dense model by folder or name; None: the shipped one.
 
         Raises:

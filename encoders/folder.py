@@ -196,7 +196,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     atomic.write(path / MANIFEST, manifest.to_bytes() + b"\n")
 
 
-def resolve(name: str) -> Path:
+def resolve(name: str | Path) -> Path:
     """The folder that a model's name means.
 
     A name is tried as a path, as "shipped" or the name of a folder shipped with termweave, as a folder in
@@ -209,6 +209,7 @@ def resolve(name: str) -> Path:
     """
     from termweave.encoders import hub  # noqa: PLC0415 - it knows the names of a folder's files from here
 
+    name = str(name)
     if hub.named(name):
         return hub.fetch(name)
     if (path := Path(name).expanduser()).is_dir():

@@ -318,8 +318,8 @@ class TextEncoder:
 
 
 def load(
-    weights: str | None = None,
-    dense: str | None = None,
+    weights: str | Path | None = None,
+    dense: str | Path | None = None,
     *,
     threads: int | None = None,
     precision: Precision | None = None,
@@ -338,7 +338,7 @@ def load(
     """
     folders: dict[Path, ModelFolder] = {}
 
-    def opened(name: str | None) -> ModelFolder | None:
+    def opened(name: str | Path | None) -> ModelFolder | None:
         if name in NONE:
             return None
         path = resolve(name or DEFAULT)

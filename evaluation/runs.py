@@ -21,7 +21,8 @@ _APART = re.compile(r"[\s%]")
 class Writer:
     """Writes a run query by query; it appears under its name when it is whole.
 
-    Until then, and after an interruption, what there is stands in ``NAME.partial``: whole queries only, itself a valid run.
+    Until then, and after an interruption, what there is stands in ``NAME.partial``: whole queries only, itself a valid run. A device
+    or a pipe (``/dev/stdout``) is written to as it is and never replaced; of a link, what it leads to is.
 
     Attributes:
         path: Where the run will be.
@@ -31,7 +32,9 @@ class Writer:
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
-        self.partial = path.with_name(f"{path.name}.partial")
+        self._place = path.resolve() if path.is_symlink() and path.is_file() else path
+        streams = path.exists() and not path.is_file()
+        self.partial = path if streams else self._place.with_name(f"{self._place.name}.partial")
         self.queries = 0
         self._name = name
 
@@ -41,8 +44,8 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         self._file.close()
-        if kind is None:
-            self.partial.replace(self.path)
+        if kind is None and self.partial != self.path:
+            self.partial.replace(self._place)
 
     def add(self, query: str, scores: Mapping[str, float]) -> None:
         """Add a query's documents, best first; without documents it has no line, as trec_eval wants it."""

@@ -17,6 +17,7 @@ from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -50,8 +51,8 @@ class Options:
         passages: How long texts are cut; None: not at all.
     """
 
-    weights: str | None = None
-    dense: str | None = None
+    weights: str | Path | None = None
+    dense: str | Path | None = None
     signals: tuple[str, ...] | None = None
     analyzer: str | None = None
     prune: Pruning = field(default_factory=Pruning)

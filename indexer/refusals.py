@@ -33,7 +33,7 @@ _ADVICE = (
     ("depth", "Flatten the metadata."),
     ("within [_doc] is not allowed", "Something changed the mapping of the index: index again with --fresh."),
     ("mapping set to strict", 'Name all entries of that object in --mapping, or give it "dynamic": false there.'),
-    ("failed to parse", "Mend the value in the source."),
+    ("failed to parse", 'Mend the value in the source, or give its field in --mapping "ignore_malformed": true.'),
 )
 _USUAL = "Mend the document in the source, or leave it out."
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from termweave.engine.connection import block_hint
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import generations, ledgers
 from termweave.indexer.generations import writer
@@ -121,7 +122,8 @@ def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[Se
             absent = result["status"] == _NOT_FOUND and "error" not in result
             if result["status"] >= _FIRST_ERROR and not absent:
                 reason = result.get("error", {}).get("reason", f"status {result['status']}")
-                raise EngineError(f"Documents of {index} could not be deleted: {reason}.", "Run the command again: it goes on.")
+                hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
+                raise EngineError(f"Documents of {index} could not be deleted: {reason}.", hint)
         if ledger is not None:
             ledger.remove(ids)
         removed += len(ids)

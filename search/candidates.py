@@ -230,8 +230,9 @@ def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) 
 def _hits(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
     if "error" in answer:
         causes = answer["error"].get("root_cause") or [answer["error"]]
+        reason = str(causes[0].get("reason", answer["error"])).rstrip(".")
         raise EngineError(
-            f"The engine could not search the signal {signal!r}: {causes[0].get('reason', answer['error'])}.",
+            f"The engine could not search the signal {signal!r}: {reason}.",
             advice(answer.get("status", 0), answer["error"]),
         )
     failed = answer["_shards"]["failed"]

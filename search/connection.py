@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 from termweave.search.index import Index
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.engine import Engine
 
 
@@ -33,7 +35,7 @@ class Connection:
         """Give the connections to the server back."""
         self.engine.close()
 
-    def index(self, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
+    def index(self, name: str, *, weights: str | Path | None = None, dense: str | Path | None = None) -> Index:
         """Open an index by its alias (or a generation by its full name).
 
         Args:

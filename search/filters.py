@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 _BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
-#: A number; years stand in the order of texts, too.
-_NUMBER = re.compile(r"(?!\d{4}$)-?\d+(\.\d+)?")
+#: A number or a day before its year; years and dates in ISO 8601 stand in the order of texts, too.
+_UNORDERED = re.compile(r"(?!\d{4}$)-?\d+(\.\d+)?|\d{1,2}([./-])\d{1,2}\2\d{2,4}")
 #: Clauses whose keys are names of fields.
 _OF_A_FIELD = frozenset({"term", "terms", "range", "prefix", "wildcard", "regexp", "fuzzy", "match", "match_phrase"})
 
@@ -51,7 +51,7 @@ def missing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> l
 
 
 def compared_as_texts(where: Any) -> list[str]:
-    """The entries of the metadata of which filters ask a range of numbers: the engine has them as texts, 10 before 9."""
+    """The entries of the metadata of which filters ask a range of numbers or dates: the engine has them as texts, 10 before 9."""
     if isinstance(where, list | tuple):
         return list(dict.fromkeys(name for each in where for name in compared_as_texts(each)))
     if not isinstance(where, dict):
@@ -61,7 +61,7 @@ def compared_as_texts(where: Any) -> list[str]:
     return [
         name
         for name, bounds in ranges
-        if name.startswith("metadata.") and any(_NUMBER.fullmatch(str(bounds.get(each))) for each in _BOUNDS)
+        if name.startswith("metadata.") and any(_UNORDERED.fullmatch(str(bounds.get(each))) for each in _BOUNDS)
     ] + compared_as_texts(list(where.values()))
 
 

@@ -15,6 +15,7 @@ from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
@@ -55,7 +56,7 @@ class Opened:
     encoder: TextEncoder
 
 
-def opened(engine: Engine, name: str, models: Mapping[str, str | None]) -> Opened:
+def opened(engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> Opened:
     """The generation that a name means now.
 
     Args:

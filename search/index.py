@@ -30,6 +30,7 @@ from termweave.words import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
     from typing import Unpack
 
     from termweave.engine import Engine
@@ -61,19 +62,19 @@ class Index:
     thrown away and the new generation is opened.
     """
 
-    def __init__(self, engine: Engine, name: str, weights: str | None, dense: str | None) -> None:
+    def __init__(self, engine: Engine, name: str, weights: str | Path | None, dense: str | Path | None) -> None:
         self.engine = engine
         self.name = name
         self._models = {"weights": weights, "dense": dense}
         self._now = self._open()
 
     @classmethod
-    def open(cls, engine: Engine, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
+    def open(cls, engine: Engine, name: str, *, weights: str | Path | None = None, dense: str | Path | None = None) -> Index:
         """Open an index. Arguments and errors as `Connection.index`."""
         return cls(engine, name, weights, dense)
 
     @classmethod
-    def pinned(cls, engine: Engine, name: str, *, weights: str | None = None, dense: str | None = None) -> Index:
+    def pinned(cls, engine: Engine, name: str, *, weights: str | Path | None = None, dense: str | Path | None = None) -> Index:
         """Open the generation that a name means now: all answers come from it, wherever the alias points later."""
         return cls(engine, lineage.resolve(engine, name), weights, dense)
 
@@ -213,6 +214,7 @@ class Index:
         Raises:
             UsageError: The index does not hold the document.
         """
+        check(query, like=[document], fields=FIELDS, where=where)
 
         def once() -> Hit:
             chosen, options = self.choose(mode, rerank, reranking)
@@ -261,6 +263,8 @@ class Index:
     def encode(self, queries: Sequence[str | Encoding]) -> list[Encoding]:
         """Encode queries with the models and statistics of the generation; what is encoded already stays as it is."""
         now = self._now
+        if isinstance(queries, str):  # refused there, and not taken for its characters
+            return now.encoder.encode(queries, kind="query")
         texts = [readable(each) for each in queries if isinstance(each, str)]
         encoded = iter(now.encoder.encode(texts, kind="query", statistics=now.statistics))
         return [next(encoded) if isinstance(each, str) else each for each in queries]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from termweave.search.lineage import Lineage, ModelLineage
 
 
-def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> TextEncoder:
+def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | Path | None]) -> TextEncoder:
     """Open the models that a lineage names.
 
     Args:
@@ -36,7 +36,7 @@ def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | None]) -> Te
     names = dict.fromkeys(("weights", "dense"), "none")
     folders = {found.models[output].hash: folder for output, folder in asked.items() if folder and output in found.models}
     for output, model in found.models.items():  # of a joint model one option is enough
-        names[output] = asked.get(output) or folders.get(model.hash) or _remembered(model) or model.name
+        names[output] = str(asked.get(output) or folders.get(model.hash) or _remembered(model) or model.name)
     try:
         encoder = encoders.load(weights=names["weights"], dense=names["dense"])
     except UsageError as error:

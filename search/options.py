@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from termweave.errors import UsageError
@@ -42,7 +42,7 @@ class ManyOptions(TypedDict, total=False):
     name: str
 
 
-def check(query: object, *, like: object, fields: object, where: object) -> None:
+def check(query: object, *, like: Iterable[object], fields: object, where: object) -> None:
     """Refuse what Python would take apart: a text where a list of texts is meant, one filter where several are.
 
     Raises:
@@ -50,8 +50,13 @@ def check(query: object, *, like: object, fields: object, where: object) -> None
     """
     if not isinstance(query, str):
         raise UsageError(f"A query is text, not {type(query).__name__}.", "Queries that are encoded already go to `candidates`.")
+    for name, given in (("fields", fields), ("like", like), ("where", where)):
+        if given is None:
+            raise UsageError(f"{name} is a list, not None.", "Leave it out where it is not wanted.")
     for name, given, what in (("fields", fields, "names"), ("like", like, "ids")):
         if isinstance(given, str):
             raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")
     if isinstance(where, Mapping | str):
         raise UsageError("where is a list of filters, not one.", "Write where=[...] around it.")
+    if wrong := [each for each in like if not isinstance(each, str)]:
+        raise UsageError(f"The id of a document is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")

@@ -56,7 +56,7 @@ def of(
     if texts := filters.compared_as_texts(where):
         remarks.append(
             f"Metadata are compared as texts, 10 before 9: the range of {', '.join(map(repr, texts))} may let others pass than were "
-            "meant. A field that 'index --mapping' makes of it is compared as a number."
+            "meant. A field that 'index --mapping' makes of it is compared as a number, or as a date."
         )
     return tuple(remarks)
 

@@ -41,6 +41,11 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     engine.request("POST", f"/{name}/_refresh")
 
 
+def there(engine: Engine, index: str) -> bool:
+    """Whether the cluster holds them; a host with a copy does not see otherwise that they are gone."""
+    return bool(engine.request("GET", f"/{companion(index)}/_count", params={"ignore_unavailable": True})["count"])
+
+
 def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
     """The statistics of a generation, from the cache or the cluster.
 
@@ -53,9 +58,9 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
             return CorpusStatistics.from_bytes(cached.read_bytes())
         except ValueError:  # damaged on the disk
             cached.unlink(missing_ok=True)
-    answer = engine.request(
-        "GET", f"/{companion(index)}/_search", body={"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
-    )
+    body = {"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
+    # One that is gone answers with nothing.
+    answer = engine.request("GET", f"/{companion(index)}/_search", params={"ignore_unavailable": True}, body=body)
     data = b"".join(base64.b64decode(hit["_source"]["data"]) for hit in answer["hits"]["hits"])
     try:
         statistics = CorpusStatistics.from_bytes(data)

@@ -87,7 +87,7 @@ def train(
     Raises:
         UsageError: `out` holds another run, or one and `resume` is not set, or another process trains there.
         ModelError: The export's parity failed.
-        KeyboardInterrupt: Ctrl-C; the run can be resumed.
+        KeyboardInterrupt: Ctrl-C; the run can be resumed, or, before its first checkpoint, begun otherwise.
     """
     place = out.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def _train(
         ahead = prospect(spec, settings, out, say)
         fitted = method.fitted(settings, made=ahead.made)
         learned = learn(method, fitted, [Part(spec, ahead, fitted)], out / CHECKPOINTS, say=say, progress=progress)
-    except Exception:
+    except BaseException:  # Ctrl-C, too: perhaps for a setting that was not meant
         _release(out, made=made)
         raise
     return _finish(method, spec, settings, out, ahead, learned, say)
@@ -150,7 +150,8 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
         raise UsageError(f"{out} holds a run already.", "Go on with it: --resume; or name another folder with --out.")
     try:
         there = orjson.loads(file.read_bytes())
-        old = {"method": there["method"], "dataset": there["dataset"], **there["settings"]}
+        since = {each.name: each.default for each in method.every}  # a run of an earlier version knows not all of them
+        old = {"method": there["method"], "dataset": there["dataset"], **since, **there["settings"]}
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{file} is damaged: it does not say what run this is.", "Begin anew with another --out.") from error
     new = {"method": method.name, "dataset": _absolute(spec), **settings}
@@ -162,7 +163,7 @@ def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, A
 
 
 def _release(out: Path, *, made: bool) -> None:
-    """Give the folder back after an error that left nothing to go on from: the command may be corrected and given again."""
+    """Give the folder back after an end that left nothing to go on from: the command may be corrected and given again."""
     if latest(out / CHECKPOINTS) is not None:
         return
     for name in (CHECKPOINTS, SCRATCH):

@@ -12,7 +12,7 @@ import pytest
 from termweave.cli import run
 from termweave.indexer import building, generations, ledgers
 from termweave.indexer.generations import live
-from termweave.search import Index
+from termweave.search import Index, stored_statistics
 
 from .builds import numbered
 from .conftest import HOLD, until
@@ -62,6 +62,33 @@ def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, caps
     assert len(generations.of(opensearch_engine, name)) == 1
     assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
     assert live(opensearch_engine, name) is None
+
+
+@pytest.mark.engine
+def test_statistics_that_somebody_deleted_are_missed_though_this_host_has_a_copy(
+    opensearch_engine, name, index, tmp_path, capsys, monkeypatch
+):
+    index(numbered(3), "--weights", "shipped")
+    url = ["--url", opensearch_engine.url]
+    assert run(["verify", name, *url]) == 0
+    capsys.readouterr()
+    companion = stored_statistics.companion(live(opensearch_engine, name))
+    opensearch_engine.request("DELETE", f"/{companion}")
+    assert run(["verify", name, "--json", *url]) == 4
+    told, said = capsys.readouterr()
+    assert not orjson.loads(told)["ok"]
+    assert f"{companion}, the statistics that its weights stand on, is gone" in said
+    monkeypatch.setattr("termweave.places.cache", lambda: tmp_path / "elsewhere")
+    assert run(["search", name, "x", *url]) == 1
+    assert "Index again; without them queries cannot be weighted." in capsys.readouterr().err
+
+
+@pytest.mark.engine
+def test_a_block_that_keeps_documents_from_being_deleted_is_named_with_what_takes_it_away(opensearch_engine, name, index, capsys):
+    index(numbered(3))
+    opensearch_engine.request("PUT", f"/{name}/_settings", body={"index.blocks.write": True})
+    assert run(["delete", name, "--id", "d1", "--yes", "--url", opensearch_engine.url]) == 1
+    assert '"index.blocks.write": null} takes it away. Run the command again' in capsys.readouterr().err
 
 
 @pytest.mark.engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -126,6 +127,8 @@ def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, 
         run(["search", index.name, "--queries", str(asked), "--run", "-", "--run-name", "mine", "--mode", "lexical", *url]) == 0
     )
     assert capsys.readouterr().out.splitlines()[0].endswith(" mine")
+    assert run(["search", index.name, "--queries", str(asked), "--run", "/dev/stdout", "--mode", "lexical", *url]) == 0
+    assert {len(line.split()) for line in capsys.readouterr().out.splitlines()} == {6}  # the run and nothing else
 
 
 def test_the_judged_queries_of_a_folder_are_asked_and_ids_that_a_run_spells_otherwise_are_said(index, tmp_path, capsys):
@@ -140,6 +143,22 @@ def test_the_judged_queries_of_a_folder_are_asked_and_ids_that_a_run_spells_othe
     assert "1 id holds blanks or '%', for example 'q 1': percent-encoded" in capsys.readouterr().err
     assert run(["search", index.name, "--queries", f"{tmp_path / 'set'}:test", *options]) == 2
     assert "has no split 'test'" in capsys.readouterr().err
+
+
+def test_a_pipe_is_written_to_and_a_link_leads_to_the_run(tmp_path):
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link.trec", tmp_path / "target.trec"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    target.touch()
+    link.symlink_to(target)
+    for path in (pipe, link):
+        with runs.Writer(path, "x") as writer:
+            writer.add("q1", {"a": 1.0})
+    assert os.read(reader, 100) == target.read_bytes() == b"q1 Q0 a 1 1 x\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe", "link.trec", "target.trec"}
 
 
 def test_a_run_says_how_many_queries_were_too_long(index, tmp_path, capsys):

@@ -119,6 +119,15 @@ def test_what_the_index_has_not_is_said(index):
         index.search("x", rerank="magic")
     with pytest.raises(UsageError, match="no document 'nothing'"):
         index.explain("x", "nothing")
+    for ask in (lambda: index.explain("x", 5), lambda: index.search(like=[5])):
+        with pytest.raises(UsageError, match="The id of a document is text, not int") as number:
+            ask()
+        assert number.value.hint == "Write '5'."
+    with pytest.raises(UsageError, match="a list of texts, not one text"):
+        index.encode("json")
+    for option in ("fields", "where", "like"):
+        with pytest.raises(UsageError, match=f"{option} is a list, not None"):
+            index.search("json", **{option: None})
 
 
 def test_a_model_of_another_hash_is_refused(index, opensearch_engine, name):
@@ -153,7 +162,7 @@ def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_ano
     with pytest.raises(ModelError, match="made with 'its-own-name', and no model of that name is found here"):
         tw.connect(opensearch_engine.url).index(name)
     for output in ("weights", "dense"):  # both are one model: its folder need not be named twice
-        assert tw.connect(opensearch_engine.url).index(name, **{output: str(away)}).search("json")
+        assert tw.connect(opensearch_engine.url).index(name, **{output: away}).search("json")
     update(opensearch_engine, corpora.open_source(source), name, Options(weights=str(away)))  # an update says where it lies, too
     assert tw.connect(opensearch_engine.url).index(name).search("json")
     write_manifest(away, replace(folder.manifest, name="its-own-name"))
@@ -394,6 +403,9 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
             "must_not": [{"range": {"metadata.price": {"gte": 9, "boost": 1.0}}}, {"range": {"metadata.size": {"lt": "-2.5"}}}]
         }
     }
+    assert remarks("json", where=[{"range": {"metadata.day": {"lt": "31.12.2024"}}}])[-1].startswith(
+        "Metadata are compared as texts"
+    )
     (texts,) = remarks("json", where=[price])
     assert "10 before 9: the range of 'metadata.price', 'metadata.size' may let others pass" in texts
     fine = {"metadata.year": {"gte": 2020}, "metadata.day": {"gte": "2020-01-01", "boost": 2.5}, "price": {"lt": 9}}

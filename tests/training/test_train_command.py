@@ -338,6 +338,10 @@ def test_mistakes(capsys, folder, base, tmp_path):
     assert "above 0" in refused("scale=0")
     train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
     assert "holds a run already" in train(capsys, folder, base, out, "--plan", status=2)
+    begun = json.loads((out / "run.json").read_text())
+    del begun["settings"]["text_field"]  # by a version that did not have it
+    (out / "run.json").write_text(json.dumps(begun))
+    train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"))
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("x")
     assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
@@ -348,6 +352,15 @@ def test_one_process_trains_in_a_folder(capsys, folder, base, tmp_path):
         assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", status=2)
         assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", "--resume", status=2)
     assert not any(tmp_path.iterdir())
+
+
+def test_stopped_before_its_first_checkpoint_a_run_can_be_begun_otherwise(capsys, folder, base, tmp_path, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lessons.Lesson, "draw", stopped)
+    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=3"), status=130)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
