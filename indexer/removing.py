@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.engine.connection import block_hint
+from termweave.engine.failures import block_hint
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import generations, ledgers
 from termweave.indexer.generations import writer
