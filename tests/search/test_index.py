@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,27 +12,11 @@ import pytest
 
 import termweave as tw
 from termweave import cli, corpora, encoders
-from termweave.encoders.folder import ModelFolder, resolve, write_manifest
-from termweave.errors import EngineError, ModelError, UsageError
-from termweave.indexer import Options, build, update
-from termweave.search import Reranking, explanation, lineage, models
+from termweave.errors import EngineError, UsageError
+from termweave.indexer import Options, build
+from termweave.search import Reranking, explanation
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture
-def index(opensearch_engine, name, tmp_path):
-    """Forty documents with all signals."""
-    path = tmp_path / "corpus.jsonl"
-    subjects = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
-    lines = [
-        {"_id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions"}
-        for subject in subjects
-        for number in range(5)
-    ]
-    path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-    build(opensearch_engine, corpora.open_source(path), name, Options())
-    return tw.connect(opensearch_engine.url).index(name)
 
 
 @pytest.mark.parametrize("rerank", ["none", "rnn"])
@@ -128,47 +111,6 @@ def test_what_the_index_has_not_is_said(index):
     for option in ("fields", "where", "like"):
         with pytest.raises(UsageError, match=f"{option} is a list, not None"):
             index.search("json", **{option: None})
-
-
-def test_a_model_of_another_hash_is_refused(index, opensearch_engine, name):
-    generation = index.generation
-    meta = opensearch_engine.request("GET", f"/{generation}/_mapping")[generation]["mappings"]["_meta"]
-    meta["termweave"]["models"]["weights"]["hash"] = "0123456789abcdef"
-    opensearch_engine.request("PUT", f"/{generation}/_mapping", body={"_meta": meta})
-    with pytest.raises(ModelError, match="0123456789abcdef"):
-        tw.connect(opensearch_engine.url).index(name)
-
-
-def test_a_model_that_is_not_found_by_its_name_is_asked_for(index, opensearch_engine):
-    made = lineage.read(opensearch_engine, index.generation)
-    elsewhere = {output: replace(model, name="mine", hash="0123456789abcdef") for output, model in made.models.items()}
-    with pytest.raises(ModelError, match=r"made with 'mine', and no model of that name is found here") as refused:
-        models.encoder_of(replace(made, models=elsewhere), index.name, {})
-    assert "--weights DIR and --dense DIR" in refused.value.hint
-    with pytest.raises(UsageError, match="no model folder"):  # what was asked for is what is wrong
-        models.encoder_of(made, index.name, {"weights": "./nowhere"})
-
-
-def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_another_model(opensearch_engine, name, tmp_path):
-    own, away = tmp_path / "own", tmp_path / "away"
-    shutil.copytree(resolve("shipped"), own)
-    folder = ModelFolder.read(own)
-    write_manifest(own, replace(folder.manifest, name="its-own-name", hash="0123456789abcdef"))
-    source = tmp_path / "own.jsonl"
-    source.write_text('{"_id": "only", "text": "json text"}\n')
-    build(opensearch_engine, corpora.open_source(source), name, Options(weights=str(own), dense=str(own)))
-    assert [hit.id for hit in tw.connect(opensearch_engine.url).index(name).search("json")] == ["only"]
-    own.rename(away)
-    with pytest.raises(ModelError, match="made with 'its-own-name', and no model of that name is found here"):
-        tw.connect(opensearch_engine.url).index(name)
-    for output in ("weights", "dense"):  # both are one model: its folder need not be named twice
-        assert tw.connect(opensearch_engine.url).index(name, **{output: away}).search("json")
-    update(opensearch_engine, corpora.open_source(source), name, Options(weights=str(away)))  # an update says where it lies, too
-    assert tw.connect(opensearch_engine.url).index(name).search("json")
-    write_manifest(away, replace(folder.manifest, name="its-own-name"))
-    away.rename(own)
-    with pytest.raises(ModelError, match="no model of that name is found here"):
-        tw.connect(opensearch_engine.url).index(name)
 
 
 def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, name, tmp_path, index):
@@ -310,11 +252,6 @@ def test_equal_scores_are_cut_off_by_id(opensearch_engine, name, tmp_path):
     index = tw.connect(opensearch_engine.url).index(name)
     for mode in ("lexical", "weights"):
         assert [hit.id for hit in index.search("words", mode=mode, k=100)] == [f"t{number:04}" for number in range(100)]
-
-
-def test_models_switched_off_by_hand_are_a_sentence(opensearch_engine, name, index):
-    with pytest.raises(ModelError, match="needs its weights model"):
-        tw.connect(opensearch_engine.url).index(name, weights="none")
 
 
 @pytest.mark.parametrize("mode", ["lexical", "weights", "lexical:1,weights:1,dense:1"])
