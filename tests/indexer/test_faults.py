@@ -66,6 +66,19 @@ def test_ctrl_c_once_finishes_what_is_under_way_and_twice_stops_at_once(bench):
     bench.whole()
 
 
+def test_sigterm_ends_as_ctrl_c_does(bench):
+    bench.write(1200, "first")
+    process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
+    until(process, "HELD")
+    process.send_signal(signal.SIGTERM)
+    until(process, "a second SIGTERM stops at once")
+    said, _ = process.communicate("\n")
+    assert process.returncode == 143, said
+    assert "goes on from there" in said
+    assert "Resumed" in bench.run()
+    bench.whole()
+
+
 def test_two_processes_on_one_name_here_and_on_another_host(bench, tmp_path):
     two_generations(bench, 600)
     elsewhere = Bench(tmp_path / "elsewhere", bench.url, bench.name)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 
 import orjson
 import pytest
@@ -15,7 +13,6 @@ from termweave.indexer.generations import live
 from termweave.search import Index, stored_statistics
 
 from .builds import numbered
-from .conftest import HOLD, until
 
 
 @pytest.fixture
@@ -385,17 +382,3 @@ def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_en
     assert (closed.live, closed.documents) == (True, None)
     assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
     assert live(opensearch_engine, name) is None
-
-
-@pytest.mark.engine
-def test_sigterm_ends_as_ctrl_c_does(bench):
-    bench.write(1200, "first")
-    process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
-    until(process, "HELD")
-    process.send_signal(signal.SIGTERM)
-    until(process, "a second SIGTERM stops at once")
-    said, _ = process.communicate("\n")
-    assert process.returncode == 143, said
-    assert "goes on from there" in said
-    assert "Resumed" in bench.run()
-    bench.whole()
