@@ -72,7 +72,7 @@ def remember(models: Iterable[ModelInfo]) -> None:
 
 def _remembered(model: ModelLineage) -> str | None:
     """The folder a model of this hash lay in, while it holds that model."""
-    from termweave.encoders.folder import ModelFolder  # noqa: PLC0415
+    from termweave.encoders.folder import ModelFolder  # noqa: PLC0415 - likewise
 
     try:
         folder = Path(os.fsdecode(_note(model.hash).read_bytes()))

@@ -92,33 +92,20 @@ def train(
     place = out.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     with locks.one_at_a_time(place.parent / f".{place.name}.lock", partial(_refuse, out)):
-        return _train(method, spec, settings, out, resume=resume, say=say, progress=progress)
-
-
-def _train(
-    method: methods.Method,
-    spec: str,
-    settings: Mapping[str, Any],
-    out: Path,
-    *,
-    resume: bool,
-    say: Callable[[str], None],
-    progress: Callable[..., None],
-) -> Result:
-    made = not out.is_dir()
-    _claim(out, method, spec, settings, resume=resume)
-    if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
-        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # killed between the last figure and this
-        say(f"{out} is finished.")
-        return _result(out)
-    try:
-        ahead = prospect(spec, settings, out, say)
-        fitted = method.fitted(settings, made=ahead.made)
-        learned = learn(method, fitted, [Part(spec, ahead, fitted)], out / CHECKPOINTS, say=say, progress=progress)
-    except BaseException:  # Ctrl-C, too: perhaps for a setting that was not meant
-        _release(out, made=made)
-        raise
-    return _finish(method, spec, settings, out, ahead, learned, say)
+        made = not out.is_dir()
+        _claim(out, method, spec, settings, resume=resume)
+        if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
+            shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # killed between the last figure and this
+            say(f"{out} is finished.")
+            return _result(out)
+        try:
+            ahead = prospect(spec, settings, out, say)
+            fitted = method.fitted(settings, made=ahead.made)
+            learned = learn(method, fitted, [Part(spec, ahead, fitted)], out / CHECKPOINTS, say=say, progress=progress)
+        except BaseException:  # Ctrl-C, too: perhaps for a setting that was not meant
+            _release(out, made=made)
+            raise
+        return _finish(method, spec, settings, out, ahead, learned, say)
 
 
 def _refuse(out: Path) -> None:

@@ -11,6 +11,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
 from termweave.encoders.folder import TOKENIZER, Manifest, ModelFolder, digest, write_manifest
 from termweave.encoders.models.anchored import HeadShape, JointModel
 from termweave.errors import ModelError, UsageError
@@ -36,7 +39,6 @@ def load_backbone(path: Path, layers: int = 0) -> Any:
         ModelError: A file is missing or damaged, or the weights are those of another architecture.
         UsageError: It has not so many layers.
     """
-    from safetensors import SafetensorError  # noqa: PLC0415
     from transformers import AutoConfig, AutoModel  # noqa: PLC0415 - seconds
     from transformers.utils import logging as chatter  # noqa: PLC0415
 
@@ -85,8 +87,6 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
     Returns:
         The manifest as written.
     """
-    from safetensors.torch import save_file  # noqa: PLC0415
-
     model.backbone.save_pretrained(path)
     save_file({name: tensor.contiguous() for name, tensor in model.heads.state_dict().items()}, path / HEADS)
     for name in (BACKBONE, HEADS):
@@ -115,9 +115,6 @@ def load(path: Path) -> tuple[JointModel, ModelFolder]:
     Raises:
         ModelError: A file is missing or damaged, or not the one that was saved.
     """
-    from safetensors import SafetensorError  # noqa: PLC0415
-    from safetensors.torch import load_file  # noqa: PLC0415
-
     folder = ModelFolder.read(path, check=False)
     if not (path / HEADS).is_file():
         raise ModelError(
