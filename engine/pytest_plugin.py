@@ -1,7 +1,8 @@
 """pytest fixtures with a real OpenSearch, for this project and others (entry point `pytest11: opensearch_node`).
 
 Which server: $OPENSEARCH_URL, else a container where a Docker engine answers and pytest-docker is installed, else the embedded
-node. Tests are skipped, with the reason, where none can be had. Every pytest run imports this file: it imports next to nothing.
+node. Where none can be had tests are skipped, with the reason; they fail with it where $TERMWEAVE_REQUIRE_ENGINE is set, as a CI
+that promises a server wants it. Every pytest run imports this file: it imports next to nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _embedded() -> Iterator[str]:
         try:
             state = node.start(nodes=1, home=home)
         except TermweaveError as error:
-            pytest.skip(f"no OpenSearch for the tests: {error}")
+            missing = pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") else pytest.skip
+            missing(f"no OpenSearch for the tests: {error}")
         yield state.url
     finally:
         node.wipe(home)

@@ -1,4 +1,4 @@
-"""The pytest plugin in another project: a server, or a skip that says why."""
+"""The pytest plugin in another project: a server, or a skip (a failure, where one is required) that says why."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ def test_another_project_gets_the_named_server(tmp_path, opensearch_node):
     assert "1 passed" in done.stdout
 
 
-def test_where_no_server_can_be_had_tests_are_skipped_with_the_reason(tmp_path, no_network):
+@pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("1", "1 error")])
+def test_where_no_server_can_be_had_tests_say_why(tmp_path, no_network, required, outcome):
     (tmp_path / "test_other.py").write_text(TEST)
     (tmp_path / "conftest.py").write_text(NOTHING)
-    done = run(tmp_path, PATH=str(Path(sys.executable).parent))  # no docker either
-    assert "1 skipped" in done.stdout, done.stdout
+    done = run(tmp_path, PATH=str(Path(sys.executable).parent), TERMWEAVE_REQUIRE_ENGINE=required)  # no docker either
+    assert outcome in done.stdout, done.stdout
     assert "no OpenSearch for the tests" in done.stdout
     assert "there is no network" in done.stdout
 
