@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
+    from termweave.records import Qrels, Query
     from termweave.search import Index
 
 #: Below this many queries a half, any difference is noise.
@@ -144,20 +145,9 @@ def tune(
         InputError: Too few judged queries, or none of the judged documents is in the index.
         UsageError: An index with nothing to fuse or to rerank by, or optuna asked for and not installed.
     """
-    if "dense" not in index.signals and not {"lexical", "weights"} <= set(index.signals):
-        raise UsageError(
-            f"The index {index.name!r} has {' and '.join(map(label, index.signals))} alone: there is nothing to fuse, and there "
-            "are no vectors to rerank by.",
-            "Index with a dense model to tune it.",
-        )
+    _check(index)
     judged = dataset.qrels()
-    queries = [query for query in dataset.queries() if any(grade > 0 for grade in judged.get(query.id, {}).values())]
-    if len(queries) < 2 * FEWEST:
-        raise InputError(
-            f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
-            f"{2 * FEWEST} are the least to tune on.{judgements.left_out(dataset)}",
-            f"Judge more of them{judgements.other_splits(dataset)}.",
-        )
+    queries = _judged(dataset, judged)
     random.Random(seed).shuffle(queries)  # noqa: S311 - which half is which
     lost = judgements.lacking(index, dataset.name, judged)
     asked = Asked(index, index.signals, depth=depth, with_vectors="dense" in index.signals)
@@ -171,17 +161,13 @@ def tune(
         best = search.sample(best, trials, seed)
     mode, reranking = search.choice(best)
     tuned = proof.values(mode, reranking)
-    plain = modes.parse("hybrid", index.signals)
-    default = proof.values(plain, None)
-    singles = {signal: proof.values(modes.parse(signal, index.signals), None) for signal in index.signals}
-    untuned = {**singles, "default": default}
-    if "dense" in index.signals:
-        untuned[systems.default_search(index.signals, Reranking()).name] = proof.values(plain, Reranking())
+    untuned = _untuned(proof, index.signals)
+    default = untuned["default"]
     remarks = _remarks({each: values for each, values in untuned.items() if each != "default"}, default, tuned)
-    if now := find(index.lineage, None):
-        untuned["in force"] = proof.values(now.mode, now.rerank)
+    now = find(index.lineage, None)
+    in_force = {"in force": proof.values(now.mode, now.rerank)} if now else {}
+    figures = {each: float(values.mean()) for each, values in {**untuned, **in_force, "tuned": tuned}.items()}
     low, high = interval(tuned - default)
-    figures = {each: float(values.mean()) for each, values in {**untuned, "tuned": tuned}.items()}
     source = f"{dataset.name}:{dataset.split}"
     fitted = {"dataset": source, "measure": measure, "queries": half, "held_out": figures}
     return Report(
@@ -199,6 +185,38 @@ def tune(
         p=randomisation_test(tuned, default),
         notes=(*lost, *asked.notes(), *remarks),
     )
+
+
+def _check(index: Index) -> None:
+    """Refuse an index with nothing to tune."""
+    if "dense" not in index.signals and not {"lexical", "weights"} <= set(index.signals):
+        raise UsageError(
+            f"The index {index.name!r} has {' and '.join(map(label, index.signals))} alone: there is nothing to fuse, and there "
+            "are no vectors to rerank by.",
+            "Index with a dense model to tune it.",
+        )
+
+
+def _judged(dataset: Dataset, judged: Qrels) -> list[Query]:
+    """The queries with a relevant document; too few are refused."""
+    queries = [query for query in dataset.queries() if any(grade > 0 for grade in judged.get(query.id, {}).values())]
+    if len(queries) < 2 * FEWEST:
+        raise InputError(
+            f"{dataset.name} has {counted(len(queries), 'query', 'queries')} with a relevant document in the split {dataset.split!r}; "
+            f"{2 * FEWEST} are the least to tune on.{judgements.left_out(dataset)}",
+            f"Judge more of them{judgements.other_splits(dataset)}.",
+        )
+    return queries
+
+
+def _untuned(bench: Bench, signals: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    """What needs no tuning, system -> the measure of every query: each signal alone, the default, the default reranked."""
+    found = {signal: bench.values(modes.parse(signal, signals), None) for signal in signals}
+    hybrid = modes.parse("hybrid", signals)
+    found["default"] = bench.values(hybrid, None)
+    if "dense" in signals:
+        found[systems.default_search(signals, Reranking()).name] = bench.values(hybrid, Reranking())
+    return found
 
 
 def _remarks(
