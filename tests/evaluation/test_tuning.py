@@ -242,6 +242,24 @@ def test_neighbours_are_found_where_their_default_parameters_lose():
     assert search.values(best).mean() > plain.mean()
 
 
+def test_the_better_of_two_starts_is_taken_even_if_the_difference_may_be_chance():
+    halves = Mode("h", {"dense": 0.5, "weights": 0.5})
+    numbers = iter(range(40))
+
+    def now_the_one_now_the_other(each):
+        reranking = Reranking() if next(numbers) < 16 else None
+        return [place.id for place in order(each, halves, reranking)[:1]]
+
+    bench = Bench(*judged_candidates(np.random.default_rng(11), 40, now_the_one_now_the_other), 1, "MRR@10")
+    search = tuning._Search(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    neighbours = {**search.default, "rerank": True}
+    difference = search.values(neighbours) - search.values(search.default)
+    assert 0 < difference.mean() < difference.std() / len(difference) ** 0.5
+    best = search.descend()
+    assert best["rerank"]
+    assert search.values(best).mean() >= search.values(neighbours).mean()
+
+
 def test_a_gain_that_may_be_chance_and_a_better_signal_are_said():
     default = np.linspace(0.3, 0.5, 40)
     noise = np.tile([0.1, -0.1], 20)
