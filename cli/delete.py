@@ -77,7 +77,8 @@ def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
     found = generations.of(server, name)
     if not yes:
         documents = counted(sum(each.documents or 0 for each in found), "document")
-        building = "" if all(each.complete for each in found) else " (one is unfinished: perhaps it is being built now)"
+        unfinished = any(not each.complete and not each.unreadable for each in found)
+        building = " (one is unfinished: perhaps it is being built now)" if unfinished else ""
         confirm(f"Delete {name!r} with {counted(len(found), 'generation')}{building} and {documents}?")
     removing.remove_all(server, name, found)
     data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}

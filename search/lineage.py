@@ -84,18 +84,28 @@ class Lineage:
 
         Raises:
             UsageError: The index was not made by termweave, or by a newer one.
+            EngineError: Somebody has changed what it says of itself.
         """
         values = dict(meta.get("termweave") or {})
         if not values:
-            raise UsageError(f"The index {index!r} was not made by termweave.", "Build one with 'termweave index SOURCE NAME'.")
-        if values.get("schema") != SCHEMA:
+            raise UsageError(
+                f"The index {index!r} was not made by termweave.",
+                "termweave works on what 'termweave index SOURCE NAME' made; build one under another name.",
+            )
+        if values.get("schema", SCHEMA) != SCHEMA:
             raise UsageError(
                 f"The index {index!r} was written by termweave {values.get('termweave')} in a layout "
                 "that this version does not read.",
                 "Install the version that wrote it, or index again.",
             )
-        models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
-        return cls(**values, models=models)
+        try:
+            models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
+            return cls(**values, models=models)
+        except (AttributeError, TypeError):
+            raise EngineError(
+                f"What the index {index!r} says of itself, '_meta.termweave' in its mapping, is damaged.",
+                "Where it is live, roll back to another generation, or delete the name and build it anew.",
+            ) from None
 
 
 def exists(engine: Engine, name: str) -> bool:
