@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import changes, copying, drifting, generations, inheriting, ledgers, refusals
-from termweave.indexer.building import Generation, pass_gate, send_rest, while_held
+from termweave.indexer.building import Generation, keep_statistics, pass_gate, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
@@ -126,6 +126,7 @@ def update(
             index, ledger = live, ledgers.open_(engine, live)
             generations.open_writer(engine, live)
         with ledger:
+            keep_statistics(engine, index, statistics, options)
             if not new:
                 ledger.put("name", name)
                 ledger.put("state", "updating")
@@ -211,7 +212,7 @@ def _apply(
                 else:
                     remove(engine, current.index, ledger, difference.stale(gone=True))
                     deleted = gone
-                foreign = verify(engine, current.index, ledger, current.layout).extra
+                foreign = verify(engine, current.index, ledger).extra
                 deleted += remove(engine, current.index, None, in_parts(foreign, PAGE))
             return difference.settled(), sent, deleted, outdated
 
@@ -240,7 +241,7 @@ def _described(
 def _prove(engine: Engine, current: Generation, allowed: float) -> None:
     """No more refused than is allowed, and stored what was sent."""
     current.notes.extend(refusals.check(current.ledger, current.index, allowed))
-    found = verify(engine, current.index, current.ledger, current.layout)
+    found = verify(engine, current.index, current.ledger)
     if not found.ok:
         raise VerificationFailed(f"{current.index} {found}.", _way_out(found))
 

@@ -16,6 +16,8 @@ from termweave.search.lineage import exists
 from termweave.statistics import CorpusStatistics
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.engine import Engine
 
 #: Bytes of one stored chunk; base64 makes a third more of it.
@@ -28,8 +30,9 @@ def companion(index: str) -> str:
 
 
 def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dict[str, Any]) -> None:
-    """Store the statistics of a generation, replacing what is there."""
+    """Store the statistics of a generation, replacing what is there, and keep a copy."""
     data = statistics.to_bytes()
+    _keep(statistics.hash, data)
     chunks = [data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
     name = companion(index)
     if not exists(engine, name):
@@ -52,7 +55,7 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
     Raises:
         EngineError: They are gone or are not those the generation names.
     """
-    cached = places.cache() / "statistics" / f"{expected_hash}.bin"
+    cached = _copy(expected_hash)
     if cached.exists():
         try:
             return CorpusStatistics.from_bytes(cached.read_bytes())
@@ -70,7 +73,15 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
         raise EngineError(
             f"The statistics of {index!r} are missing or damaged.", "Index again; without them queries cannot be weighted."
         )
-    with suppress(OSError):  # a host without room for a cache searches all the same
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(cached, data)
+    _keep(expected_hash, data)
     return statistics
+
+
+def _copy(hash_: str) -> Path:
+    return places.cache() / "statistics" / f"{hash_}.bin"
+
+
+def _keep(hash_: str, data: bytes) -> None:
+    with suppress(OSError):  # a host without room for a cache works all the same
+        _copy(hash_).parent.mkdir(parents=True, exist_ok=True)
+        atomic.write(_copy(hash_), data)
