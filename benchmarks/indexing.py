@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 import orjson
+from door import enter
 from sending import send
 from synthetic import NAME, Cached, corpus, remove, synthetic, timed
 
@@ -211,7 +212,8 @@ def connected() -> engine.Engine:
     return engine.connect(settings.load())
 
 
-def main(rows: list[str]) -> None:
+def main() -> None:
+    rows = sys.argv[1:]
     if rows[:1] == ["--peak"]:
         peak(rows[1])
         return
@@ -225,4 +227,4 @@ def main(rows: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    enter(main)
