@@ -142,7 +142,7 @@ def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
         except UsageError as error:
             broken = error
             continue
-        with suppress(OSError, ValueError):  # too long for a path, or a NUL in it: no path
+        with plugins.answerable("readers", name), suppress(OSError, ValueError):  # too long for a path, or a NUL in it: no path
             if spec and reader.recognises(spec):  # Path("") would be the working folder
                 if mapped and not reader.MAPPED:
                     options = "--id-field, --title-field and --text-field"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from termweave import __version__
+from termweave import __version__, doors
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
 from termweave.indexer import custom, generations, inheriting, ledgers, refusals, resuming, summary
@@ -113,6 +113,7 @@ def build(
         VerificationFailed: What is stored is not what was sent; the alias was not moved.
     """
     started = time.monotonic()
+    doors.check(engine=engine, source=source, options=options)
     generations.check_name(engine, name)
     with ledgers.lease(engine, name) as lease:
         watched = while_held(lease, progress)

@@ -72,7 +72,7 @@ def check_name(engine: Engine, name: str) -> None:
     Raises:
         UsageError: The name cannot be an alias here.
     """
-    if not _NAME.fullmatch(name) or name.endswith((".stats", ".write")):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.endswith((".stats", ".write")):
         raise UsageError(
             f"{name!r} cannot be the name of an index.",
             "Use at most 200 lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit; "

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave import doors
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import changes, copying, drifting, generations, inheriting, ledgers, refusals
 from termweave.indexer.building import Generation, keep_statistics, pass_gate, send_rest, while_held
@@ -104,6 +105,7 @@ def update(
         TermweaveError: As `build`.
     """
     started = time.monotonic()
+    doors.check(engine=engine, source=source, options=options)
     generations.check_name(engine, name)
     if gate is not None and not new:
         raise UsageError(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from termweave import doors
 from termweave.indexer.ledger import BucketSum, Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.survey import survey
@@ -102,6 +103,7 @@ def verify_against_source(engine: Engine, index: str, source: Source, *, deep: f
         source: What it should hold; it is cut into passages where the index is.
         deep: Share of the documents whose content is read back.
     """
+    doors.check(engine=engine, source=source)
     made = lineage.read(engine, index)
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
         survey(in_passages(source, Window.of(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None)

@@ -138,7 +138,7 @@ def check_one(name: str) -> None:
     Raises:
         UsageError: It is empty, a pattern, or holds what an address gives a meaning.
     """
-    if not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
+    if not isinstance(name, str) or not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
         raise UsageError(f"{name!r} is not the name of an index.", "Names are those given to 'termweave index SOURCE NAME'.")
 
 
