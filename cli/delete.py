@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.settings import Settings
 
-#: Ids named in a line.
-_NAMED = 5
-
 
 @click.command("delete", context_settings=CONTEXT, short_help="Delete an index, or documents of it.")
 @click.argument("name")
@@ -87,12 +84,11 @@ def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
 
 def _documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: bool) -> None:
     from termweave.indexer import removing
-    from termweave.words import counted
+    from termweave.words import counted, few
 
     found = removing.find(server, name, ids)
     if found.absent:
-        named = ", ".join(repr(each) for each in found.absent[:_NAMED])
-        out.say(f"Not in {name!r}: {named}{' ...' if found.absent[_NAMED:] else ''} ({len(found.absent):,}).")
+        out.say(f"Not in {name!r}: {few([repr(each) for each in found.absent])} ({len(found.absent):,}).")
     many = counted(len(found.documents), "document")
     if found.documents and not yes:
         cut = f" ({counted(len(found.passages), 'passage')})" if len(found.passages) != len(found.documents) else ""

@@ -14,6 +14,7 @@ from termweave.cli._batch import DEPTH, answer_all, batch_options
 from termweave.cli._hits import show
 from termweave.cli._numbers import IntRange
 from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.words import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -271,7 +272,7 @@ def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[s
     for signal, terms in dropped.items():
         out.warn(
             f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,} that contribute least: "
-            f"{', '.join(terms[:5])}{' ...' if len(terms) > 5 else ''}"
+            f"{few(terms)}"
         )
 
 

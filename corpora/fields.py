@@ -23,7 +23,7 @@ from termweave.corpora import files
 from termweave.corpora.sources import Fields, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.words import sized
+from termweave.words import clipped, few, sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,13 +104,11 @@ def text_of(found: dict[str, Any], keys: tuple[str, ...]) -> str | None:
 
 def _names(found: dict[str, Any]) -> str:
     """The fields that are left of an entry, for a message."""
-    names = [repr(name) for name in islice(found, _NAMED)]
-    return ", ".join([*names, "..."] if len(found) > _NAMED else names) or "its fields"
+    return few([repr(name) for name in islice(found, _NAMED)], _NAMED, total=len(found)) or "its fields"
 
 
 def _shown(value: Any) -> str:
-    shown = orjson.dumps(value).decode()
-    return shown if len(shown) <= _MANY else f"{shown[:_MANY]}..."
+    return clipped(orjson.dumps(value).decode(), _MANY)
 
 
 def json_value(value: Any) -> Any:

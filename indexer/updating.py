@@ -27,7 +27,7 @@ from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of, remember
 from termweave.sequences import in_parts
 from termweave.signals import DocumentLayout
-from termweave.words import counted
+from termweave.words import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from termweave.indexer.survey import Progress
     from termweave.indexer.verification import Difference
     from termweave.search.lineage import Lineage
-
-#: Ids named in a message.
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -250,11 +247,10 @@ def _prove(engine: Engine, current: Generation, allowed: float) -> None:
 
 def _way_out(found: Difference) -> str:
     """What to do where an index is not what its ledger says after an update."""
-    kept = [*found.extra, *found.altered]
+    kept = [repr(each) for each in (*found.extra, *found.altered)]
     if not kept:
         return "Run the same command again: it sends what is missing."
-    named = ", ".join(repr(each) for each in kept[:_NAMED])
     return (
-        f"Stored and not of the source, or damaged: {named}{' ...' if kept[_NAMED:] else ''}. Run the command again with "
+        f"Stored and not of the source, or damaged: {few(kept)}. Run the command again with "
         "--delete-missing, which deletes them where the source does not have them, or 'termweave delete NAME --id ID'."
     )
