@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__, doors
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 #: While documents come in, nobody searches: no refresh, no copies.
 _LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
-_FORBIDDEN = 403
 
 
 @dataclass(frozen=True)
@@ -309,6 +309,6 @@ def _replicas(engine: Engine, options: Options) -> int:
     try:
         return 1 if engine.request("GET", "/_cluster/health")["number_of_data_nodes"] > 1 else 0
     except EngineResponseError as error:
-        if error.status != _FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         return 1  # this role may not ask; a copy that finds no second node harms nobody

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
-_NOT_FOUND, _WRONG = 404, 400
 #: What the engine's reason holds where it makes no index of these settings -> what to do. First match wins.
 _NOT_MADE = (
     ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),
@@ -102,7 +102,7 @@ def behind_alias(engine: Engine, name: str) -> list[str]:
     try:
         return sorted(engine.request("GET", f"/_alias/{quote(name)}"))
     except EngineResponseError as error:
-        if error.status == _NOT_FOUND:
+        if error.status == HTTPStatus.NOT_FOUND:
             return []
         raise
 
@@ -144,7 +144,7 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
     try:
         engine.request("PUT", f"/{index}", params={"wait_for_active_shards": 0}, body=body)
     except EngineResponseError as error:
-        if error.status == _WRONG and not error.hint:
+        if error.status == HTTPStatus.BAD_REQUEST and not error.hint:
             error.hint = next(
                 (hint for word, hint in _NOT_MADE if word in error.reason), "Mend what --mapping or --settings says."
             )

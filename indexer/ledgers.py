@@ -8,6 +8,7 @@ import secrets
 import time
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from termweave import places
@@ -23,15 +24,12 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 
-_FORBIDDEN = 403
-
-
 def folder(engine: Engine) -> Path:
     """Where the ledgers of this cluster lie."""
     try:
         cluster: str = engine.request("GET", "/")["cluster_uuid"]
     except EngineResponseError as error:
-        if error.status != _FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         cluster = blake2b(engine.url.encode(), digest_size=8).hexdigest()  # this role may not ask which cluster it is
     return places.state() / "ledgers" / cluster

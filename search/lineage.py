@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 SCHEMA = 1
-_NOT_FOUND = 404
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def resolve(engine: Engine, name: str) -> str:
     try:
         indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
     except EngineResponseError as error:
-        if error.status != _NOT_FOUND:
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name)) from None
     if len(indices) != 1:
