@@ -116,43 +116,27 @@ def update(
         found = lineage.read(engine, live)
         encoder = encoder_of(found, name, {"weights": options.weights, "dense": options.dense})
         remember(encoder.models.values())
-        statistics = stored_statistics.load(engine, live, found.statistics["hash"]) if found.statistics else None
         moment = generations.moment(engine, name)
-        if new:
-            index, ledger = copying.copy(engine, live, found, statistics, moment, watched)
-            found = replace(found, created=ledger.get("lineage")["created"])
-        else:
-            index, ledger = live, ledgers.open_(engine, live)
-            generations.open_writer(engine, live)
-        with ledger:
-            keep_statistics(engine, index, statistics, options)
-            if not new:
-                ledger.put("name", name)
-                ledger.put("state", "updating")
-            layout = DocumentLayout.from_meta(found.signals, found.fields)
-            current = Generation(index, found, layout, statistics, ledger, [], [])
+        current = _begin(engine, name, live, found, moment, options, watched, new=new)
+        with current.ledger as ledger:
             counts, sent, deleted, outdated = _apply(
                 engine, source, options, encoder, current, watched, delete_missing=delete_missing
             )
-            after = _described(found, source, current, counts, moment, deleted=deleted + outdated)
-            if new:
-                restored = ledger.get("settings")
-                finish = {"index.refresh_interval": restored["refresh_interval"]}
-                generations.finish(engine, index, finish, int(restored["number_of_replicas"]))
-            _prove(engine, current, options.allow_refused)
+            after = _described(source, current, counts, moment, deleted=deleted + outdated)
+            _prove(engine, current, options.allow_refused, new=new)
             if gate is not None:
                 pass_gate(engine, gate, current, after, live)
             lease.check()
-            inheriting.write(engine, index, after, live)
+            inheriting.write(engine, current.index, after, live)
             if new:
-                generations.publish(engine, name, index, live)
+                generations.publish(engine, name, current.index, live)
             else:
-                generations.close_writer(engine, index)
+                generations.close_writer(engine, current.index)
             ledger.put("lineage", asdict(after))
             ledger.put("state", "complete")
             return Updated(
                 name=name,
-                index=index,
+                index=current.index,
                 counts=counts,
                 documents=ledger.documents,
                 passages=ledger.acknowledged,
@@ -164,6 +148,24 @@ def update(
                 notes=tuple(current.notes),
                 warnings=tuple(current.warnings),
             )
+
+
+def _begin(
+    engine: Engine, name: str, live: str, found: Lineage, moment: str, options: Options, progress: Progress, *, new: bool
+) -> Generation:
+    """What is going to be changed: the live generation, open to documents, or a copy of it."""
+    statistics = stored_statistics.load(engine, live, found.statistics["hash"]) if found.statistics else None
+    if new:
+        index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
+        found = replace(found, created=ledger.get("lineage")["created"])
+    else:
+        index, ledger = live, ledgers.open_(engine, live)
+        generations.open_writer(engine, live)
+        ledger.put("name", name)
+        ledger.put("state", "updating")
+    keep_statistics(engine, index, statistics, options)
+    layout = DocumentLayout.from_meta(found.signals, found.fields)
+    return Generation(index, found, layout, statistics, ledger, [], [])
 
 
 def _apply(
@@ -224,11 +226,9 @@ def _kept(gone: int, skipped: int) -> str:
     )
 
 
-def _described(
-    found: Lineage, source: Source, current: Generation, counts: changes.Counts, moment: str, *, deleted: int
-) -> Lineage:
+def _described(source: Source, current: Generation, counts: changes.Counts, moment: str, *, deleted: int) -> Lineage:
     """The lineage afterwards. A generation that was changed is not what a build from its source would make: no fingerprint."""
-    ledger = current.ledger
+    ledger, found = current.ledger, current.lineage
     passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
     after = replace(found, documents=ledger.documents, passages=passages, complete=True)
     if not (counts.new or counts.changed or deleted):
@@ -237,8 +237,12 @@ def _described(
     return replace(after, source=came_from, fingerprint="", updated=moment)
 
 
-def _prove(engine: Engine, current: Generation, allowed: float) -> None:
-    """No more refused than is allowed, and stored what was sent."""
+def _prove(engine: Engine, current: Generation, allowed: float, *, new: bool) -> None:
+    """Make a copy searchable as the live generation is; then no more refused than is allowed, and stored what was sent."""
+    if new:
+        restored = current.ledger.get("settings")
+        finish = {"index.refresh_interval": restored["refresh_interval"]}
+        generations.finish(engine, current.index, finish, int(restored["number_of_replicas"]))
     current.notes.extend(refusals.check(current.ledger, current.index, allowed))
     found = verify(engine, current.index, current.ledger)
     if not found.ok:
