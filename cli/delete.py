@@ -58,13 +58,13 @@ def _lines(file: BinaryIO) -> Iterator[str]:
     Raises:
         InputError: A line is not UTF-8.
     """
-    from termweave.corpora.fields import not_utf8
+    from termweave.corpora.fields import BadLine, text_line
 
     for number, line in enumerate(file, 1):
         try:
-            yield line.decode().rstrip("\r\n")
-        except UnicodeDecodeError as wrong:
-            raise not_utf8(wrong, hint="Turn the file into UTF-8; nothing was deleted.").at(file.name, number) from None
+            yield text_line(line, "Turn the file into UTF-8; nothing was deleted.").rstrip("\r\n")
+        except BadLine as bad:
+            raise bad.at(file.name, number) from None
 
 
 def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:

@@ -66,6 +66,20 @@ def not_utf8(wrong: UnicodeDecodeError, before: str = "", hint: str = _INTO_UTF8
     return BadLine(f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8", hint)
 
 
+def text_line(line: bytes | None, hint: str) -> str:
+    """The text of a line that is no entry of a corpus; `hint` says what such a line looks like.
+
+    Raises:
+        BadLine: It is not UTF-8, or so long that it was not read (None).
+    """
+    if line is None:
+        raise BadLine("far too long", hint)
+    try:
+        return line.decode()
+    except UnicodeDecodeError as wrong:
+        raise not_utf8(wrong, hint=hint) from None
+
+
 def identity(found: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | None:
     """Takes the id out of an entry; None where it has none.
 
