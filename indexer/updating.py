@@ -26,7 +26,6 @@ from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of, remember
 from termweave.sequences import in_parts
-from termweave.signals import DocumentLayout
 from termweave.words import counted, few
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def _begin(
     engine: Engine, name: str, live: str, found: Lineage, moment: str, options: Options, progress: Progress, *, new: bool
 ) -> Generation:
     """What is going to be changed: the live generation, open to documents, or a copy of it."""
-    statistics = stored_statistics.load(engine, live, found.statistics["hash"]) if found.statistics else None
+    statistics = stored_statistics.load(engine, live, found)
     if new:
         index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
         found = replace(found, created=ledger.get("lineage")["created"])
@@ -164,8 +163,7 @@ def _begin(
         ledger.put("name", name)
         ledger.put("state", "updating")
     keep_statistics(engine, index, statistics, options)
-    layout = DocumentLayout.from_meta(found.signals, found.fields)
-    return Generation(index, found, layout, statistics, ledger, [], [])
+    return Generation(index, found, found.layout, statistics, ledger, [], [])
 
 
 def _apply(

@@ -20,7 +20,6 @@ from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.survey import survey
 from termweave.records import Passage
 from termweave.search import lineage, stored_statistics
-from termweave.signals import DocumentLayout
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest, stored_document
 from termweave.words import counted
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.search.lineage import Lineage
+    from termweave.signals import DocumentLayout
 
 _PAGE = 1000
 _DEEP_PAGE = 200
@@ -115,8 +115,7 @@ def _verify(engine: Engine, index: str, made: Lineage, ledger: Ledger, deep: flo
     if made.statistics and not stored_statistics.there(engine, index):
         found.lost = stored_statistics.companion(index)
     if deep:
-        layout = DocumentLayout.from_meta(made.signals, made.fields)
-        _read_back(engine, index, layout, found, _sample(ledger, deep))
+        _read_back(engine, index, made.layout, found, _sample(ledger, deep))
     return found
 
 

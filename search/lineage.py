@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.connection import quote
 from termweave.errors import EngineError, UsageError
+from termweave.signals import DocumentLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,6 +74,11 @@ class Lineage:
     fields: Sequence[str] = ()
     updated: str = ""
     schema: int = SCHEMA
+
+    @property
+    def layout(self) -> DocumentLayout:
+        """How its documents are stored."""
+        return DocumentLayout.from_meta(self.signals, self.fields)
 
     def as_meta(self) -> dict[str, Any]:
         """As ``_meta.termweave`` keeps it."""

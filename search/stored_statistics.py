@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.engine import Engine
+    from termweave.search.lineage import Lineage
 
 #: Bytes of one stored chunk; base64 makes a third more of it.
 _CHUNK = 4 * 1024 * 1024
@@ -49,12 +50,15 @@ def there(engine: Engine, index: str) -> bool:
     return bool(engine.request("GET", f"/{companion(index)}/_count", params={"ignore_unavailable": True})["count"])
 
 
-def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
-    """The statistics of a generation, from the cache or the cluster.
+def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
+    """The statistics of a generation, from the cache or the cluster; None where it has no weights that stand on any.
 
     Raises:
         EngineError: They are gone or are not those the generation names.
     """
+    if not made.statistics:
+        return None
+    expected_hash: str = made.statistics["hash"]
     cached = _copy(expected_hash)
     if cached.exists():
         try:
