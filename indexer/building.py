@@ -154,6 +154,7 @@ def build(
 
 def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> str | None:
     """The live generation of `name`, if a build from this source, these models and these settings would only make it again."""
+    doors.check(engine=engine, source=source, options=options)
     index = generations.live(engine, name)
     if index is None:
         return None

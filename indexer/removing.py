@@ -65,7 +65,7 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
         UsageError: There is no such name, or it is not termweave's.
     """
     index = lineage.resolve(engine, name)
-    lineage.read(engine, index)
+    lineage.read(engine, index)  # refuses what termweave did not make
     engine.request("POST", f"/{index}/_refresh")
     wanted = list(dict.fromkeys(ids))
     stored = [

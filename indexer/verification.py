@@ -91,6 +91,7 @@ def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0) -> 
         ledger: What was sent.
         deep: Share of the documents whose content is read back, 0 to 1; below 1 a random sample.
     """
+    doors.check(engine=engine)
     return _verify(engine, index, lineage.read(engine, index), ledger, deep, encodings=True)
 
 

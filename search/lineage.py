@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave import doors
 from termweave.engine import EngineResponseError
 from termweave.engine.connection import quote
 from termweave.errors import EngineError, UsageError
@@ -125,6 +126,7 @@ def resolve(engine: Engine, name: str) -> str:
     Raises:
         UsageError: Nothing has that name; near ones are listed.
     """
+    doors.check(engine=engine)
     check_one(name)
     try:
         indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))

@@ -27,6 +27,9 @@ def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, na
         "engine must be an Engine, not Connection. Write termweave.connect().engine.": [
             lambda: indexer.build(connection, source, "docs", LEXICAL),
             lambda: indexer.update(connection, source, name, LEXICAL),
+            lambda: indexer.up_to_date(connection, source, name, LEXICAL),
+            lambda: Index.open(connection, name),
+            lambda: Index.pinned(connection, name),
         ],
         "options must be an Options, not dict.": [
             lambda: indexer.build(engine, source, "docs", {"weights": "none"}),
