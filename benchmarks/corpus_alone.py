@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from door import enter
 
 from termweave import corpora, engine, settings
 from termweave.evaluation import Experiment, evaluate, randomisation_test
@@ -80,4 +81,4 @@ def interval(gains: list[np.ndarray]) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from door import enter
 
 from termweave import corpora
 from termweave.encoders import load
@@ -258,4 +259,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

@@ -12,6 +12,8 @@ import random
 import sys
 import time
 
+from door import enter
+
 from termweave import corpora, engine, settings
 from termweave.search import Index
 
@@ -57,4 +59,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

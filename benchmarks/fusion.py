@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from door import enter
 
 from termweave import corpora, engine, settings
 from termweave.evaluation import randomisation_test, tune
@@ -68,7 +69,10 @@ dense on those queries. {rate:,.0f} trials a minute ({trials:,} in all, one proc
 """
 
 
-def main(folders: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
+    folders = parser.parse_args().folders
     server = engine.connect(settings.load())
     names = [Path(folder.partition(":")[0]).name for folder in folders]
     opened = [
@@ -208,6 +212,4 @@ class Capped:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
-    main(parser.parse_args().folders)
+    enter(main)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
+from door import enter
 
 from termweave import corpora, encoders, engine, settings
 from termweave.evaluation import per_query
@@ -309,4 +310,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

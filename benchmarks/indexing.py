@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 import orjson
+from door import enter
 from sending import send
 from synthetic import NAME, Cached, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine, settings
 from termweave.indexer import Options, build, generations, ledgers, pipeline, verify
-from termweave.search import lineage
-from termweave.signals import DocumentLayout
 from termweave.signals.dense import Dense
 from termweave.words import sized
 
@@ -153,7 +152,6 @@ def memory(server: engine.Engine, folder: Path, few: int = 10_000, many: int = 2
         f"ratio {peaks[1] / peaks[0]:.2f} (wanted at most 1.15, below 700 MB)"
     )
     index = generations.live(server, NAME)
-    layout = DocumentLayout.from_meta(lineage.read(server, index).signals)
     requests, request = [], engine.Engine.request
 
     def counted(each, *arguments, **options):
@@ -166,7 +164,7 @@ def memory(server: engine.Engine, folder: Path, few: int = 10_000, many: int = 2
             requests.clear()
             started = time.perf_counter()
             with ledgers.existing(server, index) as ledger:
-                assert verify(server, index, ledger, layout).counted == many
+                assert verify(server, index, ledger).counted == many
             times.append(time.perf_counter() - started)
     print(f"verify: {many:,} documents intact: {median(times):.2f} s, {len(requests)} requests (wanted below 3 s, at most 10)")
 
@@ -214,7 +212,8 @@ def connected() -> engine.Engine:
     return engine.connect(settings.load())
 
 
-def main(rows: list[str]) -> None:
+def main() -> None:
+    rows = sys.argv[1:]
     if rows[:1] == ["--peak"]:
         peak(rows[1])
         return
@@ -228,4 +227,4 @@ def main(rows: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    enter(main)

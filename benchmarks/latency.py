@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 import urllib3
+from door import enter
 
 from termweave import __version__, corpora, encoders, engine, settings
 from termweave.indexer import generations
@@ -335,4 +336,4 @@ def say(message: str, end: str = "\n") -> None:
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

@@ -12,6 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from door import enter
+
 from termweave import corpora, engine, settings
 from termweave.evaluation import Experiment, evaluate, randomisation_test, report
 from termweave.evaluation.systems import default_systems, grid
@@ -72,7 +74,10 @@ def system_of(experiment: Experiment, mode: str) -> str:
     return next(row.system for row in experiment.rows if row.mode == mode)
 
 
-def main(folders: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
+    folders = parser.parse_args().folders
     server = engine.connect(settings.load())
     experiments, pairs = [], []
     model = ""
@@ -93,6 +98,4 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
-    main(parser.parse_args().folders)
+    enter(main)

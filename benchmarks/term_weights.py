@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from door import enter
 
 from termweave.encoders.folder import digest
 from termweave.evaluation import randomisation_test
@@ -248,4 +249,4 @@ def table(rows, recipe) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from door import enter
+
 from termweave import corpora, engine, settings
 from termweave.evaluation import per_query, randomisation_test
 from termweave.indexer import Options, build, up_to_date
@@ -21,7 +23,10 @@ from termweave.search.execution import Execution
 MEASURES = ("nDCG@10", "recall@100")
 
 
-def main(folders: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
+    folders = parser.parse_args().folders
     server = engine.connect(settings.load())
     print(f"| weights, one phase -> two | queries | {' | '.join(f'{name} | p' for name in MEASURES)} |")
     print(f"|---|---:|{'---:|' * 2 * len(MEASURES)}")
@@ -46,6 +51,4 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
-    main(parser.parse_args().folders)
+    enter(main)

@@ -10,6 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import numpy as np
+from door import enter
 
 from termweave import corpora, engine, settings
 from termweave.search import Index
@@ -67,4 +68,4 @@ def recall(index: Index, queries: list[str], ids: dict[str, int], vectors: NDArr
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

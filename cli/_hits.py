@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from termweave.cli import _pictures
+from termweave.words import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             before, behind = "... " if marks["text"].start else "", "..." if cut else ""
             _below(console, Text.assemble(before, _marked("", marks["text"], ""), behind))
         elif snippet := " ".join(str(hit.fields.get("text", "")).split()):
-            _below(console, Text(_short(snippet)))
+            _below(console, Text(clipped(snippet, _SNIPPET)))
         if others and (line := _others(hit)):
             _below(console, Text(line, "dim"))
 
@@ -69,12 +70,8 @@ def _others(hit: Hit) -> str:
     for name, value in flat(hit.fields):
         if name not in {"title", "text"}:
             said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            found.append(f"{name}: {_short(' '.join(said.split()))}")
+            found.append(f"{name}: {clipped(' '.join(said.split()), _SNIPPET)}")
     return "  ".join(found)
-
-
-def _short(line: str) -> str:
-    return f"{line[:_SNIPPET]}{'...' if len(line) > _SNIPPET else ''}"
 
 
 def _marked(text: str, highlight: Highlight | None, style: str) -> Text:

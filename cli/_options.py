@@ -26,6 +26,17 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _WIDE = 110
 
 
+def check_together(*rules: tuple[str, bool]) -> None:
+    """Refuse options that mean nothing without each other, or with each other: what to say, and whether it is so.
+
+    Raises:
+        UsageError: It is so.
+    """
+    for sentence, broken in rules:
+        if broken:
+            raise click.UsageError(f"{sentence}.")
+
+
 def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """A percentage as a share, for an option's callback: "0.1%" is 0.001.
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.words import few
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -66,9 +68,8 @@ def write(files: dict[str, Path], title: str, pictures: Sequence[Picture], out: 
             ) from None
         out.say(f"Written: {path}")
         if missing:
-            some = " ".join(missing[:8])
             out.warn(
-                f"no font here has {len(missing)} of the characters ({some}{' ...' if len(missing) > 8 else ''}); they are empty boxes. "
+                f"no font here has {len(missing)} of the characters ({few(missing, 8, between=' ')}); they are empty boxes. "
                 "Install fonts that have them (Noto, say), or use --html."
             )
 

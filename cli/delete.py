@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.settings import Settings
 
-#: Ids named in a line.
-_NAMED = 5
-
 
 @click.command("delete", context_settings=CONTEXT, short_help="Delete an index, or documents of it.")
 @click.argument("name")
@@ -61,13 +58,13 @@ def _lines(file: BinaryIO) -> Iterator[str]:
     Raises:
         InputError: A line is not UTF-8.
     """
-    from termweave.corpora.fields import not_utf8
+    from termweave.corpora.fields import BadLine, text_line
 
     for number, line in enumerate(file, 1):
         try:
-            yield line.decode().rstrip("\r\n")
-        except UnicodeDecodeError as wrong:
-            raise not_utf8(wrong, hint="Turn the file into UTF-8; nothing was deleted.").at(file.name, number) from None
+            yield text_line(line, "Turn the file into UTF-8; nothing was deleted.").rstrip("\r\n")
+        except BadLine as bad:
+            raise bad.at(file.name, number) from None
 
 
 def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
@@ -77,7 +74,8 @@ def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
     found = generations.of(server, name)
     if not yes:
         documents = counted(sum(each.documents or 0 for each in found), "document")
-        building = "" if all(each.complete for each in found) else " (one is unfinished: perhaps it is being built now)"
+        unfinished = any(not each.complete and not each.unreadable for each in found)
+        building = " (one is unfinished: perhaps it is being built now)" if unfinished else ""
         confirm(f"Delete {name!r} with {counted(len(found), 'generation')}{building} and {documents}?")
     removing.remove_all(server, name, found)
     data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}
@@ -86,12 +84,11 @@ def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
 
 def _documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: bool) -> None:
     from termweave.indexer import removing
-    from termweave.words import counted
+    from termweave.words import counted, few
 
     found = removing.find(server, name, ids)
     if found.absent:
-        named = ", ".join(repr(each) for each in found.absent[:_NAMED])
-        out.say(f"Not in {name!r}: {named}{' ...' if found.absent[_NAMED:] else ''} ({len(found.absent):,}).")
+        out.say(f"Not in {name!r}: {few([repr(each) for each in found.absent])} ({len(found.absent):,}).")
     many = counted(len(found.documents), "document")
     if found.documents and not yes:
         cut = f" ({counted(len(found.passages), 'passage')})" if len(found.passages) != len(found.documents) else ""

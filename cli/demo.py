@@ -115,8 +115,6 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     from termweave.errors import UsageError
     from termweave.indexer import Options, build, ledgers, up_to_date, verify
     from termweave.indexer.resuming import UnfinishedBuild
-    from termweave.search import lineage
-    from termweave.signals import DocumentLayout
 
     source = corpora.open_source("demo")
     options = Options(weights=settings.weights, dense=settings.dense)
@@ -124,7 +122,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
     if index is not None:
         try:
             with ledgers.existing(server, index) as ledger:
-                found = verify(server, index, ledger, DocumentLayout.from_meta(lineage.read(server, index).signals))
+                found = verify(server, index, ledger)
         except UsageError:
             out.say(f"{index} was built from another host; building anew")
         else:

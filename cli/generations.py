@@ -37,6 +37,9 @@ def command(*, name: str, settings: Settings, out: Output) -> None:
     from termweave.indexer import generations
 
     found = generations.of(engine.connect(settings), name)
+    for each in found:
+        if each.unreadable:
+            out.warn(each.unreadable)
     data = {"schema": "termweave.generations/1", "name": name, "generations": [asdict(each) for each in found]}
     out.emit(data, lambda: _table(found, out.console().width))
 
@@ -48,10 +51,7 @@ def _table(found: list[Generation], width: int) -> Table:
     from rich.table import Table
 
     columns = {
-        "state": [
-            "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
-            for each in found
-        ],
+        "state": [_state(each) for each in found],
         "created (UTC)": [each.created[:19].replace("T", " ") for each in found],
         "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in found],
         "size": [sized(each.bytes) for each in found],
@@ -72,3 +72,9 @@ def _table(found: list[Generation], width: int) -> Table:
     for row in cells:
         table.add_row(*row)
     return table
+
+
+def _state(each: Generation) -> str:
+    if each.unreadable:
+        return "live, unreadable" if each.live else "unreadable"
+    return "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from termweave.cli._numbers import FloatRange, IntRange
-from termweave.cli._options import CONTEXT, connection_options, open_source, output_options, share, source_options
+from termweave.cli._options import CONTEXT, check_together, connection_options, open_source, output_options, share, source_options
 from termweave.cli._watching import watched
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def command(
     from termweave.search import lineage
     from termweave.signals import Pruning
 
-    _check_together(
+    check_together(
         ("--plan says what a whole build makes: leave out --plan or --update", only_plan and update),
         ("--fresh begins a build anew: leave out --fresh or --update", fresh and update),
         ("--delete-missing and --new belong to --update", not update and (delete_missing or new)),
@@ -278,17 +278,6 @@ def _report(built: Built | Updated, source: Opened, out: Output, *, kept: bool) 
         text += f"; {built.deleted:,} deleted" if built.deleted else ""
         text += f"\nPassages: {built.outdated:,} that changed documents have no longer were deleted" if built.outdated else ""
     out.emit(data, text)
-
-
-def _check_together(*rules: tuple[str, bool]) -> None:
-    """Refuse options that mean nothing without each other, or with each other: what to say, and whether it is so.
-
-    Raises:
-        UsageError: It is so.
-    """
-    for sentence, broken in rules:
-        if broken:
-            raise click.UsageError(f"{sentence}.")
 
 
 def _to_update(server: Engine, name: str, source: Source, out: Output, *, update: bool) -> str | None:

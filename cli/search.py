@@ -13,13 +13,15 @@ from termweave.cli import _pictures
 from termweave.cli._batch import DEPTH, answer_all, batch_options
 from termweave.cli._hits import show
 from termweave.cli._numbers import IntRange
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli._options import CONTEXT, check_together, connection_options, output_options
+from termweave.words import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from termweave.cli._options import Output
+    from termweave.search import Index
     from termweave.settings import Settings
 
 
@@ -180,13 +182,15 @@ def command(
 
     kept = where(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
-    if queries_file is not None:
-        if query is not None or like or explain or show_query or start or highlight or two_phase or server_fusion:
-            raise click.UsageError(
-                "--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing."
-            )
-        if run_file is None:
-            raise click.UsageError("--queries needs --run OUT, the file for the answers; '-' prints them.")
+    many = queries_file is not None
+    single = bool(query is not None or like or explain or show_query or start or highlight or two_phase or server_fusion)
+    check_together(
+        ("--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing", many and single),
+        ("--queries needs --run OUT, the file for the answers; '-' prints them", many and run_file is None),
+        ("--run and --run-name go with --queries FILE", not many and bool(run_file is not None or run_name is not None)),
+        ("--show-query does not go with --like: that query is made of what the index holds", show_query and bool(like)),
+    )
+    if queries_file is not None and run_file is not None:
         answer_all(
             engine.connect(settings, pool_maxsize=max(8, workers)),
             name,
@@ -203,21 +207,15 @@ def command(
             out=out,
         )
         return
-    if show_query and like:
-        raise click.UsageError("--show-query does not go with --like: that query is made of what the index holds.")
-    if run_file is not None or run_name is not None:
-        raise click.UsageError("--run and --run-name go with --queries FILE.")
     text = _text(query, like)
-    k = k or 10
     index = Index.open(engine.connect(settings), name, **models)
-    asked = FIELDS if fields is None else tuple(each.strip() for each in fields.split(",") if each.strip())
     options: dict[str, Any] = {
-        "k": k,
+        "k": k or 10,
         "candidates": candidates,
         "mode": mode,
         "rerank": rerank,
         "start": start,
-        "fields": asked,
+        "fields": FIELDS if fields is None else tuple(each.strip() for each in fields.split(",") if each.strip()),
         "where": kept,
         "two_phase": two_phase,
         "server_fusion": server_fusion,
@@ -227,9 +225,14 @@ def command(
         _warn(requests[0].get("dropped", {}), out)
         out.emit({"schema": "termweave.requests/1", "requests": requests}, lambda: _as_console(requests))
         return
+    options |= {"like": like, "explain": explain or bool(files), "highlight": not out.json if highlight is None else highlight}
+    _answer(index, text, options, files, out, others=fields is not None)
+
+
+def _answer(index: Index, text: str, options: dict[str, Any], files: dict[str, Path], out: Output, *, others: bool) -> None:
+    """Answer one query; `others`: fields were asked for, which stand on a line below each hit."""
     began = time.perf_counter()
-    marks = not out.json if highlight is None else highlight
-    answer = index.answer(text, like=like, explain=explain or bool(files), highlight=marks, **options)
+    answer = index.answer(text, **options)
     took = (time.perf_counter() - began) * 1000
     _warn(answer.dropped, out, answer.remarks)
     data = {
@@ -242,7 +245,7 @@ def command(
         data["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
     if files:
         _pictures.write(files, text, [_pictures.of_hit(hit) for hit in answer.hits], out)
-    out.emit(data, lambda: show(answer.hits, out, others=fields is not None) if answer.hits else "Nothing found.")
+    out.emit(data, lambda: show(answer.hits, out, others=others) if answer.hits else "Nothing found.")
 
 
 def _text(query: str | None, like: Sequence[str]) -> str:
@@ -271,7 +274,7 @@ def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[s
     for signal, terms in dropped.items():
         out.warn(
             f"The query has more terms than the server allows clauses; {signal} left out {len(terms):,} that contribute least: "
-            f"{', '.join(terms[:5])}{' ...' if len(terms) > 5 else ''}"
+            f"{few(terms)}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,10 @@ import click
 from termweave.cli._options import CONTEXT, connection_options, output_options, share, source_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from termweave.cli._options import Output
+    from termweave.engine import Engine
     from termweave.indexer.verification import Difference
     from termweave.settings import Settings
 
@@ -63,38 +67,25 @@ def command(
       termweave verify docs --deep --json
       termweave verify docs --deep 5%
     """
-    from contextlib import suppress
-
     if deep == 0.0:
         raise click.UsageError("--deep 0% reads nothing back: leave it out, or write --deep 5%.")
     from termweave import corpora, engine
-    from termweave.errors import TermweaveError, VerificationFailed
-    from termweave.indexer import ledgers, refusals, verify, verify_against_source
-    from termweave.indexer.passages import Window, in_passages
-    from termweave.search import lineage, stored_statistics
-    from termweave.signals import DocumentLayout
-    from termweave.words import counted
+    from termweave.errors import VerificationFailed
+    from termweave.indexer import ledgers, verify, verify_against_source
+    from termweave.search import lineage
 
-    server, updating, elsewhere = engine.connect(settings), False, False
-    refused: list[str] = []
-    letters = ""
+    server = engine.connect(settings)
     index = lineage.resolve(server, name)
-    made = lineage.read(server, index)
-    layout = DocumentLayout.from_meta(made.signals, made.fields)
     if source is None:
         with ledgers.existing(server, index) as ledger:
-            found = verify(server, index, ledger, layout, deep=deep or 0.0)
-            updating = ledger.get("state") == "updating"
-            elsewhere = (ledger.get("lineage") or {}).get("updated", "") != made.updated
+            found = verify(server, index, ledger, deep=deep or 0.0)
     else:
-        opened = in_passages(corpora.open_source(source, skip_bad=skip_bad, **reading), Window.of(made.passages))
-        found = verify_against_source(server, index, opened, layout, deep=deep or 0.0)
-    with suppress(TermweaveError), ledgers.existing(server, index) as ledger:  # beside SOURCE nothing needs it
-        refused, letters = [identity for identity, _, _ in ledger.refused()], str(refusals.file_of(ledger))
-    lost = bool(made.statistics) and not stored_statistics.there(server, index)
+        opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+        found = verify_against_source(server, index, opened, deep=deep or 0.0)
+    beside = _beside(server, index)
     data = {
         "schema": "termweave.verify/1",
-        "ok": found.ok and not lost,
+        "ok": found.ok,
         "generation": index,
         "deep": bool(deep),
         "read": found.read,
@@ -104,52 +95,97 @@ def command(
         "missing": found.missing,
         "extra": found.extra,
         "altered": found.altered,
-        "refused": refused,
+        "lost": found.lost,
+        "refused": list(beside.refused),
     }
+    out.emit(data, lambda: _result(name, "standard input" if source == "-" else source or "its ledger", found, deep))
+    for remark in _remarks(name, index, source, found, beside):
+        out.say(remark)
+    return 0 if found.ok else VerificationFailed.exit_status
 
-    def text() -> str:
-        against = "standard input" if source == "-" else source or "its ledger"
-        if found.ok:
-            read = f" (content of {found.read:,} read back)" if deep else ""
-            passages = f" in {counted(found.counted, 'passage')}" if found.counted != found.documents else ""
-            documents = counted(found.documents, "document")
-            return f"{name}: {documents}{passages}, all there, nothing twice, as in {against}{read}."
-        what = ("document or passage", "documents and passages") if found.counted != found.documents else ("document",)
-        lines = [f"{name}: {counted(found.counted, *what)}; {against} has {found.expected:,}."]
-        for kind in ("missing", "extra", "altered"):
-            ids: list[str] = getattr(found, kind)
-            lines += [f"  {kind}: {identity}" for identity in ids[:_SHOWN]]
-            lines += [f"  {kind}: and {len(ids) - _SHOWN:,} more (--json lists them)"] if len(ids) > _SHOWN else []
-        return "\n".join(lines)
 
-    out.emit(data, text)
-    if found.ok and updating:
-        out.say(f"An update of {name} is running, or was stopped and may be there in part. Repeat it where it was stopped.")
-    if not found.ok:
-        out.say(
-            f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}. "
-            f"{_advice(found, refused, updating=updating, elsewhere=elsewhere)}"
+@dataclass(frozen=True)
+class _Beside:
+    """What else this host's ledger says; nothing where there is none that can be read.
+
+    Attributes:
+        refused: Ids of documents and passages that the engine refused.
+        letters: The file that says why.
+        updating: An update is running, or was stopped.
+        elsewhere: The last update came from another host.
+    """
+
+    refused: Sequence[str] = ()
+    letters: str = ""
+    updating: bool = False
+    elsewhere: bool = False
+
+
+def _beside(server: Engine, index: str) -> _Beside:
+    from termweave.errors import TermweaveError
+    from termweave.indexer import ledgers, refusals
+    from termweave.search import lineage
+
+    made = lineage.read(server, index)
+    try:
+        with ledgers.existing(server, index) as ledger:
+            return _Beside(
+                refused=[identity for identity, _, _ in ledger.refused()],
+                letters=str(refusals.file_of(ledger)),
+                updating=ledger.get("state") == "updating",
+                elsewhere=(ledger.get("lineage") or {}).get("updated", "") != made.updated,
+            )
+    except TermweaveError:
+        return _Beside()
+
+
+def _result(name: str, against: str, found: Difference, deep: float | None) -> str:
+    """What is there and what is not, for people."""
+    from termweave.words import counted
+
+    cut = found.counted != found.documents
+    if found.same:
+        read = f" (content of {found.read:,} read back)" if deep else ""
+        passages = f" in {counted(found.counted, 'passage')}" if cut else ""
+        return f"{name}: {counted(found.documents, 'document')}{passages}, all there, nothing twice, as in {against}{read}."
+    what = ("document or passage", "documents and passages") if cut else ("document",)
+    lines = [f"{name}: {counted(found.counted, *what)}; {against} has {found.expected:,}."]
+    for kind in ("missing", "extra", "altered"):
+        ids: list[str] = getattr(found, kind)
+        lines += [f"  {kind}: {identity}" for identity in ids[:_SHOWN]]
+        lines += [f"  {kind}: and {len(ids) - _SHOWN:,} more (--json lists them)"] if len(ids) > _SHOWN else []
+    return "\n".join(lines)
+
+
+def _remarks(name: str, index: str, source: str | None, found: Difference, beside: _Beside) -> Iterator[str]:
+    """What a user should know beside the result, and what to do."""
+    from termweave.words import counted
+
+    if found.ok and beside.updating:
+        yield f"An update of {name} is running, or was stopped and may be there in part. Repeat it where it was stopped."
+    if not found.same:
+        sent = f"{source} holds" if source else "was sent"
+        advice = _advice(found, beside, by_ledger=source is None)
+        yield f"What is stored in {index} is not what {sent}. {advice}"
+    if beside.refused:
+        many = counted(len(beside.refused), "document or passage was", "documents or passages were")
+        yield f"{many} refused by the engine when {name} was built: {beside.letters} says which, why and what to do."
+    if found.lost:
+        yield (
+            f"{found.lost}, the statistics that its weights stand on, is gone: hosts that keep no copy cannot search {name}. "
+            "Index again to mend it, or with --update from a host that keeps one."
         )
-    if refused:
-        many = counted(len(refused), "document or passage was", "documents or passages were")
-        out.say(f"{many} refused by the engine when {name} was built: {letters} says which, why and what to do.")
-    if lost:
-        out.say(
-            f"{stored_statistics.companion(index)}, the statistics that its weights stand on, is gone: hosts that keep no copy cannot "
-            f"search {name}. Index again to mend it."
-        )
-    return 0 if data["ok"] else VerificationFailed.exit_status
 
 
-def _advice(found: Difference, refused: list[str], *, updating: bool, elsewhere: bool) -> str:
+def _advice(found: Difference, beside: _Beside, *, by_ledger: bool) -> str:
     """What mends what was found."""
-    if not (found.extra or found.inside) and {*found.missing, *found.altered} <= set(refused):
+    if not (found.extra or found.inside) and {*found.missing, *found.altered} <= set(beside.refused):
         return "The engine refused all that differs: mend these documents in the source and index again."
     if found.inside:
         return "Index again, without --update, to mend it: an update compares digests, and those of damaged content are as they were."
-    if updating:
+    if by_ledger and beside.updating:
         return "Repeat the update that was stopped."
-    if elsewhere:
+    if by_ledger and beside.elsewhere:
         return "It was updated from another host, of which this host's ledger knows nothing: compare it with its source, 'termweave verify NAME SOURCE'."
     extra = "; --delete-missing deletes what is extra" if found.extra else ""
     return f"Index again to mend it, or with --update{extra}."

@@ -20,6 +20,7 @@ from termweave.corpora.dialect import DELIMITERS
 from termweave.corpora.files import head, spooled, unpacked
 from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
+from termweave.words import few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +37,6 @@ __all__ = [
     "open_source",
     "path_and_split",
 ]
-
-#: Folders named in a message.
-_NAMED = 5
 
 _DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME` or `demo`."
 
@@ -142,7 +140,7 @@ def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
         except UsageError as error:
             broken = error
             continue
-        with suppress(OSError, ValueError):  # too long for a path, or a NUL in it: no path
+        with plugins.answerable("readers", name), suppress(OSError, ValueError):  # too long for a path, or a NUL in it: no path
             if spec and reader.recognises(spec):  # Path("") would be the working folder
                 if mapped and not reader.MAPPED:
                     options = "--id-field, --title-field and --text-field"
@@ -173,7 +171,7 @@ def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
 def _no_source(folder: Path, kinds: str) -> UsageError:
     if not (inside := folders_in(folder)):
         return UsageError(f"{folder} is a folder without corpus.jsonl, and without a file of text (.txt, .md, .html).", kinds)
-    named = ", ".join(f"{each}/" for each in inside[:_NAMED]) + (" ..." if inside[_NAMED:] else "")
+    named = few([f"{each}/" for each in inside])
     are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
     return UsageError(f"{folder} is no source itself: in it {named} {are}.", f"Name one: {folder / inside[0]}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora import files
-from termweave.corpora.fields import BadLine, identity, not_utf8, text_of
+from termweave.corpora.fields import BadLine, identity, text_line, text_of
 from termweave.corpora.jsonl import JsonLines, parse
 from termweave.corpora.sources import DEFAULT_SPLIT, Derived
 from termweave.errors import UsageError
@@ -218,12 +218,7 @@ def read_qrels(path: Path) -> Qrels:
 
 def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
     """The columns of one line: the first is the query, the last two are document and grade."""
-    if line is None:
-        raise BadLine("far too long", _COLUMNS)
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(error, hint=_COLUMNS) from None
+    text = text_line(line, _COLUMNS)
     columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
     if len(columns) not in counts:
         should = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"

@@ -23,7 +23,7 @@ from termweave.corpora import files
 from termweave.corpora.sources import Fields, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.words import sized
+from termweave.words import clipped, few, sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +66,20 @@ def not_utf8(wrong: UnicodeDecodeError, before: str = "", hint: str = _INTO_UTF8
     return BadLine(f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8", hint)
 
 
+def text_line(line: bytes | None, hint: str) -> str:
+    """The text of a line that is no entry of a corpus; `hint` says what such a line looks like.
+
+    Raises:
+        BadLine: It is not UTF-8, or so long that it was not read (None).
+    """
+    if line is None:
+        raise BadLine("far too long", hint)
+    try:
+        return line.decode()
+    except UnicodeDecodeError as wrong:
+        raise not_utf8(wrong, hint=hint) from None
+
+
 def identity(found: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | None:
     """Takes the id out of an entry; None where it has none.
 
@@ -104,13 +118,11 @@ def text_of(found: dict[str, Any], keys: tuple[str, ...]) -> str | None:
 
 def _names(found: dict[str, Any]) -> str:
     """The fields that are left of an entry, for a message."""
-    names = [repr(name) for name in islice(found, _NAMED)]
-    return ", ".join([*names, "..."] if len(found) > _NAMED else names) or "its fields"
+    return few([repr(name) for name in islice(found, _NAMED)], _NAMED, total=len(found)) or "its fields"
 
 
 def _shown(value: Any) -> str:
-    shown = orjson.dumps(value).decode()
-    return shown if len(shown) <= _MANY else f"{shown[:_MANY]}..."
+    return clipped(orjson.dumps(value).decode(), _MANY)
 
 
 def json_value(value: Any) -> Any:

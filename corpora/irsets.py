@@ -19,7 +19,7 @@ from termweave.corpora.filesource import EntrySource
 from termweave.corpora.sources import DEFAULT_SPLIT
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
-from termweave.words import counted
+from termweave.words import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ class IrDataset(EntrySource):
         if split == DEFAULT_SPLIT and whole.has_qrels() and whole.has_queries():
             return cls(name, split=split)
         if split not in (known := _splits(name)):
-            hint = f"There are: {', '.join(known[:_NAMED])}." if known else "It is a corpus, not a data set."
+            hint = f"There are: {few(known, _NAMED)}." if known else "It is a corpus, not a data set."
             raise UsageError(f"{spec} has no split {split!r}.", hint)
         return cls(name, f"{name}/{split}", split)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import files
 from termweave.corpora.beir import QUERIES, QUERY_ID_KEYS, QUERY_TEXT_KEYS, query_of
-from termweave.corpora.fields import BadLine, not_utf8
+from termweave.corpora.fields import BadLine, text_line
 from termweave.errors import InputError, UsageError
 from termweave.records import Query
 
@@ -72,13 +72,7 @@ def _lines(path: Path, name: str) -> Iterator[tuple[int, Query]]:
 
 
 def _tabbed(line: bytes | None) -> Query:
-    if line is None:
-        raise BadLine("far too long", _TABBED)
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(error, hint=_TABBED) from None
-    identity, tab, query = text.partition("\t")
+    identity, tab, query = text_line(line, _TABBED).partition("\t")
     if not tab or not identity.strip():
         raise BadLine("no tab between an id and a text, or no text behind it", _TABBED)
     return Query(identity.strip(), query.strip())

@@ -21,15 +21,12 @@ from termweave.corpora.filesource import FileSource
 from termweave.corpora.packing import SUFFIXES, opened
 from termweave.errors import InputError, TermweaveError
 from termweave.records import Document
-from termweave.words import counted
+from termweave.words import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from termweave.corpora.sources import Progress
-
-#: Endings of other files that are named in a remark.
-_NAMED = 5
 
 
 def kind_of(name: str) -> str:
@@ -98,9 +95,9 @@ class TextFolder(FileSource):
         others = Counter(kind_of(path.name) or "no ending" for path, _, is_text in _files(self.path) if not is_text)
         if not others:
             return []
-        named = ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(_NAMED))
+        named = few([f"{count:,} {ending}" for ending, count in others.most_common()])
         count = counted(others.total(), "file is", "files are")
-        return [f"{self.shown}: {count} no text and passed over ({named}{', ...' if len(others) > _NAMED else ''})."]
+        return [f"{self.shown}: {count} no text and passed over ({named})."]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """The files; `Document.line` is the number of the file, the line of a bad one is the line in it."""

@@ -7,6 +7,7 @@ the conservative one, from what the other probes said. Answers quoted below were
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.failures import EngineResponseError
@@ -62,7 +63,7 @@ def _identity(engine: Engine) -> tuple[str, str]:
     try:
         found = engine.request("GET", "/")
     except EngineResponseError as error:
-        if error.status == 401:
+        if error.status == HTTPStatus.UNAUTHORIZED:
             raise
         return "unknown", "opensearch"  # OpenSearch Serverless has no root page
     version = found.get("version") if isinstance(found, dict) else None
@@ -104,7 +105,7 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
             body={"index_patterns": ["termweave-probe-none-*"], "priority": 2_000_000_000, "template": template},
         )
     except EngineResponseError as error:
-        return False if error.status == 400 else None
+        return False if error.status == HTTPStatus.BAD_REQUEST else None
     return True
 
 

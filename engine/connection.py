@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache, cached_property
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.engine import access, failures
@@ -129,7 +130,7 @@ class Engine:
             raise failures.unreachable(self.url, error) from error
         except TransportError as error:
             status = error.status_code if isinstance(error.status_code, int) else 0
-            if status == 404 and not failures.from_opensearch(error.info):
+            if status == HTTPStatus.NOT_FOUND and not failures.from_opensearch(error.info):
                 raise NotOpenSearch(self.url, f"{method} {path}", error.info) from error
             raise EngineResponseError(
                 status, failures.reason(error), error.info, request=f"{method} {path}", hint=failures.advice(status, error.info)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import Any
 
 from termweave.errors import EngineError, EngineUnreachable
@@ -70,7 +71,7 @@ def reason(error: Any) -> str:
 
 def advice(status: int, body: Any) -> str:
     """What to do about an error that the engine answered, or one of a `_msearch` held; "" where nothing general is known."""
-    if status == 401:
+    if status == HTTPStatus.UNAUTHORIZED:
         return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
     if "index_closed_exception" in str(body):
         return "Open the index again (POST /INDEX/_open), or build it anew under another name."
@@ -78,7 +79,7 @@ def advice(status: int, body: Any) -> str:
         return "The server's disks are nearly full: free some space; it takes indices again by itself."
     if blocked := block_hint(str(body)):
         return blocked
-    if status == 403:
+    if status == HTTPStatus.FORBIDDEN:
         return "The role of this user lacks a permission; the documentation lists those that termweave needs."
     return ""
 

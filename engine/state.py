@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from termweave import atomic
+from termweave import atomic, locks
 from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = "termweave.node/1"
+#: Seconds between looks at whether another command has ended.
+_TICK = 0.2
 
 #: running: every process lives; degraded: some; dead: none, and nobody stopped them; starting: not ready yet.
 Phase = Literal["running", "degraded", "dead", "starting", "stopped"]
@@ -123,31 +124,22 @@ def locked(home: Path, *, purpose: str, patience: float, say: Callable[[str], No
         TermweaveError: It was held all that time.
     """
     home.mkdir(parents=True, exist_ok=True)
-    path = home / "lock"
-    # Opened for appending: opening for writing would empty the holder's note.
-    with path.open("a+", encoding="ascii") as file:
-        until = time.monotonic() + patience
-        told = False
+    until = time.monotonic() + patience
+    told = False
+    with ExitStack() as lock:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock.enter_context(locks.noted(home / "lock", f"{purpose} (process {os.getpid()})"))
                 break
-            except BlockingIOError:
-                holder = path.read_text(encoding="ascii").strip()
+            except locks.Held as held:
                 if time.monotonic() >= until:
                     raise TermweaveError(
-                        f"The embedded node is busy: {holder or 'another process'} is still under way.",
+                        f"The embedded node is busy: {held.note or 'another process'} is still under way.",
                         "Wait for it, or stop that process.",
                     ) from None
                 # The holder writes its note just after it got the lock: an empty one is about to be filled.
-                if holder and not told:
-                    say(f"Waiting for another command: {holder}.")
+                if held.note and not told:
+                    say(f"Waiting for another command: {held.note}.")
                     told = True
-                time.sleep(0.2)
-        file.truncate(0)
-        file.write(f"{purpose} (process {os.getpid()})")
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
+                time.sleep(_TICK)
+        yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from termweave import doors
 from termweave.errors import InputError
 from termweave.evaluation import gates, judgements
 from termweave.evaluation.asking import Asked
@@ -113,6 +114,7 @@ def evaluate(
         InputError: The data set has no judged queries in this split, or none of its documents is in the index.
         UsageError: The baseline is neither a mode nor a run, or a gate looks at what is not there.
     """
+    doors.check(index=index, dataset=dataset)
     asked = systems or default_systems(index)
     chosen, compared = with_baseline(asked, baseline, index)
     described = {system.name: (system.mode, system.reranker) for system in chosen}

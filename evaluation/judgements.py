@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.wording import queries
 from termweave.sequences import in_parts
-from termweave.words import counted
+from termweave.words import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -81,9 +81,8 @@ def other_splits(dataset: Dataset) -> str:
 
 def wordless(asked: Sequence[Query]) -> list[str]:
     """Queries without a text, which find nothing."""
-    empty = [query.id for query in asked if not query.text.strip()]
-    named = ", ".join(map(repr, empty[:3])) + (" ..." if empty[3:] else "")
-    return [f"{queries(len(empty))} without text, counted as 0: {named}."] if empty else []
+    empty = [repr(query.id) for query in asked if not query.text.strip()]
+    return [f"{queries(len(empty))} without text, counted as 0: {few(empty, 3)}."] if empty else []
 
 
 def tuned_here(index: Index, modes: Collection[str], dataset: Dataset) -> list[str]:

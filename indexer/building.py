@@ -12,9 +12,10 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave import __version__
+from termweave import __version__, doors
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
 from termweave.indexer import custom, generations, inheriting, ledgers, refusals, resuming, summary
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 #: While documents come in, nobody searches: no refresh, no copies.
 _LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
-_FORBIDDEN = 403
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ def build(
         VerificationFailed: What is stored is not what was sent; the alias was not moved.
     """
     started = time.monotonic()
+    doors.check(engine=engine, source=source, options=options)
     generations.check_name(engine, name)
     with ledgers.lease(engine, name) as lease:
         watched = while_held(lease, progress)
@@ -121,7 +122,7 @@ def build(
         remember(planned.encoder.models.values())
         source = in_passages(source, options.passages)
         found = resuming.resume(engine, name, planned, fresh=options.fresh)
-        current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, *found)
+        current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, options, *found)
         with current.ledger as ledger:
             try:
                 sent = send_rest(engine, source, planned, current, watched)
@@ -153,6 +154,7 @@ def build(
 
 def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> str | None:
     """The live generation of `name`, if a build from this source, these models and these settings would only make it again."""
+    doors.check(engine=engine, source=source, options=options)
     index = generations.live(engine, name)
     if index is None:
         return None
@@ -211,8 +213,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
         settings |= _LOADING if options.loading else {"index.number_of_replicas": _replicas(engine, options)}
         generations.create(engine, index, mapping, found, settings)
-        if statistics is not None:
-            stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
+        keep_statistics(engine, index, statistics, options)
         ledger.put("lineage", asdict(found))
         ledger.put("said", [surveyed.notes, surveyed.warnings])  # a build that resumes surveys nothing
         ledger.put("state", "building")
@@ -224,14 +225,19 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
     return Generation(index, found, layout, statistics, ledger, surveyed.notes, surveyed.warnings)
 
 
-def _reopen(engine: Engine, index: str, found: Lineage, ledger: Ledger) -> Generation:
-    statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
+def _reopen(engine: Engine, options: Options, index: str, found: Lineage, ledger: Ledger) -> Generation:
+    statistics = stored_statistics.load(engine, index, found)
+    keep_statistics(engine, index, statistics, options)
     what = "passages" if found.passages else "documents"
     note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {what} were there already."
     notes, warnings = ledger.get("said") or ([], [])
-    return Generation(
-        index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, ledger, [note, *notes], warnings
-    )
+    return Generation(index, found, found.layout, statistics, ledger, [note, *notes], warnings)
+
+
+def keep_statistics(engine: Engine, index: str, statistics: CorpusStatistics | None, options: Options) -> None:
+    """Store a generation's statistics where the cluster has none: they are new, or somebody deleted them and this host has a copy."""
+    if statistics is not None and not stored_statistics.there(engine, index):
+        stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
 
 
 def _cut(window: Window | None, ledger: Ledger) -> dict[str, int]:
@@ -285,7 +291,7 @@ def _settle(engine: Engine, current: Generation, options: Options) -> list[str]:
     """Make the generation searchable and prove that it is whole; returns what a user should know."""
     generations.finish(engine, current.index, dict(options.settings), _replicas(engine, options))
     notes = refusals.check(current.ledger, current.index, options.allow_refused)
-    found = verify(engine, current.index, current.ledger, current.layout)
+    found = verify(engine, current.index, current.ledger)
     if not found.ok:
         current.ledger.again([*found.missing, *found.altered])
         advice = "with --fresh" if found.extra else "again: it sends what is missing or altered"
@@ -302,6 +308,6 @@ def _replicas(engine: Engine, options: Options) -> int:
     try:
         return 1 if engine.request("GET", "/_cluster/health")["number_of_data_nodes"] > 1 else 0
     except EngineResponseError as error:
-        if error.status != _FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         return 1  # this role may not ask; a copy that finds no second node harms nobody

@@ -41,11 +41,11 @@ def standing(engine: Engine, name: str) -> Standing | None:
     Raises:
         TermweaveError: Its lineage or its statistics cannot be read.
     """
-    index = generations.live(engine, name)
-    found = lineage.read(engine, index) if index else None
-    if index is None or found is None or not found.statistics:
+    if (index := generations.live(engine, name)) is None:
         return None
-    statistics = stored_statistics.load(engine, index, found.statistics["hash"])
+    found = lineage.read(engine, index)
+    if (statistics := stored_statistics.load(engine, index, found)) is None:
+        return None
     return Standing(index, found.models["weights"].hash, Window.of(found.passages), statistics)
 
 

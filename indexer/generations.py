@@ -8,23 +8,27 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.engine.connection import quote
-from termweave.errors import EngineError, UsageError
+from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer import ledgers
-from termweave.search.lineage import Lineage, check_one, exists, known_names, read, write
+from termweave.search.lineage import Lineage, check_one, exists, known_names, read, resolve, write
 from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import TypeAlias
 
     from termweave.engine import Engine
 
+    #: Whether a primary shard holds it, and what the engine says of it.
+    _Segment: TypeAlias = tuple[bool, dict[str, Any]]
+
 #: What OpenSearch takes as an index name, less what the URL would need escaped; room is left for time and hash.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
-_NOT_FOUND, _WRONG = 404, 400
 #: What the engine's reason holds where it makes no index of these settings -> what to do. First match wins.
 _NOT_MADE = (
     ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),
@@ -48,6 +52,7 @@ class Generation:
         complete: Whole and verified; others are unfinished, or documents of theirs were refused.
         live: The alias points at it.
         missed: What its gate found wanting, where that kept it from being published.
+        unreadable: Why what it says of itself cannot be read; of such a one nothing is known but its index, size and place.
     """
 
     index: str
@@ -58,6 +63,7 @@ class Generation:
     complete: bool
     live: bool
     missed: str
+    unreadable: str = ""
 
 
 def check_name(engine: Engine, name: str) -> None:
@@ -66,7 +72,7 @@ def check_name(engine: Engine, name: str) -> None:
     Raises:
         UsageError: The name cannot be an alias here.
     """
-    if not _NAME.fullmatch(name) or name.endswith((".stats", ".write")):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.endswith((".stats", ".write")):
         raise UsageError(
             f"{name!r} cannot be the name of an index.",
             "Use at most 200 lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit; "
@@ -96,7 +102,7 @@ def behind_alias(engine: Engine, name: str) -> list[str]:
     try:
         return sorted(engine.request("GET", f"/_alias/{quote(name)}"))
     except EngineResponseError as error:
-        if error.status == _NOT_FOUND:
+        if error.status == HTTPStatus.NOT_FOUND:
             return []
         raise
 
@@ -116,7 +122,7 @@ def moment(engine: Engine, name: str) -> str:
     params = {"filter_path": "*.mappings._meta.termweave.name,*.mappings._meta.termweave.created"}
     mappings = engine.request("GET", f"/{name}-*/_mapping", params=params) or {}
     others = [found["mappings"]["_meta"]["termweave"] for found in mappings.values()]
-    latest = max((other["created"] for other in others if other.get("name") == name), default="")
+    latest = max((other.get("created", "") for other in others if other.get("name") == name), default="")
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     if now > latest:
         return now
@@ -138,7 +144,7 @@ def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage
     try:
         engine.request("PUT", f"/{index}", params={"wait_for_active_shards": 0}, body=body)
     except EngineResponseError as error:
-        if error.status == _WRONG and not error.hint:
+        if error.status == HTTPStatus.BAD_REQUEST and not error.hint:
             error.hint = next(
                 (hint for word, hint in _NOT_MADE if word in error.reason), "Mend what --mapping or --settings says."
             )
@@ -212,32 +218,45 @@ def of(engine: Engine, name: str) -> list[Generation]:
     check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
     mappings = engine.request("GET", f"/{name}-*/_mapping", params=params) or {}
-    lineages = {
-        index: Lineage.from_meta(found["mappings"]["_meta"], index)
-        for index, found in mappings.items()
-        if found["mappings"]["_meta"]["termweave"].get("name") == name  # NAME-* also finds those of NAME-OTHER
-    }
-    if not lineages:
-        raise UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
-    segments = _segments(engine, sorted(lineages))
+    said = {index: found["mappings"]["_meta"]["termweave"] for index, found in mappings.items()}
+    said = {index: each for index, each in said.items() if each.get("name") == name}  # NAME-* also finds those of NAME-OTHER
+    if not said:
+        raise _no_generations(engine, name)
+    segments = _segments(engine, sorted(said))
     now = live(engine, name)
-    found = [
-        Generation(
-            index=index,
-            created=lineage.created,
-            source=lineage.source["name"],
-            documents=_documents(lineage, segments.get(index)),
-            bytes=sum(each["size_in_bytes"] for _, each in segments.get(index, [])),
-            complete=lineage.complete,
-            live=index == now,
-            missed=lineage.missed,
-        )
-        for index, lineage in lineages.items()
-    ]
+    found = [_generation(index, each, segments.get(index), live=index == now) for index, each in said.items()]
     return sorted(found, key=lambda generation: (generation.created, generation.index), reverse=True)
 
 
-def _segments(engine: Engine, indices: list[str]) -> dict[str, list[tuple[bool, dict[str, Any]]]]:
+def _no_generations(engine: Engine, name: str) -> UsageError:
+    """What to say of a name without generations: nothing has it, or something else does."""
+    if not exists(engine, name):
+        return UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
+    made = read(engine, resolve(engine, name))  # refuses what termweave did not make
+    return UsageError(f"{name!r} is one generation of {made.name!r}.", f"Give the name it was built under: {made.name!r}.")
+
+
+def _generation(index: str, said: dict[str, Any], segments: list[_Segment] | None, *, live: bool) -> Generation:
+    """A generation by what it says of itself; damage to one keeps nobody from the others."""
+    size = sum(segment["size_in_bytes"] for _, segment in segments or [])
+    try:
+        made = Lineage.from_meta({"termweave": said}, index)
+    except TermweaveError as error:
+        created = str(said.get("created", ""))
+        return Generation(index, created, "", None, size, complete=False, live=live, missed="", unreadable=str(error))
+    return Generation(
+        index=index,
+        created=made.created,
+        source=made.source["name"],
+        documents=_documents(made, segments),
+        bytes=size,
+        complete=made.complete,
+        live=live,
+        missed=made.missed,
+    )
+
+
+def _segments(engine: Engine, indices: list[str]) -> dict[str, list[_Segment]]:
     """Index that is open -> its segments, each with whether a primary shard holds it. What `_stats` says may be 10 s old: a build is larger by then."""
     found = engine.request("GET", f"/{','.join(indices)}/_segments", params={"ignore_unavailable": True})["indices"]
     return {
@@ -251,7 +270,7 @@ def _segments(engine: Engine, indices: list[str]) -> dict[str, list[tuple[bool, 
     }
 
 
-def _documents(lineage: Lineage, segments: list[tuple[bool, dict[str, Any]]] | None) -> int | None:
+def _documents(lineage: Lineage, segments: list[_Segment] | None) -> int | None:
     if not lineage.complete or segments is None:  # while documents come in, nothing is refreshed
         return None
     if lineage.passages:
@@ -268,6 +287,8 @@ def promote(engine: Engine, name: str, index: str) -> str | None:
     known = {generation.index: generation for generation in of(engine, name)}
     if index not in known:
         raise UsageError(f"{name!r} has no generation {index!r}.", f"It has: {', '.join(known)}.")
+    if known[index].unreadable:
+        raise UsageError(known[index].unreadable)
     if not known[index].complete:
         raise UsageError(f"{index!r} was never finished and verified.", "Finish it by repeating its 'termweave index' command.")
     before = live(engine, name)
@@ -294,8 +315,11 @@ def previous(engine: Engine, name: str) -> str:
 
 
 def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) -> list[Generation]:
-    """Generations that are neither live nor among the `keep` newest published ones; with `unfinished` those never finished, too."""
-    known = of(engine, name)
+    """Generations that are neither live nor among the `keep` newest published ones; with `unfinished` those never finished, too.
+
+    One that cannot be read stays: it may be whole, and of a newer version.
+    """
+    known = [each for each in of(engine, name) if not each.unreadable]
     kept = {generation.index for generation in list(filter(_published, known))[:keep]}
     return [each for each in known if not each.live and each.index not in kept and (each.complete or unfinished)]
 

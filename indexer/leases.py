@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
@@ -30,7 +31,6 @@ INDEX = "termweave-leases"
 BEAT, EXPIRY = 10.0, 30.0
 #: Seconds that one request about a lease may take: it must not hold up the end of a build.
 _TIMEOUT = 5.0
-_EXISTS, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 400, 403, 404, 409
 
 
 class Lease:
@@ -115,7 +115,7 @@ class Lease:
         try:
             self._engine.request("PUT", f"/{INDEX}", body={"settings": settings, "mappings": {"enabled": False}})
         except EngineResponseError as error:
-            if error.status != _EXISTS:  # another builder made it in this moment
+            if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another builder made it in this moment
                 raise
 
     def _expired(self, held: dict[str, Any], version: tuple[int, int]) -> bool:
@@ -134,7 +134,7 @@ class Lease:
         try:
             found = self._engine.request("GET", self._path)
         except EngineResponseError as error:
-            if error.status == _NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
         return found["_source"], (found["_seq_no"], found["_primary_term"])
@@ -153,7 +153,7 @@ class Lease:
         try:
             answer = self._request("PUT", self._path, params=params, body=body)
         except EngineResponseError as error:
-            if error.status in {_CONFLICT, _NOT_FOUND}:
+            if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 return False
             raise
         self._version = (answer["_seq_no"], answer["_primary_term"])
@@ -176,7 +176,7 @@ def held(engine: Engine, name: str, place: str) -> Iterator[Lease]:
     try:
         lease.take()
     except EngineResponseError as error:
-        if error.status != _FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         yield lease
         return

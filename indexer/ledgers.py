@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import time
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from termweave import places
+from termweave import locks, places
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
 from termweave.indexer import leases
@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 
-_FORBIDDEN = 403
-
-
 def folder(engine: Engine) -> Path:
     """Where the ledgers of this cluster lie."""
     try:
         cluster: str = engine.request("GET", "/")["cluster_uuid"]
     except EngineResponseError as error:
-        if error.status != _FORBIDDEN:
+        if error.status != HTTPStatus.FORBIDDEN:
             raise
         cluster = blake2b(engine.url.encode(), digest_size=8).hexdigest()  # this role may not ask which cluster it is
     return places.state() / "ledgers" / cluster
@@ -67,20 +64,17 @@ def lease(engine: Engine, name: str) -> Iterator[leases.Lease]:
     """
     path = folder(engine) / f"{name}.lease"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "it has just begun"
-            raise TermweaveError(
-                f"Another build of {name!r} is running here ({holder}).", "Wait until it has ended, or stop it."
-            ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}")
-        file.flush()
-        with leases.held(engine, name, _place(path.parent)) as held:
+    try:
+        with (
+            locks.noted(path, f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}"),
+            leases.held(engine, name, _place(path.parent)) as held,
+        ):
             yield held
+    except locks.Held as other:
+        raise TermweaveError(
+            f"Another build of {name!r} is running here ({other.note or 'it has just begun'}).",
+            "Wait until it has ended, or stop it.",
+        ) from None
 
 
 def _place(ledgers: Path) -> str:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave import encoders, plugins
+from termweave import doors, encoders, plugins
 from termweave.errors import UsageError
 from termweave.indexer import language
+from termweave.indexer.passages import Window
 from termweave.search import lineage
 from termweave.signals import signal_class
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.passages import Window
     from termweave.records import Capabilities
 
+#: Which options are of which kind, and an example of it.
+_KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+    (("signals",), tuple | list | None, '("lexical", "dense")'),
+    (("prune",), Pruning, 'Pruning.parse("30%"), from termweave.signals'),
+    (("shards", "workers"), int, "2"),
+    (("replicas",), int | None, "1"),
+    (("settings", "mapping"), Mapping, "{...}"),
+    (("passages",), Window | None, "Window(160, 120), from termweave.indexer.passages"),
+)
 #: Plain text first, then what stands on models: the order in which tables show signals.
 _ORDER = (None, "weights", "dense")
 
@@ -68,6 +78,13 @@ class Options:
     skip_bad: bool = False
     passages: Window | None = None
 
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for values of another kind, which would end far inside."""
+        for names, kind, example in _KINDS:
+            for name in names:
+                if not isinstance(value := getattr(self, name), kind):
+                    raise UsageError(f"Options.{name} cannot be {value!r}.", f"Write {name}={example}.")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -101,6 +118,7 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
         UsageError: A signal was asked for that model or server do not allow, or none is left.
         InputError: One of the first documents cannot be read.
     """
+    doors.check(source=source, options=options)
     encoder = encoders.load(weights=options.weights, dense=options.dense)
     advice = language.advise(source, encoder, options)
     signals, notes = _choose(options.signals or advice.signals, encoder, capabilities)

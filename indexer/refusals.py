@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from termweave.errors import RefusedDocuments
-from termweave.words import clipped, counted
+from termweave.words import clipped, counted, few
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,4 +118,4 @@ def _named(refused: list[tuple[str, int | None, str]]) -> str:
     named = [
         f"{clipped(identity, 60)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
     ]
-    return "; ".join([*named, "..."] if refused[_NAMED:] else named)
+    return few(named, _NAMED, total=len(refused), between="; ")

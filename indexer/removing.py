@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import orjson
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Ids that one request takes.
 PAGE = 1000
-_NOT_FOUND = 404
-_FIRST_ERROR = 300
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
         UsageError: There is no such name, or it is not termweave's.
     """
     index = lineage.resolve(engine, name)
-    lineage.read(engine, index)
+    lineage.read(engine, index)  # refuses what termweave did not make
     engine.request("POST", f"/{index}/_refresh")
     wanted = list(dict.fromkeys(ids))
     stored = [
@@ -119,8 +118,8 @@ def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[Se
         answer = engine.request("POST", f"/{writer(index)}/_bulk", params={"require_alias": True}, body=lines, retry=True)
         for item in answer["items"]:
             result = item["delete"]
-            absent = result["status"] == _NOT_FOUND and "error" not in result
-            if result["status"] >= _FIRST_ERROR and not absent:
+            absent = result["status"] == HTTPStatus.NOT_FOUND and "error" not in result
+            if result["status"] >= HTTPStatus.BAD_REQUEST and not absent:
                 reason = result.get("error", {}).get("reason", f"status {result['status']}")
                 hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
                 raise EngineError(f"Documents of {index} could not be deleted: {reason}.", hint)

@@ -20,6 +20,7 @@ import re
 import threading
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
@@ -37,12 +38,6 @@ if TYPE_CHECKING:
 _LATER = frozenset({429, 500, 502, 503, 504})
 #: What is wrong with the document itself.
 _OWN_FAULT = frozenset({400, 413})
-_OVERLOAD = 429
-_TOO_LARGE = 413
-_UNAVAILABLE = 503
-_CONFLICT = 409
-_NOT_FOUND = 404
-_FIRST_ERROR = 300
 #: The engine waits so long for a shard that is away before it answers 503; by default 60 s, as long as we wait for the engine.
 _SHARD_PATIENCE = "20s"
 #: In the reason of a 429 (OpenSearch 3.6.0): bytes of the request, and of all requests that are taken at a time.
@@ -231,7 +226,7 @@ class Sender:
             error.hint = error.hint or _LATER_HINT
             self._pace.trouble(ticket, error)
             # An overloaded server may take no request of this size ever: its limit is in bytes.
-            return _halves(batch) if error.status == _OVERLOAD or len(body) > pace.SMALLEST else [batch]
+            return _halves(batch) if error.status == HTTPStatus.TOO_MANY_REQUESTS or len(body) > pace.SMALLEST else [batch]
         except EngineUnreachable as error:
             self._pace.trouble(ticket, error)
             return _halves(batch) if len(body) > pace.SMALLEST else [batch]
@@ -256,14 +251,14 @@ class Sender:
         for item, outcome in zip(batch, answer["items"], strict=True):
             (result,) = outcome.values()
             status = result["status"]
-            if status < _FIRST_ERROR or status == _CONFLICT:
+            if status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.CONFLICT:
                 settled.append((item.id, item.digest))
             elif status in _LATER:
                 again.append(item)
                 trouble = self._trouble(status, _reason(result))
             elif status in _OWN_FAULT:
                 refused.append((item.id, _reason(result)))
-            elif status == _NOT_FOUND:
+            elif status == HTTPStatus.NOT_FOUND:
                 failure = EngineError(
                     f"{self._index} was deleted while it was being built.", "Run 'termweave index' again: it begins anew."
                 )
@@ -279,7 +274,7 @@ class Sender:
 
     def _trouble(self, status: int, reason: str) -> EngineError:
         """What to say of an item that is sent again, should patience end."""
-        if status == _UNAVAILABLE:
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return EngineError(
                 f"The engine cannot write to {self._index}: {reason}.",
                 "A shard of it is nowhere: GET /_cluster/allocation/explain says why. When it is back, run the command again: it resumes.",
@@ -300,9 +295,9 @@ class Sender:
 
 def _limit_beyond(error: EngineResponseError) -> str:
     """The limit that a request is beyond by its own size, not for what the server has to do besides; empty where it is none."""
-    if error.status == _TOO_LARGE:
+    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return "http.max_content_length"
-    found = _PRESSURE.search(error.reason) if error.status == _OVERLOAD else None
+    found = _PRESSURE.search(error.reason) if error.status == HTTPStatus.TOO_MANY_REQUESTS else None
     return "indexing_pressure.memory.limit" if found and int(found[1]) > int(found[2]) else ""
 
 

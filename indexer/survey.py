@@ -13,7 +13,7 @@ from termweave.indexer.ledger import Duplicate, Entry, Ledger
 from termweave.indexer.passages import Passages
 from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
-from termweave.words import counted
+from termweave.words import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -194,15 +194,14 @@ class _Seen:
             notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
         if source.skipped:
             count = source.skipped.count
-            named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])
-            entries = counted(count, "entry", "entries")
-            notes.append(f"{entries} could not be read and left out ({named}{'; ...' if count > _NAMED else ''}).")
+            named = few([str(each) for each in source.skipped], total=count, between="; ")
+            notes.append(f"{counted(count, 'entry', 'entries')} could not be read and left out ({named}).")
         return notes
 
     def warnings(self, source: Source) -> list[str]:
         if not self.clashes:
             return []
-        named = ", ".join(self.named) + (", ..." if self.clashes > _NAMED else "")
+        named = few(self.named, total=self.clashes)
         documents = counted(self.clashes, "document")
         return [f"{documents} of {source.name} left out, for an id that an earlier document with other content has: {named}."]
 

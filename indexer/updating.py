@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave import doors
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import changes, copying, drifting, generations, inheriting, ledgers, refusals
-from termweave.indexer.building import Generation, pass_gate, send_rest, while_held
+from termweave.indexer.building import Generation, keep_statistics, pass_gate, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.plan import Plan
@@ -25,8 +26,7 @@ from termweave.indexer.verification import verify
 from termweave.search import lineage, stored_statistics
 from termweave.search.models import encoder_of, remember
 from termweave.sequences import in_parts
-from termweave.signals import DocumentLayout
-from termweave.words import counted
+from termweave.words import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from termweave.indexer.survey import Progress
     from termweave.indexer.verification import Difference
     from termweave.search.lineage import Lineage
-
-#: Ids named in a message.
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -104,6 +101,7 @@ def update(
         TermweaveError: As `build`.
     """
     started = time.monotonic()
+    doors.check(engine=engine, source=source, options=options)
     generations.check_name(engine, name)
     if gate is not None and not new:
         raise UsageError(
@@ -117,42 +115,27 @@ def update(
         found = lineage.read(engine, live)
         encoder = encoder_of(found, name, {"weights": options.weights, "dense": options.dense})
         remember(encoder.models.values())
-        statistics = stored_statistics.load(engine, live, found.statistics["hash"]) if found.statistics else None
         moment = generations.moment(engine, name)
-        if new:
-            index, ledger = copying.copy(engine, live, found, statistics, moment, watched)
-            found = replace(found, created=ledger.get("lineage")["created"])
-        else:
-            index, ledger = live, ledgers.open_(engine, live)
-            generations.open_writer(engine, live)
-        with ledger:
-            if not new:
-                ledger.put("name", name)
-                ledger.put("state", "updating")
-            layout = DocumentLayout.from_meta(found.signals, found.fields)
-            current = Generation(index, found, layout, statistics, ledger, [], [])
+        current = _begin(engine, name, live, found, moment, options, watched, new=new)
+        with current.ledger as ledger:
             counts, sent, deleted, outdated = _apply(
                 engine, source, options, encoder, current, watched, delete_missing=delete_missing
             )
-            after = _described(found, source, current, counts, moment, deleted=deleted + outdated)
-            if new:
-                restored = ledger.get("settings")
-                finish = {"index.refresh_interval": restored["refresh_interval"]}
-                generations.finish(engine, index, finish, int(restored["number_of_replicas"]))
-            _prove(engine, current, options.allow_refused)
+            after = _described(source, current, counts, moment, deleted=deleted + outdated)
+            _prove(engine, current, options.allow_refused, new=new)
             if gate is not None:
                 pass_gate(engine, gate, current, after, live)
             lease.check()
-            inheriting.write(engine, index, after, live)
+            inheriting.write(engine, current.index, after, live)
             if new:
-                generations.publish(engine, name, index, live)
+                generations.publish(engine, name, current.index, live)
             else:
-                generations.close_writer(engine, index)
+                generations.close_writer(engine, current.index)
             ledger.put("lineage", asdict(after))
             ledger.put("state", "complete")
             return Updated(
                 name=name,
-                index=index,
+                index=current.index,
                 counts=counts,
                 documents=ledger.documents,
                 passages=ledger.acknowledged,
@@ -164,6 +147,23 @@ def update(
                 notes=tuple(current.notes),
                 warnings=tuple(current.warnings),
             )
+
+
+def _begin(
+    engine: Engine, name: str, live: str, found: Lineage, moment: str, options: Options, progress: Progress, *, new: bool
+) -> Generation:
+    """What is going to be changed: the live generation, open to documents, or a copy of it."""
+    statistics = stored_statistics.load(engine, live, found)
+    if new:
+        index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
+        found = replace(found, created=ledger.get("lineage")["created"])
+    else:
+        index, ledger = live, ledgers.open_(engine, live)
+        generations.open_writer(engine, live)
+        ledger.put("name", name)
+        ledger.put("state", "updating")
+    keep_statistics(engine, index, statistics, options)
+    return Generation(index, found, found.layout, statistics, ledger, [], [])
 
 
 def _apply(
@@ -211,7 +211,7 @@ def _apply(
                 else:
                     remove(engine, current.index, ledger, difference.stale(gone=True))
                     deleted = gone
-                foreign = verify(engine, current.index, ledger, current.layout).extra
+                foreign = verify(engine, current.index, ledger).extra
                 deleted += remove(engine, current.index, None, in_parts(foreign, PAGE))
             return difference.settled(), sent, deleted, outdated
 
@@ -224,11 +224,9 @@ def _kept(gone: int, skipped: int) -> str:
     )
 
 
-def _described(
-    found: Lineage, source: Source, current: Generation, counts: changes.Counts, moment: str, *, deleted: int
-) -> Lineage:
+def _described(source: Source, current: Generation, counts: changes.Counts, moment: str, *, deleted: int) -> Lineage:
     """The lineage afterwards. A generation that was changed is not what a build from its source would make: no fingerprint."""
-    ledger = current.ledger
+    ledger, found = current.ledger, current.lineage
     passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
     after = replace(found, documents=ledger.documents, passages=passages, complete=True)
     if not (counts.new or counts.changed or deleted):
@@ -237,21 +235,24 @@ def _described(
     return replace(after, source=came_from, fingerprint="", updated=moment)
 
 
-def _prove(engine: Engine, current: Generation, allowed: float) -> None:
-    """No more refused than is allowed, and stored what was sent."""
+def _prove(engine: Engine, current: Generation, allowed: float, *, new: bool) -> None:
+    """Make a copy searchable as the live generation is; then no more refused than is allowed, and stored what was sent."""
+    if new:
+        restored = current.ledger.get("settings")
+        finish = {"index.refresh_interval": restored["refresh_interval"]}
+        generations.finish(engine, current.index, finish, int(restored["number_of_replicas"]))
     current.notes.extend(refusals.check(current.ledger, current.index, allowed))
-    found = verify(engine, current.index, current.ledger, current.layout)
+    found = verify(engine, current.index, current.ledger)
     if not found.ok:
         raise VerificationFailed(f"{current.index} {found}.", _way_out(found))
 
 
 def _way_out(found: Difference) -> str:
     """What to do where an index is not what its ledger says after an update."""
-    kept = [*found.extra, *found.altered]
+    kept = [repr(each) for each in (*found.extra, *found.altered)]
     if not kept:
         return "Run the same command again: it sends what is missing."
-    named = ", ".join(repr(each) for each in kept[:_NAMED])
     return (
-        f"Stored and not of the source, or damaged: {named}{' ...' if kept[_NAMED:] else ''}. Run the command again with "
+        f"Stored and not of the source, or damaged: {few(kept)}. Run the command again with "
         "--delete-missing, which deletes them where the source does not have them, or 'termweave delete NAME --id ID'."
     )

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from termweave import doors
 from termweave.indexer.ledger import BucketSum, Ledger
+from termweave.indexer.passages import Window, in_passages
 from termweave.indexer.survey import survey
 from termweave.records import Passage
+from termweave.search import lineage, stored_statistics
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest, stored_document
 from termweave.words import counted
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.engine import Engine
+    from termweave.search.lineage import Lineage
     from termweave.signals import DocumentLayout
 
 _PAGE = 1000
@@ -46,6 +50,8 @@ class Difference:
         altered: Ids whose content is not what was sent.
         inside: Of those the ones that only reading back tells: their digests are as they were.
         read: Documents whose content was read back.
+        lost: Name of the index with the statistics that its weights stand on, where that is gone. A host that keeps a copy does not
+            notice otherwise.
     """
 
     counted: int
@@ -56,50 +62,61 @@ class Difference:
     inside: list[str] = field(default_factory=list)
     documents: int = 0
     read: int = 0
+    lost: str = ""
 
     def __str__(self) -> str:
         holds = (
             f"holds {counted(self.counted, 'document or passage', 'documents and passages')} and should hold {self.expected:,}"
         )
-        return f"{holds}: {len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered"
+        lost = f"; {self.lost}, its statistics, is gone" if self.lost else ""
+        return f"{holds}: {len(self.missing):,} missing, {len(self.extra):,} extra, {len(self.altered):,} altered{lost}"
+
+    @property
+    def same(self) -> bool:
+        """The documents are those there should be."""
+        return not (self.missing or self.extra or self.altered) and self.counted == self.expected
 
     @property
     def ok(self) -> bool:
-        """Nothing differs."""
-        return not (self.missing or self.extra or self.altered) and self.counted == self.expected
+        """Nothing differs, and the statistics are there."""
+        return self.same and not self.lost
 
 
-def verify(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout, *, deep: float = 0.0) -> Difference:
-    """Compare an index with its ledger: two requests for an intact index of any size.
+def verify(engine: Engine, index: str, ledger: Ledger, *, deep: float = 0.0) -> Difference:
+    """Compare an index with its ledger: a few requests for an intact index of any size.
 
     Args:
         engine: Where the index is.
         index: The generation.
         ledger: What was sent.
-        layout: Its layout.
         deep: Share of the documents whose content is read back, 0 to 1; below 1 a random sample.
     """
-    found = _compare(engine, index, ledger, encodings=True)
-    if deep:
-        _read_back(engine, index, layout, found, _sample(ledger, deep))
-    return found
+    doors.check(engine=engine)
+    return _verify(engine, index, lineage.read(engine, index), ledger, deep, encodings=True)
 
 
-def verify_against_source(engine: Engine, index: str, source: Source, layout: DocumentLayout, *, deep: float = 0.0) -> Difference:
+def verify_against_source(engine: Engine, index: str, source: Source, *, deep: float = 0.0) -> Difference:
     """Compare an index with its source itself.
 
     Args:
         engine: Where the index is.
         index: The generation.
-        source: What it should hold, cut into passages as the index is (`passages.in_passages`).
-        layout: Its layout.
+        source: What it should hold; it is cut into passages where the index is.
         deep: Share of the documents whose content is read back.
     """
+    doors.check(engine=engine, source=source)
+    made = lineage.read(engine, index)
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
-        survey(source, None, ledger, skip_bad=True, progress=lambda *_: None)
-        found = _compare(engine, index, ledger, encodings=False)
-        if deep:
-            _read_back(engine, index, layout, found, _sample(ledger, deep))
+        survey(in_passages(source, Window.of(made.passages)), None, ledger, skip_bad=True, progress=lambda *_: None)
+        return _verify(engine, index, made, ledger, deep, encodings=False)
+
+
+def _verify(engine: Engine, index: str, made: Lineage, ledger: Ledger, deep: float, *, encodings: bool) -> Difference:
+    found = _compare(engine, index, ledger, encodings=encodings)
+    if made.statistics and not stored_statistics.there(engine, index):
+        found.lost = stored_statistics.companion(index)
+    if deep:
+        _read_back(engine, index, made.layout, found, _sample(ledger, deep))
     return found
 
 

@@ -10,7 +10,6 @@ from termweave.errors import UsageError
 from termweave.records import Hit, Passage
 from termweave.search import explanation, lineage, shading, stored_statistics
 from termweave.search.models import encoder_of
-from termweave.signals import DocumentLayout
 from termweave.signals.layout import engine_id, stored_metadata, stored_passage
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from termweave.search.candidates import Candidates
     from termweave.search.lineage import Lineage
     from termweave.search.ranking import Place
+    from termweave.signals import DocumentLayout
     from termweave.statistics import CorpusStatistics
 
 #: What an explanation shades.
@@ -67,8 +67,7 @@ def opened(engine: Engine, name: str, models: Mapping[str, str | Path | None]) -
     index = lineage.resolve(engine, name)
     found = lineage.read(engine, index)
     encoder = encoder_of(found, name, models)
-    statistics = stored_statistics.load(engine, index, found.statistics["hash"]) if found.statistics else None
-    return Opened(index, found, DocumentLayout.from_meta(found.signals, found.fields), statistics, encoder)
+    return Opened(index, found, found.layout, stored_statistics.load(engine, index, found), encoder)
 
 
 def of(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave import doors
 from termweave.engine import EngineResponseError
 from termweave.engine.connection import quote
 from termweave.errors import EngineError, UsageError
+from termweave.signals import DocumentLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 SCHEMA = 1
-_NOT_FOUND = 404
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Lineage:
     updated: str = ""
     schema: int = SCHEMA
 
+    @property
+    def layout(self) -> DocumentLayout:
+        """How its documents are stored."""
+        return DocumentLayout.from_meta(self.signals, self.fields)
+
     def as_meta(self) -> dict[str, Any]:
         """As ``_meta.termweave`` keeps it."""
         return asdict(self)
@@ -84,18 +91,28 @@ class Lineage:
 
         Raises:
             UsageError: The index was not made by termweave, or by a newer one.
+            EngineError: Somebody has changed what it says of itself.
         """
         values = dict(meta.get("termweave") or {})
         if not values:
-            raise UsageError(f"The index {index!r} was not made by termweave.", "Build one with 'termweave index SOURCE NAME'.")
-        if values.get("schema") != SCHEMA:
+            raise UsageError(
+                f"The index {index!r} was not made by termweave.",
+                "termweave works on what 'termweave index SOURCE NAME' made; build one under another name.",
+            )
+        if values.get("schema", SCHEMA) != SCHEMA:
             raise UsageError(
                 f"The index {index!r} was written by termweave {values.get('termweave')} in a layout "
                 "that this version does not read.",
                 "Install the version that wrote it, or index again.",
             )
-        models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
-        return cls(**values, models=models)
+        try:
+            models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
+            return cls(**values, models=models)
+        except (AttributeError, TypeError):
+            raise EngineError(
+                f"What the index {index!r} says of itself, '_meta.termweave' in its mapping, is damaged.",
+                "Where it is live, roll back to another generation, or delete the name and build it anew.",
+            ) from None
 
 
 def exists(engine: Engine, name: str) -> bool:
@@ -109,11 +126,12 @@ def resolve(engine: Engine, name: str) -> str:
     Raises:
         UsageError: Nothing has that name; near ones are listed.
     """
+    doors.check(engine=engine)
     check_one(name)
     try:
         indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
     except EngineResponseError as error:
-        if error.status != _NOT_FOUND:
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name)) from None
     if len(indices) != 1:
@@ -128,7 +146,7 @@ def check_one(name: str) -> None:
     Raises:
         UsageError: It is empty, a pattern, or holds what an address gives a meaning.
     """
-    if not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
+    if not isinstance(name, str) or not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
         raise UsageError(f"{name!r} is not the name of an index.", "Names are those given to 'termweave index SOURCE NAME'.")
 
 

@@ -146,13 +146,18 @@ def _reranked(candidates: Candidates, fused: Fusion, reranking: Reranking, limit
     ids = [document for document, _ in head]
     vectors = candidates.matrix(ids)  # who has none is nobody's neighbour: J is 0
     rules = Rules(reranking.k, reranking.k_exp, reranking.tau, clamp=True)
-    found: Neighbourhood = plugins.load("rerankers", reranking.method)(candidates.query.vector, vectors, rules, candidates.liked)
     lam, by_dense = reranking.weight, reranking.similarity == "dense"
-    jaccard = found.jaccard.tolist()
-    if not math.isfinite(sum(jaccard)):
-        raise UsageError(f"The reranker {reranking.method!r} gave no numbers (NaN or infinity).", "Use --rerank none or rnn.")
-    similarity: list[float] = found.similarity.tolist() if by_dense else [score for _, score in head]
-    total = [lam * near + (1 - lam) * shared for near, shared in zip(similarity, jaccard, strict=True)]
+    reranker = plugins.load("rerankers", reranking.method)
+    with plugins.answerable("rerankers", reranking.method):
+        found: Neighbourhood = reranker(candidates.query.vector, vectors, rules, candidates.liked)
+        jaccard, near = found.jaccard.tolist(), found.similarity.tolist()
+    if not (len(jaccard) == len(near) == len(ids) and math.isfinite(sum(jaccard) + sum(near))):
+        raise UsageError(
+            f"The reranker {reranking.method!r} did not give a finite number for each of {len(ids)} candidates.",
+            "Use --rerank none or rnn.",
+        )
+    similarity: list[float] = near if by_dense else [score for _, score in head]
+    total = [lam * first + (1 - lam) * shared for first, shared in zip(similarity, jaccard, strict=True)]
     best = sorted(range(len(head)), key=lambda row: (-total[row], ids[row]))
     # With the inner product as s the two scales differ: nothing outside N may pass what was reranked.
     lowest = total[best[-1]] if by_dense else lam

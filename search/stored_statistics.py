@@ -16,7 +16,10 @@ from termweave.search.lineage import exists
 from termweave.statistics import CorpusStatistics
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.engine import Engine
+    from termweave.search.lineage import Lineage
 
 #: Bytes of one stored chunk; base64 makes a third more of it.
 _CHUNK = 4 * 1024 * 1024
@@ -28,8 +31,9 @@ def companion(index: str) -> str:
 
 
 def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dict[str, Any]) -> None:
-    """Store the statistics of a generation, replacing what is there."""
+    """Store the statistics of a generation, replacing what is there, and keep a copy."""
     data = statistics.to_bytes()
+    _keep(statistics.hash, data)
     chunks = [data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
     name = companion(index)
     if not exists(engine, name):
@@ -46,13 +50,16 @@ def there(engine: Engine, index: str) -> bool:
     return bool(engine.request("GET", f"/{companion(index)}/_count", params={"ignore_unavailable": True})["count"])
 
 
-def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
-    """The statistics of a generation, from the cache or the cluster.
+def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
+    """The statistics of a generation, from the cache or the cluster; None where it has no weights that stand on any.
 
     Raises:
         EngineError: They are gone or are not those the generation names.
     """
-    cached = places.cache() / "statistics" / f"{expected_hash}.bin"
+    if not made.statistics:
+        return None
+    expected_hash: str = made.statistics["hash"]
+    cached = _copy(expected_hash)
     if cached.exists():
         try:
             return CorpusStatistics.from_bytes(cached.read_bytes())
@@ -70,7 +77,15 @@ def load(engine: Engine, index: str, expected_hash: str) -> CorpusStatistics:
         raise EngineError(
             f"The statistics of {index!r} are missing or damaged.", "Index again; without them queries cannot be weighted."
         )
-    with suppress(OSError):  # a host without room for a cache searches all the same
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(cached, data)
+    _keep(expected_hash, data)
     return statistics
+
+
+def _copy(hash_: str) -> Path:
+    return places.cache() / "statistics" / f"{hash_}.bin"
+
+
+def _keep(hash_: str, data: bytes) -> None:
+    with suppress(OSError):  # a host without room for a cache works all the same
+        _copy(hash_).parent.mkdir(parents=True, exist_ok=True)
+        atomic.write(_copy(hash_), data)

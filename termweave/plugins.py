@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from termweave.errors import UsageError
+from termweave.errors import TermweaveError, UsageError
+from termweave.words import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.metadata import EntryPoints
 
 Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
 
@@ -30,12 +36,38 @@ def load(group: Group, name: str) -> Any:
     Raises:
         UsageError: No such name, or the package that owns it does not import.
     """
-    for point in _every().select(group=f"termweave.{group}", name=name):
+    for point in _points(group, name):
         try:
             return point.load()
-        except ImportError as error:
+        except (ImportError, AttributeError, SyntaxError) as error:
             raise UsageError(
-                f"The {group[:-1]} {name!r} cannot be loaded: {error}.",
-                f"Reinstall the package {point.value.split(':')[0]!r} comes from.",
+                f"The {group[:-1]} {name!r} cannot be loaded: {first_line(error)}.",
+                f"Reinstall the package {point.module!r} comes from.",
             ) from error
     raise UsageError(f"There is no {group[:-1]} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")
+
+
+@contextmanager
+def answerable(group: Group, name: str) -> Iterator[None]:
+    """Around calls of what another package registered: what goes wrong in there is that package's fault, and is said to be.
+
+    Raises:
+        TermweaveError: It raised something; termweave's own errors, and faults of its own plugins, pass.
+    """
+    try:
+        yield
+    except (TermweaveError, MemoryError):
+        raise
+    except Exception as error:
+        point = _points(group, name)[name]
+        if point.module.startswith("termweave."):
+            raise
+        raise TermweaveError(
+            f"The {group[:-1]} {name!r} of another package, {point.value}, ended with {type(error).__name__}: {first_line(error)}.",
+            "Do without it, and tell those who made it.",
+        ) from error
+
+
+def _points(group: Group, name: str) -> EntryPoints:
+    found: EntryPoints = _every().select(group=f"termweave.{group}", name=name)
+    return found

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Half characters: Python holds bytes of a command line so that are no UTF-8, and Java halves of what was cut in two.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -36,6 +40,23 @@ def sized(count: float) -> str:
         size, place = size / 1000, place + 1
     number = f"{size:,.0f}" if size >= 100 or not place else f"{size:.1f}".removesuffix(".0")
     return f"{number} {units[place]}"
+
+
+def few(things: Sequence[str], most: int = 5, *, total: int = 0, between: str = ", ") -> str:
+    """The first of several things, as a message names them.
+
+    Args:
+        things: In words; the first of them will do.
+        most: How many are named.
+        total: How many there are, where `things` are the first only.
+        between: Stands between them.
+
+    Example:
+        >>> few(["a", "b"], 2), few(["a", "b", "c"], 2), few(["a", "b"], 2, total=9)
+        ('a, b', 'a, b, ...', 'a, b, ...')
+    """
+    named = things[:most]
+    return between.join([*named, "..."] if max(total, len(things)) > len(named) else named)
 
 
 def clipped(text: str, most: int = 100) -> str:

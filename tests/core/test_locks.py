@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from termweave.locks import one_at_a_time
+from termweave.locks import Held, noted, one_at_a_time
 
 
 def test_who_waited_for_a_file_that_was_removed_holds_the_one_that_is_there(tmp_path):
@@ -30,3 +30,14 @@ def test_who_waited_for_a_file_that_was_removed_holds_the_one_that_is_there(tmp_
             done.set()
         run.result(60)
     assert not path.exists()
+
+
+def test_a_lock_says_who_holds_it_and_nothing_of_those_who_did(tmp_path):
+    path = tmp_path / "lock"
+    for note in ("the first", "2nd"):
+        with noted(path, note):
+            for _ in range(2):  # whoever is refused leaves the note as it is
+                with pytest.raises(Held) as caught, noted(path, "another"):
+                    pytest.fail("two hold it")
+                assert caught.value.note == note
+        assert path.read_text() == ""

@@ -73,7 +73,7 @@ def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp
         assert [hit.id for hit in index.search("tea", where=[where])] == expected, where
     stored = {hit.id: hit.fields["metadata"] for hit in index.search("tea")}
     assert stored == {each.id: dict(each.metadata) for each in source.documents()}
-    assert verify_against_source(opensearch_engine, index.generation, source, index.layout, deep=True).ok
+    assert verify_against_source(opensearch_engine, index.generation, source, deep=True).ok
 
 
 def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from termweave import plugins
 from termweave.corpora import Dataset, open_dataset, open_source
 from termweave.corpora.demo import DemoCorpus
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError, TermweaveError, UsageError
 
 LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
 
@@ -168,6 +169,22 @@ def test_a_reader_that_does_not_import_stands_in_nobodys_way(tmp_path, monkeypat
     assert open_source(path).name == "corpus.jsonl"
     with pytest.raises(UsageError, match="'another' cannot be loaded"):
         open_source("nowhere")
+
+
+class Raising:
+    """A reader of another package, with a fault in it."""
+
+    @classmethod
+    def recognises(cls, spec):
+        raise KeyError(spec)
+
+
+def test_a_reader_of_another_package_that_raises_is_named(tmp_path, monkeypatch):
+    point = EntryPoint("another", f"{__name__}:Raising", "termweave.readers")
+    monkeypatch.setattr(plugins, "_every", lambda: EntryPoints([point]))
+    monkeypatch.setattr(plugins, "names", lambda _: ("another",))
+    with pytest.raises(TermweaveError, match=f"The reader 'another' of another package, {point.value}, ended with KeyError"):
+        open_source(tmp_path)
 
 
 def test_data_sets_have_what_the_protocol_says():

@@ -21,9 +21,7 @@ from termweave.engine import connect, node, process
 from termweave.errors import EngineError
 from termweave.indexer import building, ledgers, verify
 from termweave.indexer.generations import live
-from termweave.search import lineage
 from termweave.settings import load
-from termweave.signals import DocumentLayout
 
 #: Blocks of 100 documents and batches of 64 KB: many small steps to be killed between, on a corpus that is indexed in seconds.
 PRELUDE = """
@@ -102,10 +100,9 @@ class Bench:
         """The promise: everything there, nothing twice, as it was sent, as the ledger and the source say."""
         with connect(load(url=self.url)) as engine:
             index = live(engine, self.name)
-            layout = DocumentLayout.from_meta(lineage.read(engine, index).signals)
             path = ledgers.folder(engine).relative_to(ledgers.places.state())
             with ledgers.Ledger(self.folder / "state" / "termweave" / path / f"{index}.sqlite") as ledger:
-                found = verify(engine, index, ledger, layout, deep=0.2)
+                found = verify(engine, index, ledger, deep=0.2)
             assert (found.ok, found.counted) == (True, self.count), found
             assert engine.request("GET", f"/{self.name}/_count")["count"] == self.count
             return index

@@ -29,8 +29,8 @@ def write(path, documents):
 def clean(engine, name, source):
     index = Index.open(engine, name)
     with ledgers.existing(engine, index.generation) as ledger:
-        assert verify(engine, index.generation, ledger, index.layout, deep=True).ok
-    assert verify_against_source(engine, index.generation, source, index.layout, deep=True).ok
+        assert verify(engine, index.generation, ledger, deep=True).ok
+    assert verify_against_source(engine, index.generation, source, deep=True).ok
     return index
 
 

@@ -101,3 +101,48 @@ def test_a_name_that_begins_alike_is_another_one(opensearch_engine, name, three,
 def test_an_unknown_name_is_said(opensearch_engine):
     with pytest.raises(UsageError, match="no index named"):
         generations.of(opensearch_engine, "nothing-of-the-kind")
+
+
+@pytest.mark.parametrize("verb", [["generations"], ["rollback"], ["delete", "--yes"], ["prune", "--yes"]])
+def test_what_termweave_did_not_make_is_said_to_be_there(opensearch_engine, name, capsys, verb):
+    opensearch_engine.request("PUT", f"/{name}")
+    assert run([verb[0], name, *verb[1:], "--url", opensearch_engine.url]) == 2
+    said = capsys.readouterr().err
+    assert f"The index '{name}' was not made by termweave.\ntermweave works on what 'termweave index SOURCE NAME' made" in said
+    assert opensearch_engine.request("HEAD", f"/{name}")
+
+
+def test_one_generation_is_not_taken_for_a_name(opensearch_engine, name, three):
+    with pytest.raises(UsageError, match=f"'{three[0]}' is one generation of '{name}'. Give the name it was built under"):
+        generations.of(opensearch_engine, three[0])
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({}, "says of itself, '_meta.termweave' in its mapping, is damaged. Where it is live, roll back"),
+        ({"schema": 999, "termweave": "99.0"}, "was written by termweave 99.0 in a layout that this version does not read."),
+    ],
+)
+def test_one_that_cannot_be_read_is_named_and_blocks_nothing(opensearch_engine, name, three, capsys, said, why):
+    for index in (three[0], three[2]):
+        created = opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"]["termweave"]["created"]
+        meta = {"name": name, "created": created, **said}
+        opensearch_engine.request("PUT", f"/{index}/_mapping", body={"_meta": {"termweave": meta}})
+    url = ["--url", opensearch_engine.url]
+    assert run(["generations", name, *url]) == 0
+    listed, warned = capsys.readouterr()
+    assert [line.split()[1:3] for line in listed.splitlines() if "unreadable" in line] == [
+        ["live,", "unreadable"],
+        ["unreadable", created[:10]],
+    ]
+    assert why in warned
+    assert f"'{three[0]}'" in warned
+    assert f"'{three[1]}'" not in warned
+    assert run(["promote", name, three[0], *url]) == 2
+    assert why in capsys.readouterr().err
+    assert generations.prunable(opensearch_engine, name, 1, unfinished=True) == []
+    assert run(["rollback", name, *url]) == 0
+    assert documents(opensearch_engine, name) == 2
+    assert run(["delete", name, "--yes", *url]) == 0
+    assert not opensearch_engine.request("HEAD", f"/{three[2]}")

@@ -73,7 +73,8 @@ def test_statistics_that_somebody_deleted_are_missed_though_this_host_has_a_copy
     opensearch_engine.request("DELETE", f"/{companion}")
     assert run(["verify", name, "--json", *url]) == 4
     told, said = capsys.readouterr()
-    assert not orjson.loads(told)["ok"]
+    told = orjson.loads(told)
+    assert (told["ok"], told["lost"], told["missing"]) == (False, companion, [])
     assert f"{companion}, the statistics that its weights stand on, is gone" in said
     monkeypatch.setattr("termweave.places.cache", lambda: tmp_path / "elsewhere")
     assert run(["search", name, "x", *url]) == 1

@@ -12,7 +12,7 @@ from termweave.corpora import open_dataset
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate
 from termweave.indexer import Options, build, ledgers, verify, verify_against_source
-from termweave.indexer.passages import _WORD, Window, in_passages, sentences, spans, split
+from termweave.indexer.passages import _WORD, Window, sentences, spans, split
 from termweave.records import Document
 from termweave.search import Index
 
@@ -167,18 +167,17 @@ def test_pages_of_a_search_in_passages_hold_every_document_once(opensearch_engin
 def test_passages_are_verified_one_by_one_and_counted_as_documents(opensearch_engine, name, folder):
     source = corpora.open_source(folder)
     built = build(opensearch_engine, source, name, CUT)
-    layout = Index.open(opensearch_engine, name).layout
     with ledgers.existing(opensearch_engine, built.index) as ledger:
         assert (ledger.documents, ledger.total) == (6, built.passages)
-        whole = verify(opensearch_engine, built.index, ledger, layout, deep=True)
+        whole = verify(opensearch_engine, built.index, ledger, deep=True)
         assert (whole.ok, whole.documents, whole.counted) == (True, 6, built.passages)
         opensearch_engine.request("DELETE", f"/{built.index}/_doc/json%232")
         stored = opensearch_engine.request("GET", f"/{built.index}/_doc/timer%231")["_source"]
         opensearch_engine.request("PUT", f"/{built.index}/_doc/timer%231", body={**stored, "passage_start": 5})
         opensearch_engine.request("PUT", f"/{built.index}/_doc/timer%2399", body={**stored, "passage": 99})
-        found = verify(opensearch_engine, built.index, ledger, layout, deep=True)
+        found = verify(opensearch_engine, built.index, ledger, deep=True)
     assert (found.missing, found.extra, found.altered) == (["json#2"], ["timer#99"], ["timer#1"])
-    against = verify_against_source(opensearch_engine, built.index, in_passages(source, SMALL), layout)
+    against = verify_against_source(opensearch_engine, built.index, source)
     assert (against.missing, against.extra) == (["json#2"], ["timer#99"])
 
 
@@ -202,4 +201,4 @@ def test_two_documents_with_one_id_are_refused_or_the_first_is_kept_whole(opense
     first = Document(documents[0]["_id"], documents[0]["text"])
     assert (built.documents, built.passages) == (1, len(split(first, SMALL)))
     with ledgers.existing(opensearch_engine, built.index) as ledger:
-        assert verify(opensearch_engine, built.index, ledger, Index.open(opensearch_engine, name).layout).ok
+        assert verify(opensearch_engine, built.index, ledger).ok

@@ -17,7 +17,7 @@ from termweave.errors import GateNotMet, ModelError, RefusedDocuments, UsageErro
 from termweave.indexer import Options, build, ledgers, update, updating, verify, verify_against_source
 from termweave.indexer.changes import Counts
 from termweave.indexer.generations import live, of, promote, writer
-from termweave.indexer.passages import Window, in_passages
+from termweave.indexer.passages import Window
 from termweave.search import Index
 
 pytestmark = pytest.mark.engine
@@ -45,12 +45,11 @@ def clean(engine, name, source=None):
     """The live generation is what its ledger says, content included, and what the source says."""
     index = Index.open(engine, name)
     with ledgers.existing(engine, index.generation) as ledger:
-        found = verify(engine, index.generation, ledger, index.layout, deep=True)
+        found = verify(engine, index.generation, ledger, deep=True)
         assert ledger.get("state") == "complete"
     assert found.ok, found
     if source is not None:
-        cut = in_passages(source, Window.of(index.lineage.passages))
-        assert verify_against_source(engine, index.generation, cut, index.layout, deep=True).ok
+        assert verify_against_source(engine, index.generation, source, deep=True).ok
     assert not engine.request("HEAD", f"/{writer(index.generation)}")
     assert index.lineage.documents == found.documents
     return found.documents

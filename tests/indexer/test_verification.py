@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.errors import VerificationFailed
-from termweave.indexer import Options, build, building, ledgers, verify, verify_against_source
+from termweave.errors import GateNotMet, VerificationFailed
+from termweave.indexer import Options, build, building, generations, ledgers, update, verify, verify_against_source
 from termweave.indexer.generations import live
-from termweave.search import Index
-from termweave.signals import DocumentLayout
+from termweave.search import stored_statistics
 
 from .builds import LEXICAL, check, numbered
 
@@ -29,8 +28,7 @@ def test_verification_names_what_is_missing_extra_and_altered(opensearch_engine,
     found = check(opensearch_engine, name, deep=False)
     assert (found.missing, found.extra, found.ok) == (["d7"], ["stranger"], False)
     assert set(found.altered) == {"d9"}
-    layout = DocumentLayout.from_meta(Index.open(opensearch_engine, name).lineage.signals)
-    against = verify_against_source(opensearch_engine, built.index, source, layout)
+    against = verify_against_source(opensearch_engine, built.index, source)
     assert (against.missing, against.extra, against.altered) == (["d7"], ["stranger"], ["d9"])
 
 
@@ -80,11 +78,29 @@ def test_a_build_that_finds_a_difference_is_not_published(opensearch_engine, nam
     assert check(opensearch_engine, name).ok
 
 
+def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(opensearch_engine, name, corpus):
+    def missing(_):
+        raise GateNotMet("Not today.")
+
+    source = corpus(numbered(3))
+    with pytest.raises(GateNotMet):
+        build(opensearch_engine, source, name, Options(), gate=missing)
+    (unpublished,) = generations.of(opensearch_engine, name)
+    opensearch_engine.request("DELETE", f"/{stored_statistics.companion(unpublished.index)}")
+    built = build(opensearch_engine, source, name, Options())  # goes on with it
+    assert built.index == unpublished.index
+    assert check(opensearch_engine, name).ok
+    opensearch_engine.request("DELETE", f"/{stored_statistics.companion(built.index)}")
+    for found in (check(opensearch_engine, name), verify_against_source(opensearch_engine, built.index, source)):
+        assert (found.same, found.ok, found.lost) == (True, False, stored_statistics.companion(built.index))
+    update(opensearch_engine, source, name, Options())
+    assert check(opensearch_engine, name).ok
+
+
 def test_a_sample_is_read_back(opensearch_engine, name, corpus):
     built = build(opensearch_engine, corpus(numbered(300)), name, LEXICAL)
-    layout = DocumentLayout.from_meta(Index.open(opensearch_engine, name, weights="none").lineage.signals)
     with ledgers.existing(opensearch_engine, built.index) as ledger:
-        found = verify(opensearch_engine, built.index, ledger, layout, deep=0.1)
+        found = verify(opensearch_engine, built.index, ledger, deep=0.1)
     assert found.ok
     assert 30 <= found.read <= 40
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from termweave import plugins
-from termweave.errors import UsageError
+from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation import systems
 from termweave.records import Encoding, TermWeights
 from termweave.rerank import Neighbourhood
@@ -29,11 +29,25 @@ def broken(query, vectors, rules, relevant=None):
     return Neighbourhood(vectors @ query, np.full(len(vectors), np.nan, np.float32), np.zeros((len(vectors), 1), np.float32))
 
 
+def short(query, vectors, rules, relevant=None):
+    return Neighbourhood(vectors[1:] @ query, np.zeros(len(vectors) - 1, np.float32), np.zeros((1, 1), np.float32))
+
+
+def raising(query, vectors, rules, relevant=None):
+    raise KeyError("no such axis")
+
+
+def listing(query, vectors, rules, relevant=None):
+    return [0.5] * len(vectors)
+
+
 @pytest.fixture(autouse=True)
 def another_package(monkeypatch):
     ours = plugins._every()
     group = "termweave.rerankers"
-    theirs = [EntryPoint("axis", f"{__name__}:second_axis", group), EntryPoint("broken", f"{__name__}:broken", group)]
+    parts = {"axis": second_axis, "broken": broken, "short": short, "raising": raising, "listing": listing}
+    theirs = [EntryPoint(name, f"{__name__}:{function.__name__}", group) for name, function in parts.items()]
+    theirs.append(EntryPoint("misspelt", f"{__name__}:secnd_axis", group))
     plugins.names.cache_clear()
     plugins.load.cache_clear()
     monkeypatch.setattr(plugins, "_every", lambda: EntryPoints([*ours.select(group=group), *theirs]))
@@ -69,8 +83,31 @@ def test_tables_name_it():
 def test_what_is_no_reranker_is_said():
     with pytest.raises(UsageError, match="no reranker 'cross'") as caught:
         chosen_reranking("cross", None)
-    assert caught.value.hint == "Known: none, axis, broken, rnn, and each of them with @dense."
+    known = "axis, broken, listing, misspelt, raising, rnn, short"
+    assert caught.value.hint == f"Known: none, {known}, and each of them with @dense."
     with pytest.raises(UsageError, match="no reranker 'rnn@other'"):
         chosen_reranking("rnn@other", None)
-    with pytest.raises(UsageError, match="'broken' gave no numbers"):
-        order(candidates(), Mode("dense", {"dense": 1.0}), chosen_reranking("broken", None))
+
+
+@pytest.mark.parametrize("name", ["broken", "short"])
+def test_what_gives_no_number_for_each_candidate_is_said(name):
+    with pytest.raises(UsageError, match=f"'{name}' did not give a finite number for each of 3 candidates"):
+        order(candidates(), Mode("dense", {"dense": 1.0}), chosen_reranking(name, None))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raising", f"'raising' of another package, {__name__}:raising, ended with KeyError: 'no such axis'. Do without it"),
+        ("listing", f"'listing' of another package, {__name__}:listing, ended with AttributeError: 'list' object has no"),
+        ("misspelt", "'misspelt' cannot be loaded: module .* has no attribute 'secnd_axis'"),
+    ],
+)
+def test_what_goes_wrong_in_another_package_is_not_a_fault_in_termweave(name, said):
+    with pytest.raises(TermweaveError, match=said):
+        order(candidates(), Mode("dense", {"dense": 1.0}), chosen_reranking(name, None))
+
+
+def test_a_fault_in_our_own_reranker_stays_one():
+    with pytest.raises(ZeroDivisionError), plugins.answerable("rerankers", "rnn"):
+        raise ZeroDivisionError

@@ -140,7 +140,7 @@ def test_an_index_with_all_four_signals(opensearch_engine, name, tmp_path):
     assert set(built.signals) == {"lexical", "weights", "term_frequency", "dense"}
     index = Index.open(opensearch_engine, name)
     with ledgers.existing(opensearch_engine, index.generation) as ledger:
-        assert verify(opensearch_engine, index.generation, ledger, index.layout, deep=True).ok
+        assert verify(opensearch_engine, index.generation, ledger, deep=True).ok
     for mode in ("term_frequency", "term_frequency:1,dense:1", "lexical:1,weights:1,term_frequency:2,dense:1"):
         (best, *_) = index.search("barking dogs", mode=mode, explain=True)
         assert best.id == "1"
