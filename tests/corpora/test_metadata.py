@@ -76,6 +76,26 @@ def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp
     assert verify_against_source(opensearch_engine, index.generation, source, index.layout, deep=True).ok
 
 
+def test_a_filter_that_no_document_meets_names_values_that_some_have(opensearch_engine, name, tmp_path):
+    """A pandas that once met a missing year writes 2020.0, and letters have a case: nothing found is not answer enough."""
+    build(opensearch_engine, corpora.open_source(jsonl(tmp_path)), name, Options(weights="none", dense="none"))
+    index = Index.open(opensearch_engine, name, weights="none", dense="none")
+
+    def remarks(*terms):
+        return index.answer("tea", where=[{"term": {f"metadata.{field}": value}} for field, value in terms]).remarks
+
+    assert remarks(("price", "-2")) == (
+        "No document has '-2' in 'metadata.price'; there are '1.5', '-2.0' and perhaps others. Filters compare letter by letter.",
+    )
+    assert "has 'X' in 'metadata.tags'; there are 'x', 'y' and" in remarks(("tags", "X"))[0]
+    assert "there are 'JP', 'IN' and" in remarks(("from.country.code", {"value": "jp"}))[0]
+    assert "has 'null' in 'metadata.fresh'; there are 'true', 'false' and" in remarks(("fresh", "null"))[0]
+    nowhere, strange = remarks(("years", 2020), ("year", 20))
+    assert nowhere == "No document has a field 'metadata.years' to filter by."
+    assert strange.startswith("No document has '20' in 'metadata.year'; there are '2020', '2021' and")
+    assert remarks(("year", 2020), ("fresh", "false")) == ()  # each is met, by different documents
+
+
 def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(f'{{"id": "{number}", "text": "{"word " * 400}"}}\n' for number in range(2000)))
