@@ -192,12 +192,7 @@ class _Seen:
             )
         if self.too_long:
             notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
-        if source.skipped:
-            count = source.skipped.count
-            named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])
-            entries = counted(count, "entry", "entries")
-            notes.append(f"{entries} could not be read and left out ({named}{'; ...' if count > _NAMED else ''}).")
-        return notes
+        return notes + unreadable(source)
 
     def warnings(self, source: Source) -> list[str]:
         if not self.clashes:
@@ -205,6 +200,15 @@ class _Seen:
         named = ", ".join(self.named) + (", ..." if self.clashes > _NAMED else "")
         documents = counted(self.clashes, "document")
         return [f"{documents} of {source.name} left out, for an id that an earlier document with other content has: {named}."]
+
+
+def unreadable(source: Source) -> list[str]:
+    """How many entries the last pass over a source left out because they could not be read, and the first of them."""
+    if not source.skipped:
+        return []
+    count = source.skipped.count
+    named = "; ".join(str(each) for each in source.skipped.kept[:_NAMED])
+    return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named}{'; ...' if count > _NAMED else ''})."]
 
 
 def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
