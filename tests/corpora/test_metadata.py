@@ -96,6 +96,20 @@ def test_a_filter_that_no_document_meets_names_values_that_some_have(opensearch_
     assert remarks(("year", 2020), ("fresh", "false")) == ()  # each is met, by different documents
 
 
+def test_the_id_and_an_entry_of_the_metadata_called_so_are_two_things_to_filter_by(opensearch_engine, name, tmp_path, capsys):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"_id": "1", "text": "tea", "metadata": {"id": "2"}}\n{"_id": "2", "text": "tea", "id": "1"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"))
+
+    def found(condition):
+        assert run(["search", name, "tea", "--filter", condition, "--json", "--url", opensearch_engine.url]) == 0
+        return [hit["id"] for hit in json.loads(capsys.readouterr().out)["hits"]]
+
+    assert found("id=1") == ["1"]
+    assert found("metadata.id=1") == ["2"]
+    assert found("metadata.id=2") == ["1"]
+
+
 def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(f'{{"id": "{number}", "text": "{"word " * 400}"}}\n' for number in range(2000)))
