@@ -55,24 +55,24 @@ def of(
             f"Neither these hits nor the index's mapping have {_listed(nowhere)}. "
             "What the source says besides title and text is metadata, or metadata.NAME for one entry."
         )
+    return (*remarks, *on_filters(engine, found.index, where, empty=empty))
+
+
+def on_filters(engine: Engine, index: str, where: Sequence[Mapping[str, Any]], *, empty: bool) -> Iterator[str]:
+    """Remarks on filters; where nothing was found also why they let nothing pass, as far as one of them does by itself."""
     if empty and where:
-        remarks += _unmet(*filters.unmet(engine, found.index, where))
+        missing, strange = filters.unmet(engine, index, where)
+        if missing:
+            yield f"No document has {_listed(missing)} to filter by."
+        for each in strange:
+            others = ", ".join(repr(clipped(other, _LONG)) for other in each.others)
+            there = f"; there are {others} and perhaps others" if others else ""
+            yield f"No document has {each.value!r} in {each.field!r}{there}. Filters compare letter by letter."
     if texts := filters.compared_as_texts(where):
-        remarks.append(
+        yield (
             f"Metadata are compared as texts, 10 before 9: the range of {', '.join(map(repr, texts))} may let others pass than were "
             "meant. A field that 'index --mapping' makes of it is compared as a number, or as a date."
         )
-    return tuple(remarks)
-
-
-def _unmet(missing: Sequence[str], strange: Sequence[filters.Unmet]) -> Iterator[str]:
-    """Why filters let nothing pass, as far as one of them does by itself."""
-    if missing:
-        yield f"No document has {_listed(missing)} to filter by."
-    for each in strange:
-        others = ", ".join(repr(clipped(other, _LONG)) for other in each.others)
-        there = f"; there are {others} and perhaps others" if others else ""
-        yield f"No document has {each.value!r} in {each.field!r}{there}. Filters compare letter by letter."
 
 
 def _unseen(opened: Opened, query: str) -> tuple[int, int] | None:
