@@ -128,7 +128,7 @@ def command(
     if not found.ok:
         out.say(
             f"What is stored in {index} is not what {f'{source} holds' if source else 'was sent'}. "
-            f"{_advice(found, refused, updating=updating, elsewhere=elsewhere)}"
+            f"{_advice(found, refused, sourced=source is not None, updating=updating, elsewhere=elsewhere)}"
         )
     if refused:
         many = counted(len(refused), "document or passage was", "documents or passages were")
@@ -141,7 +141,7 @@ def command(
     return 0 if data["ok"] else VerificationFailed.exit_status
 
 
-def _advice(found: Difference, refused: list[str], *, updating: bool, elsewhere: bool) -> str:
+def _advice(found: Difference, refused: list[str], *, sourced: bool, updating: bool, elsewhere: bool) -> str:
     """What mends what was found."""
     if not (found.extra or found.inside) and {*found.missing, *found.altered} <= set(refused):
         return "The engine refused all that differs: mend these documents in the source and index again."
@@ -151,5 +151,7 @@ def _advice(found: Difference, refused: list[str], *, updating: bool, elsewhere:
         return "Repeat the update that was stopped."
     if elsewhere:
         return "It was updated from another host, of which this host's ledger knows nothing: compare it with its source, 'termweave verify NAME SOURCE'."
+    if sourced and len(found.altered) + len(found.extra) == found.counted > 0:
+        return "Not one document is the same: say the --id-field, --title-field and --text-field that 'index' was given, or index again."
     extra = "; --delete-missing deletes what is extra" if found.extra else ""
     return f"Index again to mend it, or with --update{extra}."
