@@ -68,7 +68,7 @@ def answer_all(
     itself appears, or is replaced, only when every query is answered.
     """
     from termweave.evaluation import runs, systems, wording
-    from termweave.search import Index, batch
+    from termweave.search import Index, batch, remarks
 
     run_file = "-" if run_file == "/dev/stdout" else run_file  # opened by that name, a file behind it would be cut
     if run_file == "-" and out.json:
@@ -81,11 +81,13 @@ def answer_all(
     began = time.monotonic()
     shortened: list[str] = []
     rewritten: set[str] = set()
+    empty = 0
     options: dict[str, Any] = {"k": k, "candidates": candidates, "reranking": reranking, "where": where, "workers": workers}
     with _target(run_file, title, len(asked), out) as add, out.progress("Queries") as bar:
         ranked = batch.ranked(index, asked, chosen, **options, dropped=shortened.append)
         for number, (query, places) in enumerate(ranked, 1):
             rewritten |= runs.rewritten((query.id, *(place.id for place in places)))
+            empty += not places
             add(query.id, {place.id: place.score for place in places})
             bar(number, len(asked))
     took = time.monotonic() - began
@@ -95,6 +97,10 @@ def answer_all(
         out.warn(
             f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out those that contribute least."
         )
+    if empty:
+        out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
+    for remark in remarks.on_filters(server, index.generation, where, empty=bool(empty)):
+        out.warn(remark)
     if rewritten:
         out.say(runs.remark(rewritten))
     if run_file == "-":
@@ -107,6 +113,7 @@ def answer_all(
         "queries": len(asked),
         "seconds": round(took, 3),
         "shortened": counts,
+        "empty": empty,
     }
     out.emit(data, f"{wording.queries(len(asked))} in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
 

@@ -285,10 +285,9 @@ def where(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for pair in pairs:
         field, equals, value = pair.partition("=")
-        field = field.removeprefix("metadata.")
-        if not field or not equals:
+        if not field.removeprefix("metadata.") or not equals:
             raise click.UsageError(f"--filter {pair!r} is not FIELD=VALUE, for example --filter kind=function.")
-        found.append({"term": {field if field == "id" else f"metadata.{field}": value}})
+        found.append({"term": {field if field == "id" else f"metadata.{field.removeprefix('metadata.')}": value}})
     if as_text:
         try:
             clause = orjson.loads(as_text)

@@ -111,6 +111,11 @@ def command(
     out.say("looking at the result")
     seen = inspect(result.folder, dataset, settings)
     out.emit(_as_json(result, seen), lambda: _shown(result, seen, out))
+    if result.history["best"] == 0:
+        out.warn(
+            "No step ranked the held-out questions better than step 0: the model is what training began with. "
+            "More questions, or judged ones, may teach it something."
+        )
     if not result.default:
         out.warn("The model is significantly below BM25 on its development questions: it is not fit to be a default.")
 
@@ -170,7 +175,10 @@ def _shown(result: Result, seen: Inspection, out: Output) -> None:
         else:
             heavy = sorted({(-word.weight, word.term) for word in passage.words if word.term})[:8]
             click.echo(f"{passage.text[:100]} ...\n    {', '.join(f'{term} {-weight:.1f}' for weight, term in heavy)}")
-    click.echo(f"\ngained most against BM25: {_changes(seen.gained)}\nlost most against BM25:   {_changes(seen.lost)}\n")
+    if seen.gained or seen.lost:
+        click.echo(f"\ngained most against BM25: {_changes(seen.gained)}\nlost most against BM25:   {_changes(seen.lost)}\n")
+    else:
+        click.echo("\nno term gained or lost against BM25\n")
     click.echo(
         f"dev nDCG@10: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}; float impacts {result.dev_float:.4f})"
     )

@@ -187,5 +187,7 @@ def _advice(found: Difference, beside: _Beside, *, by_ledger: bool) -> str:
         return "Repeat the update that was stopped."
     if by_ledger and beside.elsewhere:
         return "It was updated from another host, of which this host's ledger knows nothing: compare it with its source, 'termweave verify NAME SOURCE'."
+    if not by_ledger and len(found.altered) + len(found.extra) == found.counted > 0:
+        return "Not one document is the same: say the --id-field, --title-field and --text-field that 'index' was given, or index again."
     extra = "; --delete-missing deletes what is extra" if found.extra else ""
     return f"Index again to mend it, or with --update{extra}."

@@ -161,11 +161,12 @@ def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
         return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", kinds)
     if Path(spec).is_dir():
         return _no_source(Path(spec), kinds)
-    if said := packing.foreign(head(Path(spec))):
+    start = head(Path(spec))
+    if said := packing.foreign(start):
         return UsageError(f"{shown} is {said[0]}, and that is not read.", said[1])
     known = ", ".join(DELIMITERS.values())
     table = f"Between the columns of a table stand {known}, or the character that a first line like `sep=^` names. "
-    return UsageError(f"{shown} is in no format that is known here.", ("" if b"\0" in head(Path(spec)) else table) + kinds)
+    return UsageError(f"{shown} is in no format that is known here.", ("" if b"\0" in start else table) + kinds)
 
 
 def _no_source(folder: Path, kinds: str) -> UsageError:

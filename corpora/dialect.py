@@ -89,7 +89,7 @@ class _Fit:
     """How well a dialect reads some lines."""
 
     def __init__(self, lines: list[str], dialect: Dialect) -> None:
-        rows = [row for row in _rows(lines, dialect) if row != []]
+        rows = [row for row in _rows(lines, dialect) if row is None or any(row)]
         self.first = tuple(rows[0] or ()) if rows else ()
         width = len(self.first)
         agreeing = sum(row is not None and len(row) == width for row in rows) / max(1, len(rows))

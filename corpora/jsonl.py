@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from termweave.corpora import files
-from termweave.corpora.fields import SKIP_HINT, BadLine, Mapper, not_utf8, too_long
+from termweave.corpora.fields import BadLine, Mapper, not_utf8, too_long
 from termweave.corpora.filesource import FileSource
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def parse(line: bytes | None) -> dict[str, Any]:
         raise _diagnosis(line, error) from None
     if not isinstance(found, dict):
         kinds = {list: "an array", str: "a string", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
-        hint = "Put one object on each line: `jq -c '.[]'` turns an array into lines." if isinstance(found, list) else SKIP_HINT
-        raise BadLine(f"{kinds[type(found)]} where an object should be", hint)
+        advice = " (`jq -c '.[]'` puts each object on a line of its own)" if isinstance(found, list) else ""
+        raise BadLine(f"{kinds[type(found)]} where an object should be{advice}")
     return found
 
 

@@ -124,7 +124,11 @@ def is_packed(path: Path) -> bool:
 
 def foreign(start: bytes) -> tuple[str, str] | None:
     """What a file that begins so is, and what to do, where it is something well known that no reader reads."""
-    return next((said for mark, said in _FOREIGN.items() if start.startswith(mark)), None)
+    if known := next((said for mark, said in _FOREIGN.items() if start.startswith(mark)), None):
+        return known
+    if b"\r" in start and b"\n" not in start and b"\0" not in start:  # Excel's "CSV (Macintosh)"
+        return "a text whose lines end in carriage returns alone", r"Make line feeds of them: `tr '\r' '\n'`."
+    return None
 
 
 def _packing(start: bytes) -> bytes | None:

@@ -1,8 +1,9 @@
 """CSV, TSV and their kin: one document a row, the columns found by the header line or named by the user.
 
 What a table may be: UTF-8; commas, tabs, semicolons or bars between columns (or what Excel's line ``sep=`` says); cells in
-double quotes or not (`termweave.corpora.dialect` finds out). Every row has as many cells as the header line. A row's line
-is the one that it begins on; cells keep their blanks, and all that is not id, title or text is metadata, as strings.
+double quotes or not (`termweave.corpora.dialect` finds out). Every row has as many cells as the header line; one whose cells are
+all empty, as spreadsheets leave them below the last and above the first, is an empty line. A row's line is the one that it begins
+on; cells keep their blanks, and all that is not id, title or text is metadata, as strings.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Table(FileSource):
 
     LABEL: ClassVar[str] = "a CSV or TSV table"
     MAPPED: ClassVar[bool] = True
-    KIND: ClassVar[str] = "table/2"
+    KIND: ClassVar[str] = "table/3"
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
@@ -253,7 +254,7 @@ def _rows(lines: _Lines, found: Dialect) -> Iterator[tuple[int, list[str] | BadL
             continue
         if lines.trouble:
             yield lines.first, lines.trouble
-        elif row:
+        elif any(row):
             yield lines.first, row
 
 

@@ -155,6 +155,8 @@ def _covered(vocabulary: Mapping[str, int]) -> set[str]:
             script = _script(letters[0])
             several[script] += len(letters) > 1
             ideographs += script == "CJK" and not piece.startswith("##")
+    if not several.total():  # a vocabulary of characters, as backbones from scratch have: it reads what it has letters of
+        return {*several}
     found = {script for script, count in several.items() if count >= _PIECES}
     return found | {"CJK"} if ideographs >= _IDEOGRAPHS else found
 

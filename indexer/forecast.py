@@ -27,9 +27,9 @@ import orjson
 from termweave.corpora.sources import Derived
 from termweave.indexer import drifting
 from termweave.indexer.ledger import Ledger
-from termweave.indexer.passages import in_passages
+from termweave.indexer.passages import WORD, in_passages
 from termweave.indexer.plan import plan
-from termweave.indexer.survey import survey
+from termweave.indexer.survey import survey, unreadable
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
 
@@ -50,7 +50,6 @@ _READ = 20_000
 _ENCODED, _WARM = 96, 8
 #: Queries, or titles in their place, whose terms are counted.
 _QUERIES = 200
-_WORD = re.compile(r"\w+")
 _DOTTED = re.compile(r"\w\.\w")
 #: Heap of an engine that holds nothing, and what building the graph takes for each vector.
 _HEAP, _HEAP_VECTOR = 512_000_000, 400
@@ -198,7 +197,7 @@ def forecast(
         signals=planned.signals,
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
-            *_warnings(planned, surveyed),
+            *_warnings(planned, surveyed, unreadable(source)),
             *drifting.ahead(live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read),
         ),
         notes=planned.notes,
@@ -226,7 +225,7 @@ def _weight(layout: DocumentLayout, sample: Sequence[Document], encodings: Seque
         vectors += 4 * len(vector)
         halves += 2 * len(vector)
         features += len(body.get("weights", ()))
-        words += len(_WORD.findall(document.content)) if "lexical" in names else 0
+        words += len(WORD.findall(document.content)) if "lexical" in names else 0
         lines.append(orjson.dumps(body))
     stored = encoded + 1.5 * len(zlib.compress(b"\n".join(lines), 1))
     count = len(sample)
@@ -247,14 +246,15 @@ def _clauses(planned: Plan, surveyed: Survey, queries: Sequence[str], capabiliti
         encoded = planned.encoder.encode(texts, kind="query", statistics=surveyed.statistics)
         counts = [len(each.weights or ()) for each in encoded]
     else:
-        counts = [len(_WORD.findall(text)) for text in texts]
+        counts = [len(WORD.findall(text)) for text in texts]
     return Clauses(sum(counts) / len(counts), max(counts), capabilities.max_clause_count, of)
 
 
-def _warnings(planned: Plan, surveyed: Survey) -> Iterator[str]:
+def _warnings(planned: Plan, surveyed: Survey, unreadable: Sequence[str]) -> Iterator[str]:
     texts = [document.content for document in surveyed.sample]
-    yield from (f"{warning} Without --skip-bad the build stops there." for warning in surveyed.warnings)
-    yield from surveyed.notes
+    stops = "" if planned.options.skip_bad else " Without --skip-bad the build stops there."
+    yield from (f"{warning}{stops}" for warning in (*surveyed.warnings, *unreadable))
+    yield from (note for note in surveyed.notes if note not in unreadable)
     longest = min((model.max_length for model in planned.encoder.models.values()), default=0)
     if longest:
         long = _share([length > longest for length in planned.encoder.lengths(texts)])

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
+#: A word: in scripts without spaces a character, which is about what analyzers make of them.
+WORD = re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
 #: Where a sentence may end: white space, or a full stop of a script that puts none behind it.
 _GAP = re.compile(r"\s+|[。！？｡।॥]+[」』”’）》】)\"']*\s*")
 _OPENERS = "\"'“‘«([{「『（《"
@@ -104,7 +105,7 @@ def _ends(text: str, gap: re.Match[str]) -> bool:
 
 def spans(text: str, window: Window) -> list[tuple[int, int]]:
     """Start and end of every passage of a text; one span, the whole text, where it fits into a window."""
-    words = [found.span() for found in _WORD.finditer(text)]
+    words = [found.span() for found in WORD.finditer(text)]
     if len(words) <= window.size:
         return [(0, len(text))]
     firsts = _atoms(text, [start for start, _ in words], window)

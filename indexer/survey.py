@@ -192,11 +192,7 @@ class _Seen:
             )
         if self.too_long:
             notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
-        if source.skipped:
-            count = source.skipped.count
-            named = few([str(each) for each in source.skipped], total=count, between="; ")
-            notes.append(f"{counted(count, 'entry', 'entries')} could not be read and left out ({named}).")
-        return notes
+        return notes + unreadable(source)
 
     def warnings(self, source: Source) -> list[str]:
         if not self.clashes:
@@ -204,6 +200,15 @@ class _Seen:
         named = few(self.named, total=self.clashes)
         documents = counted(self.clashes, "document")
         return [f"{documents} of {source.name} left out, for an id that an earlier document with other content has: {named}."]
+
+
+def unreadable(source: Source) -> list[str]:
+    """How many entries the last pass over a source left out because they could not be read, and the first of them."""
+    if not source.skipped:
+        return []
+    count = source.skipped.count
+    named = few([str(each) for each in source.skipped], total=count, between="; ")
+    return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named})."]
 
 
 def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:

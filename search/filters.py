@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import orjson
 
 from termweave.engine import EngineResponseError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from termweave.engine import Engine
@@ -18,6 +22,23 @@ _BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
 _UNORDERED = re.compile(r"(?!\d{4}$)-?\d+(\.\d+)?|\d{1,2}([./-])\d{1,2}\2\d{2,4}")
 #: Clauses whose keys are names of fields.
 _OF_A_FIELD = frozenset({"term", "terms", "range", "prefix", "wildcard", "regexp", "fuzzy", "match", "match_phrase"})
+#: Documents whose values of a field are looked at, and how many of those are named.
+_SAMPLE, _SHOWN = 20, 3
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A value that a filter wants and no document has.
+
+    Attributes:
+        field: Where.
+        value: It.
+        others: Some that documents do have there, as filters compare them.
+    """
+
+    field: str
+    value: str
+    others: tuple[str, ...]
 
 
 def passes(engine: Engine, index: str, document: str, where: Sequence[Mapping[str, Any]]) -> bool:
@@ -33,21 +54,37 @@ def passes(engine: Engine, index: str, document: str, where: Sequence[Mapping[st
     return bool(engine.request("POST", f"/{index}/_count", body=body)["count"])
 
 
-def missing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The fields that filters look at and that no document has, in one request.
+def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
+    """What filters look at and no document has, in one request.
 
-    Only clauses that are about one field (term, terms, range ...) are looked at.
+    Only clauses that are about one field (term, terms, range ...) are looked at, and of values those of "term" clauses on metadata.
+
+    Returns:
+        The fields that no document has; the values that no document has in a field that there is.
     """
     names = list(dict.fromkeys(name for clause in where for name in _fields(clause)))
     if not names:
-        return []
-    asked = {str(number): {"exists": {"field": name}} for number, name in enumerate(names)}
-    body = {"size": 0, "aggs": {"with": {"filters": {"filters": asked}}}}
+        return [], []
+    terms = [(name, value) for clause in where for name, value in _terms(clause)]
+    sample = {"top_hits": {"size": _SAMPLE, "_source": [name for name, _ in terms]}}
+    aggregations = {
+        **{f"field {at}": {"filter": {"exists": {"field": name}}, "aggs": {"sample": sample}} for at, name in enumerate(names)},
+        **{f"term {at}": {"filter": {"term": {name: value}}} for at, (name, value) in enumerate(terms)},
+    }
     try:
-        buckets = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]["with"]["buckets"]
+        found = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
     except EngineResponseError:  # the search itself was answered: a remark that cannot be had is none
-        return []
-    return [name for number, name in enumerate(names) if not buckets[str(number)]["doc_count"]]
+        return [], []
+    has = {name: found[f"field {at}"] for at, name in enumerate(names)}
+    missing = [name for name in names if not has[name]["doc_count"]]
+    strange = []
+    for at, (name, value) in enumerate(terms):
+        if name not in missing and not found[f"term {at}"]["doc_count"]:
+            others = dict.fromkeys(
+                other for hit in has[name]["sample"]["hits"]["hits"] for other in _values(hit["_source"], name)
+            )
+            strange.append(Unmet(name, _text(value), tuple(islice(others, _SHOWN))))
+    return missing, strange
 
 
 def compared_as_texts(where: Any) -> list[str]:
@@ -73,3 +110,28 @@ def _fields(clause: Mapping[str, Any]) -> list[str]:
         for name in said
         if name not in {"boost", "_name"}
     ]
+
+
+def _terms(clause: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields of the metadata that a clause wants to have one value, and which."""
+    said = clause.get("term")
+    for name, value in said.items() if isinstance(said, dict) else ():
+        if name.startswith("metadata."):
+            yield name, value["value"] if isinstance(value, dict) else value
+
+
+def _values(stored: Any, name: str, path: str = "") -> Iterator[str]:
+    """The values of a field in a `_source`, as the engine compares them; those of a list one by one."""
+    if isinstance(stored, dict):
+        for key, value in stored.items():
+            yield from _values(value, name, f"{path}.{key}" if path else key)
+    elif isinstance(stored, list):
+        for value in stored:
+            yield from _values(value, name, path)
+    elif path == name and stored is not None:
+        yield _text(stored)
+
+
+def _text(value: Any) -> str:
+    """A value as the engine compares it."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

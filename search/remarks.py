@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.search import filters
 from termweave.search.hits import flat
+from termweave.words import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Hit
     from termweave.search.candidates import Candidates
     from termweave.search.hits import Opened
+
+#: Characters of a value that a remark shows.
+_LONG = 40
 
 
 def of(
@@ -51,14 +55,24 @@ def of(
             f"Neither these hits nor the index's mapping have {_listed(nowhere)}. "
             "What the source says besides title and text is metadata, or metadata.NAME for one entry."
         )
-    if empty and where and (missing := filters.missing(engine, found.index, where)):
-        remarks.append(f"No document has {_listed(missing)} to filter by.")
+    return (*remarks, *on_filters(engine, found.index, where, empty=empty))
+
+
+def on_filters(engine: Engine, index: str, where: Sequence[Mapping[str, Any]], *, empty: bool) -> Iterator[str]:
+    """Remarks on filters; where nothing was found also why they let nothing pass, as far as one of them does by itself."""
+    if empty and where:
+        missing, strange = filters.unmet(engine, index, where)
+        if missing:
+            yield f"No document has {_listed(missing)} to filter by."
+        for each in strange:
+            others = ", ".join(repr(clipped(other, _LONG)) for other in each.others)
+            there = f"; there are {others} and perhaps others" if others else ""
+            yield f"No document has {each.value!r} in {each.field!r}{there}. Filters compare letter by letter."
     if texts := filters.compared_as_texts(where):
-        remarks.append(
+        yield (
             f"Metadata are compared as texts, 10 before 9: the range of {', '.join(map(repr, texts))} may let others pass than were "
             "meant. A field that 'index --mapping' makes of it is compared as a number, or as a date."
         )
-    return tuple(remarks)
 
 
 def _unseen(opened: Opened, query: str) -> tuple[int, int] | None:

@@ -59,6 +59,20 @@ def few(things: Sequence[str], most: int = 5, *, total: int = 0, between: str = 
     return between.join([*named, "..."] if max(total, len(things)) > len(named) else named)
 
 
+def paced(rate: float, thing: str) -> str:
+    """How fast things go, in a number that says it: so many a second, or so long each.
+
+    Args:
+        rate: Of them a second.
+        thing: One of them.
+
+    Example:
+        >>> paced(1.84, "step"), paced(0.02, "step")
+        ('1.8 steps/s', '50.0 s a step')
+    """
+    return f"{rate:.1f} {thing}s/s" if rate >= 1 else f"{1 / rate:.1f} s a {thing}"
+
+
 def clipped(text: str, most: int = 100) -> str:
     """A text that may be long, a whole mapping for one, as a message shows it.
 

@@ -1,7 +1,7 @@
 """A click log: which documents people opened after which query, and how often.
 
 Lines of query, document id and count with tabs between them, or ``{"query": ..., "document": ..., "count": ...}``; a count may be
-missing and is 1 then. Plain or packed (gzip, Zstandard). A first line that is no click is taken for a header.
+missing or null and is 1 then. Plain or packed (gzip, Zstandard). A first line that is no click is taken for a header.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import orjson
 from termweave.corpora import files
 from termweave.errors import InputError, UsageError
 from termweave.training.pairs import Pairs
+from termweave.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,9 +43,12 @@ class Clicks:
     @property
     def remark(self) -> str:
         """What was left out; "" where nothing was."""
-        parts = [(self.unknown, "name documents that the corpus does not hold"), (self.empty, "have no query or no click")]
-        said = " and ".join(f"{count:,} lines {what}" for count, what in parts if count)
-        return f"click log: {said}; left out" if said else ""
+        parts = [
+            (self.unknown, "about a document that the corpus does not hold"),
+            (self.empty, "without a query or without a click"),
+        ]
+        said = " and ".join(f"{counted(count, 'line')} {what}" for count, what in parts if count)
+        return f"click log: {said} left out" if said else ""
 
     def pairs(self) -> Pairs:
         """A question is drawn in proportion to log(1 + its clicks)."""
@@ -108,14 +112,14 @@ def read(path: Path) -> Iterator[tuple[str, str, float]]:
 def _click(line: str) -> tuple[str, str, float]:
     if line.lstrip().startswith("{"):
         found = orjson.loads(line)
-        query, document, count = found["query"], found["document"], found.get("count", 1)
+        query, document, count = found["query"], found["document"], found.get("count")
     else:
         query, document, count, *more = [*line.split("\t"), "1"] if line.count("\t") == 1 else line.split("\t")
         if more:
             raise ValueError
     if not isinstance(query, str) or not isinstance(document, str | int):  # null is no question
         raise TypeError
-    clicks = float(count or 1) if isinstance(count, str) else float(count)
+    clicks = 1.0 if count in {None, ""} else float(count)
     if not math.isfinite(clicks):
         raise ValueError
     return " ".join(query.split()), str(document).strip(), min(clicks, _MOST)

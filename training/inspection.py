@@ -95,7 +95,9 @@ def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
         text = document.content
         text = text if len(text) <= _LONGEST else text[:_LONGEST].rpartition(" ")[0] or text[:_LONGEST]
         passages.append(Sample(document.id, text, encoder.shade(text, statistics=statistics)))
-    return Inspection(passages, changes[:_LISTED], changes[::-1][:_LISTED])
+    gained = [change for change in changes if round(change.ratio, 2) > 1]  # as it is shown: nobody learns from "x1.00"
+    lost = [change for change in reversed(changes) if round(change.ratio, 2) < 1]
+    return Inspection(passages, gained[:_LISTED], lost[:_LISTED])
 
 
 def compared(learned: Sequence[TermWeights], plain: Sequence[TermWeights]) -> list[Change]:

@@ -25,6 +25,7 @@ from termweave import atomic
 from termweave.errors import InputError
 from termweave.training.averaging import Average
 from termweave.training.checkpoints import HISTORY, latest
+from termweave.words import paced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -261,7 +262,7 @@ class _Watch(TrainerCallback):
         self._said = now
         done = step - self._first
         rate = done / (now - self._begun) if done and now > self._begun else 0.0
-        left = f", {rate:.1f} steps/s, at most {(steps - step) / rate:.0f} s left" if rate and step < steps else ""
+        left = f", {paced(rate, 'step')}, at most {(steps - step) / rate:.0f} s left" if rate and step < steps else ""
         self.say(f"step {step} of {steps}: {what}{left}")
 
     @contextmanager

@@ -133,7 +133,8 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
         say(found.remark)
     train = drawn if found.origin == "corpus" else _apart(drawn, found.dev, say)  # a title may name many texts, each an answer
     statistics = count([found.corpus], analysis)
-    _say_language(found.corpus, tokenizer, analysis, say)
+    if settings["backbone"] != FROM_SCRATCH:  # which is made of the corpus's characters
+        _say_language(found.corpus, tokenizer, analysis, say)
     searched = _searched(found, analysis, statistics, set(chosen))
     places = sorted({*chosen, *searched})
     position = {place: index for index, place in enumerate(places)}

@@ -82,7 +82,7 @@ def test_lines_are_counted_as_an_editor_counts_them(tmp_path):
         (b'{"_id": "b", "text": "\xed\xa0\x80"}', "byte 0xed at column 23 is not UTF-8"),
         (b"\0\0\0\0", "a NUL byte at column 1"),
         (b"[" * 5000, "broken JSON at column"),
-        (b'["_id", "b"]', "an array where an object should be"),
+        (b'["_id", "b"]', "an array where an object should be (`jq -c '.[]'` puts each object on a line of its own)"),
         (b'"text"', "a string where an object should be"),
         (b"3", "a number where an object should be"),
         (b"null", "null where an object should be"),

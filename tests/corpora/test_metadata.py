@@ -76,6 +76,40 @@ def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp
     assert verify_against_source(opensearch_engine, index.generation, source, deep=True).ok
 
 
+def test_a_filter_that_no_document_meets_names_values_that_some_have(opensearch_engine, name, tmp_path):
+    """A pandas that once met a missing year writes 2020.0, and letters have a case: nothing found is not answer enough."""
+    build(opensearch_engine, corpora.open_source(jsonl(tmp_path)), name, Options(weights="none", dense="none"))
+    index = Index.open(opensearch_engine, name, weights="none", dense="none")
+
+    def remarks(*terms):
+        return index.answer("tea", where=[{"term": {f"metadata.{field}": value}} for field, value in terms]).remarks
+
+    assert remarks(("price", "-2")) == (
+        "No document has '-2' in 'metadata.price'; there are '1.5', '-2.0' and perhaps others. Filters compare letter by letter.",
+    )
+    assert "has 'X' in 'metadata.tags'; there are 'x', 'y' and" in remarks(("tags", "X"))[0]
+    assert "there are 'JP', 'IN' and" in remarks(("from.country.code", {"value": "jp"}))[0]
+    assert "has 'null' in 'metadata.fresh'; there are 'true', 'false' and" in remarks(("fresh", "null"))[0]
+    nowhere, strange = remarks(("years", 2020), ("year", 20))
+    assert nowhere == "No document has a field 'metadata.years' to filter by."
+    assert strange.startswith("No document has '20' in 'metadata.year'; there are '2020', '2021' and")
+    assert remarks(("year", 2020), ("fresh", "false")) == ()  # each is met, by different documents
+
+
+def test_the_id_and_an_entry_of_the_metadata_called_so_are_two_things_to_filter_by(opensearch_engine, name, tmp_path, capsys):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"_id": "1", "text": "tea", "metadata": {"id": "2"}}\n{"_id": "2", "text": "tea", "id": "1"}\n')
+    build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"))
+
+    def found(condition):
+        assert run(["search", name, "tea", "--filter", condition, "--json", "--url", opensearch_engine.url]) == 0
+        return [hit["id"] for hit in json.loads(capsys.readouterr().out)["hits"]]
+
+    assert found("id=1") == ["1"]
+    assert found("metadata.id=1") == ["2"]
+    assert found("metadata.id=2") == ["1"]
+
+
 def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(f'{{"id": "{number}", "text": "{"word " * 400}"}}\n' for number in range(2000)))
@@ -102,7 +136,9 @@ def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(ope
     assert notes[0] in said.err
     assert f"1 entry could not be read and left out ({path}, line 3: 2 cells where 4 should be)." in notes
     assert run(["verify", name, str(path), *columns, "--skip-bad", "--url", opensearch_engine.url]) == 0
-    assert run(["verify", name, str(path), *columns[:-2], "--skip-bad", "--url", opensearch_engine.url]) == 4
+    for other in (columns[:-2], columns[2:]):  # another text, other ids
+        assert run(["verify", name, str(path), *other, "--skip-bad", "--url", opensearch_engine.url]) == 4
+        assert "Not one document is the same: say the --id-field" in capsys.readouterr().err
 
 
 def test_nothing_left_but_bad_entries_is_said_with_the_first(opensearch_engine, name, tmp_path, capsys):

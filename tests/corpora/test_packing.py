@@ -147,6 +147,7 @@ def test_wide_tables_are_named(tmp_path, encoding):
         (b"%PDF-1.7\n", "a PDF"),
         (b"SQLite format 3\0", "an SQLite database"),
         (b"\x7fELF\0\0", "in no format that is known here"),
+        (b"id;text\r1;a\r2;b\r", "end in carriage returns alone"),
     ],
 )
 def test_what_is_often_taken_for_a_corpus_is_named(tmp_path, start, said):

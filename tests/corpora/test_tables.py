@@ -80,6 +80,7 @@ def test_quotes_and_commas_in_the_prose_of_a_tsv_mislead_nobody(tmp_path):
         ("id,text\n", []),
         ("id,text", []),
         ('id,text\n\n1,"a\n\nb"\n\n', [("1", "", "a\n\nb", {})]),
+        (";;\r\nid;text;year\r\n1;a;\r\n;;\r\n2;;3\r\n;;\r\n;;\r\n;\r\n", [("1", "", "a", {"year": ""}), ("2", "", "", {"year": "3"})]),
         (f"id,text\n{'x' * 600},a\n", [("x" * 600, "", "a", {})]),
         ("id,text\nA,1\na,2\n\u00e9,3\ne\u0301,4\n", [("A", "", "1", {}), ("a", "", "2", {}), ("\u00e9", "", "3", {}), ("e\u0301", "", "4", {})]),
         ("id,text\n1,\u2028x\x0by\n", [("1", "", "\u2028x\x0by", {})]),

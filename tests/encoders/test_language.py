@@ -83,11 +83,25 @@ def test_models_of_other_languages_are_not_measured_by_english():
     assert familiarity([FOREIGN["Arabic"][0]], chinese(), "Chinese").verdict == "foreign"
 
 
+def test_a_vocabulary_of_characters_reads_what_it_has_letters_of():
+    """A backbone from scratch has no piece of several letters, whatever the language of its corpus."""
+    own = characters(f"{KNOWN['prose']} {FOREIGN['German'][0]}".lower().translate(str.maketrans("äöü", "aou")))
+    assert familiarity([KNOWN["prose"]] * 3, own, "English").verdict == "known"
+    assert "like English (0% function words" in familiarity([FOREIGN["German"][0]] * 3, own, "English").reason
+    assert "in a script (Cyrillic)" in familiarity([FOREIGN["Russian"][0]], own, "English").reason
+    assert familiarity([FOREIGN["Russian"][0]], characters(FOREIGN["Russian"][0].lower()), None).verdict == "known"
+
+
 def chinese():
-    """A tokeniser over the characters of one sentence."""
+    return characters(FOREIGN["Chinese"][0])
+
+
+def characters(text):
+    """A tokeniser over the characters of a text."""
     from tokenizers import BertWordPieceTokenizer
 
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(FOREIGN["Chinese"][0])]
+    letters = dict.fromkeys(text)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     return BertWordPieceTokenizer({token: place for place, token in enumerate(vocabulary)})._tokenizer
 
 

@@ -56,17 +56,23 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
     said = "\n".join(found.warnings)
     for part in (
         "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops there",
-        "line 8",
         "8% of the documents are longer than the 256 word-pieces",
         "words with dots",
         "knows corpus.jsonl only in part",
         "1 document without any text",
     ):
         assert part in said, part
+    (broken,) = (each for each in found.warnings if "line 8" in each)
+    assert broken.endswith("Without --skip-bad the build stops there.")
     assert found.encode_seconds > 0
+    skipping = forecast(corpus(documents), opensearch_engine.capabilities, Options(skip_bad=True))
+    assert "line 8" in "".join(skipping.warnings)
+    assert "--skip-bad" not in "".join(skipping.warnings)
     plain = forecast(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["one two three", "four"])
     assert plain.warnings == ()
     assert (plain.clauses.mean, plain.clauses.most, plain.clauses.of) == (2.0, 3, "queries")
+    chinese = forecast(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["重庆是中国的直辖市", "json"])
+    assert (chinese.clauses.mean, chinese.clauses.most) == (5.0, 9), "the analyzer makes a term of every two characters"
 
 
 @pytest.mark.engine
@@ -88,8 +94,9 @@ def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus):
 
 
 @pytest.mark.engine
-def test_an_index_weighs_about_what_its_plan_said(opensearch_engine, name, shared):
-    source = corpora.open_source(shared / "data" / "nfcorpus")
+@pytest.mark.parametrize("dataset", ["nfcorpus", "cmrc2018"])
+def test_an_index_weighs_about_what_its_plan_said(opensearch_engine, name, shared, dataset):
+    source = corpora.open_source(shared / "data" / dataset)
     found = forecast(source, opensearch_engine.capabilities, LEXICAL)
     built = build(opensearch_engine, source, name, LEXICAL)
     shards = opensearch_engine.request("GET", f"/{built.index}/_segments")["indices"][built.index]["shards"]

@@ -12,7 +12,7 @@ from termweave.corpora import open_dataset
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate
 from termweave.indexer import Options, build, ledgers, verify, verify_against_source
-from termweave.indexer.passages import _WORD, Window, sentences, spans, split
+from termweave.indexer.passages import WORD, Window, sentences, spans, split
 from termweave.records import Document
 from termweave.search import Index
 
@@ -23,7 +23,7 @@ SUBJECTS = ("timer", "json", "thread", "socket", "queue")
 
 
 def words(text):
-    return len(_WORD.findall(text))
+    return len(WORD.findall(text))
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,23 @@ def test_a_run_says_how_many_queries_were_too_long(index, tmp_path, capsys):
     assert run([*asked[:5], "-", "--json", "--url", index.engine.url]) == 2
 
 
+def test_a_run_says_how_many_queries_found_nothing_and_which_filter_nothing_passes(index, tmp_path, capsys):
+    asked = tmp_path / "asked.tsv"
+    asked.write_text("q1\ttimer\nq2\tzyzzyva\nq3\tjson\n")
+    search = ["search", index.name, "--queries", str(asked), "--run", str(tmp_path / "out.trec"), "--url", index.engine.url]
+    assert run([*search, "--mode", "lexical", "--json"]) == 0
+    told, said = capsys.readouterr()
+    jsonschema.validate(json.loads(told), SCHEMA)
+    assert (json.loads(told)["queries"], json.loads(told)["empty"]) == (3, 1)
+    assert "1 query found nothing and has no line in the run." in said
+    assert run([*search, "--filter", "nofield=2020"]) == 0
+    said = capsys.readouterr().err
+    assert "3 queries found nothing and have no line in the run." in said
+    assert "No document has a field 'metadata.nofield' to filter by." in said
+    assert run([*search, "--mode", "dense"]) == 0
+    assert "Warning" not in capsys.readouterr().err
+
+
 def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_path, capsys, monkeypatch):
     original = batch.ranked
 

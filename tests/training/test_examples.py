@@ -131,17 +131,18 @@ def test_a_log_as_logs_are(folder, tmp_path):
         "",
         '{"query": "tabs\\tinside", "document": "d8", "count": 3}',
         '  {"query": "tabs inside", "document": "d9"}',
+        '{"query": "tabs inside", "document": "d9", "count": null}',
         "caf\u00e9 \u2028 line\td10\t1",
     ]
     log.write_bytes(gzip.compress("\n".join(lines).encode()))
     place = {f"d{n}": n for n in range(40)}
     found = clicks.gather(log, place)
     assert found.counts["asked 3"] == {3: 7.0}
-    assert found.counts["tabs inside"] == {8: 3.0, 9: 1.0}
+    assert found.counts["tabs inside"] == {8: 3.0, 9: 2.0}
     assert found.counts["caf\u00e9 line"] == {10: 1.0}
     assert (len(found.counts), found.unknown, found.empty) == (22, 1, 3)
     assert found.remark == (
-        "click log: 1 lines name documents that the corpus does not hold and 3 lines have no query or no click; left out"
+        "click log: 1 line about a document that the corpus does not hold and 3 lines without a query or without a click left out"
     )
     assert found.pairs().shares.sum() == pytest.approx(1.0)
     assert examples.read(str(folder), settings(clicks=str(log))).remark == found.remark
@@ -164,6 +165,7 @@ def test_counts_and_names_that_are_none(tmp_path):
         '{"query": null, "document": "d1"}',
         '{"query": ["asked"], "document": "d1"}',
         '{"query": "a", "document": null}',
+        '{"query": "a", "document": "d1", "count": [1]}',
     ):
         log.write_text(line)
         with pytest.raises(InputError, match="line 1 is no click"):

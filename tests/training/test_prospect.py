@@ -52,6 +52,8 @@ def test_a_large_corpus_is_sampled_for_hard_documents_from_end_to_end(made, monk
 def test_a_backbone_that_does_not_know_the_language_is_said(made, text, warned):
     _, said = made(text, backbone=str(resolve("shipped")))
     assert any(line.startswith("Warning: the backbone does not know the language") for line in said) == warned
+    _, said = made(text, backbone="scratch", outputs="weights")
+    assert not any("Warning" in line for line in said)
 
 
 def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):

@@ -242,6 +242,13 @@ def test_a_click_log(capsys, folder, base, toy, tmp_path):
     assert "clicks.tsv.gz" in train(capsys, folder / "corpus.jsonl", base, tmp_path / "cut", settings=sets, status=1)
 
 
+def test_a_run_that_learned_nothing_says_so(capsys, folder, base, tmp_path):
+    sets = [part for each in (f"backbone={base}", *SMALL, "steps=10", "rate=1e-12") for part in ("--set", each)]
+    assert run(["train", "fectek", str(folder), "--out", str(tmp_path / "out"), *sets]) == 0
+    said = "".join(capsys.readouterr())
+    assert all(part in said for part in ("no term gained or lost against BM25", "better than step 0")), said
+
+
 def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
     data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "terms=piece"))
     assert data["history"]["values"][0] == pytest.approx(data["bm25"], abs=0.02)  # untrained it is BM25 over pieces, in 8 bits
