@@ -11,6 +11,7 @@ import random
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave import doors
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
 from termweave.evaluation.asking import Asked
@@ -145,6 +146,7 @@ def tune(
         InputError: Too few judged queries, or none of the judged documents is in the index.
         UsageError: An index with nothing to fuse or to rerank by, or optuna asked for and not installed.
     """
+    doors.check(index=index, dataset=dataset)
     _check(index)
     judged = dataset.qrels()
     queries = _judged(dataset, judged)
@@ -231,13 +233,13 @@ def _remarks(
         )
     best = max(untuned, key=lambda name: float(untuned[name].mean()))
     used, name = (tuned, "the tuned profile") if gained else (default, "the default")
-    difference = untuned[best] - used
-    if difference.mean() > 0:
-        low, high = interval(difference)
+    better, worse = f"{untuned[best].mean():.4f}", f"{used.mean():.4f}"
+    if float(better) > float(worse):  # as they are shown
+        low, high = interval(untuned[best] - used)
         mode, _, neighbours = best.partition("+")
         which, how = (f"{mode} with untuned neighbours", " --rerank rnn") if neighbours else (f"{label(mode)} alone", "")
         yield (
-            f"{which} is better than {name}, {untuned[best].mean():.4f} against {used.mean():.4f} "
+            f"{which} is better than {name}, {better} against {worse} "
             f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with --mode {mode}{how}."
         )
 

@@ -6,7 +6,7 @@ import pytest
 
 from termweave import connect, indexer
 from termweave.errors import UsageError
-from termweave.evaluation import evaluate
+from termweave.evaluation import evaluate, tune
 from termweave.search import Index
 
 from .builds import LEXICAL, numbered
@@ -37,8 +37,12 @@ def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, na
         ],
         "dataset must be an open data set, not str. Write termweave.corpora.open_dataset(PATH).": [
             lambda: evaluate(index, "./docs"),
+            lambda: tune(index, "./docs"),
         ],
-        "index must be an open Index, not str. Write termweave.connect().index(NAME).": [lambda: evaluate(name, source)],
+        "index must be an open Index, not str. Write termweave.connect().index(NAME).": [
+            lambda: evaluate(name, source),
+            lambda: tune(name, source),
+        ],
         "5 cannot be the name of an index.": [lambda: indexer.build(engine, source, 5, LEXICAL)],
         "5 is not the name of an index.": [lambda: connection.index(5)],
     }.items():
