@@ -30,7 +30,7 @@ QUERY_ID_KEYS = ("_id", "id", "qid", "query_id")
 QUERY_TEXT_KEYS = ("text", "query", "question", "title")
 
 _TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz|\.zst)?")
-_HEADER = re.compile(r"[A-Za-z][\w -]*")
+_HEADER = re.compile(r"[A-Za-z].*")
 _COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 

@@ -107,12 +107,21 @@ class Lineage:
             )
         try:
             models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
-            return cls(**values, models=models)
+            made = cls(**values, models=models)
         except (AttributeError, TypeError):
+            made = None
+        if made is None or not _sound(made):
             raise EngineError(
                 f"What the index {index!r} says of itself, '_meta.termweave' in its mapping, is damaged.",
                 "Where it is live, roll back to another generation, or delete the name and build it anew.",
-            ) from None
+            )
+        return made
+
+
+def _sound(made: Lineage) -> bool:
+    """Whether what was read is of the kinds that others build on."""
+    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages)
+    return isinstance(made.created, str) and all(isinstance(each, dict) for each in mappings) and "name" in made.source
 
 
 def exists(engine: Engine, name: str) -> bool:

@@ -46,6 +46,7 @@ def test_a_data_set(tmp_path, packed):
         "q1 0 d1 2\nq2 Q0 d2 1\n",
         "query-id corpus-id score\nq1 d1 2\n\nq2 d2 1",
         "q1\td1\t2.0\nq2\td2\t1\nq1\td1\t2\n",
+        "query\tdocument\tgrade (0-3)\nq1\td1\t2\nq2\td2\t1\n",
     ],
 )
 def test_the_columns_judgements_may_have(tmp_path, table):

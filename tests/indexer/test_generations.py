@@ -117,10 +117,16 @@ def test_one_generation_is_not_taken_for_a_name(opensearch_engine, name, three):
         generations.of(opensearch_engine, three[0])
 
 
+#: What every generation says of itself, beside its name and when it was made.
+WHOLE = {"termweave": "1.0", "source": {"name": "here"}, "fingerprint": "", "signals": {}}
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [
         ({}, "says of itself, '_meta.termweave' in its mapping, is damaged. Where it is live, roll back"),
+        ({**WHOLE, "source": {}}, "is damaged"),
+        ({**WHOLE, "signals": ["lexical"]}, "is damaged"),
         ({"schema": 999, "termweave": "99.0"}, "was written by termweave 99.0 in a layout that this version does not read."),
     ],
 )
