@@ -5,7 +5,8 @@
 
 `termweave train fectek CORPUS` with default settings for each set, from its corpus file, so that no judgement can be seen; then
 the whole collection through the index, int8. The interval of a mean gain is a bootstrap over queries within sets. A run that is
-there already is measured, not trained again.
+there already is measured, not trained again. `--set` gives other settings: with pairs of another collection beside, for one,
+`--set beside=../shared/data/squad`.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--runs", type=Path, required=True, help="folder for the models")
+    parser.add_argument("--corpus", metavar="SET", help="train on this one's corpus alone, and measure that model on every set")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method; repeatable")
     parser.add_argument("sets", nargs="+", help="folders in it")
     given = parser.parse_args()
     server = engine.connect(settings.load())
     print(HEAD)
     gains: dict[str, list[np.ndarray]] = {"weights": [], "weights + dense": []}
     for name in given.sets:
-        documents, experiment = measured(server, given.data / name, trained(given, name))
+        model = trained(given, given.corpus or name)
+        documents, experiment = measured(server, given.data / name, model, f"bench-{given.runs.name}-{name}")
         values = {row.mode: experiment.values[row.system]["nDCG@10"] for row in experiment.rows}
         cells = [name, f"{documents:,}", f"{len(experiment.queries):,}"]
         for label, (base, learned) in zip(gains, (MODES[:2], MODES[2:]), strict=True):
@@ -59,13 +63,14 @@ def trained(given: argparse.Namespace, name: str) -> str:
     """The folder of the model."""
     method, out = methods.get("fectek"), given.runs / name
     corpus = next((given.data / name).glob("corpus.jsonl*"))
-    run.train(method, str(corpus), method.settings({}), out, resume=out.is_dir(), say=lambda line: print(line, file=sys.stderr))
+    settings = method.settings(methods.given(given.set, None))
+    run.train(method, str(corpus), settings, out, resume=out.is_dir(), say=lambda line: print(line, file=sys.stderr))
     return str(out)
 
 
-def measured(server: engine.Engine, folder: Path, model: str) -> tuple[int, Experiment]:
-    """Documents in the index, and every mode on the test split."""
-    dataset, name, options = corpora.open_dataset(str(folder)), f"bench-alone-{folder.name}", Options(weights=model, dense=model)
+def measured(server: engine.Engine, folder: Path, model: str, name: str) -> tuple[int, Experiment]:
+    """Documents in the index of this name, and every mode on the test split."""
+    dataset, options = corpora.open_dataset(str(folder)), Options(weights=model, dense=model)
     if up_to_date(server, dataset, name, options) is None:
         build(server, dataset, name, options)
     index = Index.open(server, name, weights=model, dense=model)

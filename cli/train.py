@@ -130,6 +130,11 @@ def _planned(plan: Plan) -> str:
         [
             f"{plan.method} on {plan.dataset}: {plan.documents:,} documents",
             f"{plan.questions:,} questions ({plan.origin}) on {plan.trained_on:,} documents",
+            *(
+                f"beside: {each['dataset']}: {each['questions']:,} questions ({each['origin']}) on {each['trained']:,} of "
+                f"{each['documents']:,} documents"
+                for each in plan.beside
+            ),
             f"{plan.dev:,} questions held out, searched in {plan.searched:,} documents",
             cache,
             f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, a look every {plan.settings['every']}",

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.export import ndcg_said
 from termweave.encoders.form import Form
+from termweave.training import prospect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from termweave.encoders.folder import Manifest
+    from termweave.training.learning import Part
     from termweave.training.methods import Method
-    from termweave.training.prospect import Prospect
 
 _TEXT = """\
 # {name}
@@ -77,7 +78,7 @@ _RUN = """\
 
 | | |
 |---|---|
-| data | {dataset}: {documents:,} documents; {questions:,} questions ({origin}) on {trained:,} documents |
+{data}
 | backbone | {backbone}, {layers} |
 
 Settings that differ from the defaults: {changed}.
@@ -100,27 +101,32 @@ These questions decided when to stop, so their figure is a little too good; a te
 Over {texts} sample texts: fp32 graph against torch, largest difference {fp32_difference:.1g}; int8 against fp32: rank correlation of
 the multipliers {int8_rank_correlation:.4f}{cosines}.
 {ndcg}"""
+_DATA = "| {what} | {dataset}: {documents:,} documents; {questions:,} questions ({origin}) on {trained:,} documents |"
 _COSINES = ", cosine of the vectors {int8_cosine_mean:.4f} on average, {int8_cosine_min:.4f} at least"
 _MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))", "linear": "max(z, 0)"}
 
 
-def described(
-    method: Method, dataset: str, asked: Mapping[str, Any], settings: Mapping[str, Any], ahead: Prospect
-) -> dict[str, Any]:
+def described(method: Method, asked: Mapping[str, Any], settings: Mapping[str, Any], every: Sequence[Part]) -> dict[str, Any]:
     """What ``termweave.json`` says of a run's making; only what was `asked` for is a change, not what the defaults came to."""
+    first, *beside = map(prospect.described, every)
     changed = {name: settings[name] for name in method.changed(asked)}
     sets = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items()]
-    words = ["termweave", "train", method.name, dataset, "--out", "DIR", *(word for each in sets for word in ("--set", each))]
+    words = [
+        "termweave",
+        "train",
+        method.name,
+        first["dataset"],
+        "--out",
+        "DIR",
+        *(word for each in sets for word in ("--set", each)),
+    ]
     return {
         "method": method.name,
         "title": method.title,
         "source": method.source,
-        "dataset": dataset,
-        "origin": ahead.found.origin,
-        "documents": len(ahead.found.corpus),
-        "questions": len(ahead.train),
-        "trained": ahead.trained_on,
-        "backbone": ahead.backbone.name if settings["backbone"] else "all-MiniLM-L6-v2",
+        **first,
+        "beside": beside,
+        "backbone": every[0].ahead.backbone.name if settings["backbone"] else "all-MiniLM-L6-v2",
         "layers": {0: "frozen", -1: "trained"}.get(settings["top_layers"], f"top {settings['top_layers']} layers trained"),
         "options": dict(settings),
         "changed": changed,
@@ -159,6 +165,9 @@ def _run(manifest: Manifest) -> str:
     return _RUN.format(
         **{name: getattr(manifest, name) for name in ("name", "hash", "max_length", "analysis")},
         **{name: value for name, value in made.items() if name not in ("changed", "options")},
+        data="\n".join(
+            [_DATA.format(what="data", **made), *(_DATA.format(what="beside", **each) for each in made.get("beside", ()))]
+        ),
         **{name: figures[name] for name in ("bm25", "dev", "dev_float", "p")},
         **parity,
         outputs="Term weights and a dense vector" if dense else "Term weights",

@@ -38,6 +38,11 @@ def _check(settings: Mapping[str, Any]) -> None:
         raise UsageError("query=idf counts idf twice where the document's weight is anchored on it.", "Use query=learned or one.")
     if settings["joint"] > 0 and settings["top_layers"] == 0:
         raise UsageError("joint trains the vector, but the backbone is frozen.", "Set top_layers too, or leave joint at 0.")
+    if settings["beside"] and settings["backbone"] == FROM_SCRATCH:
+        raise UsageError(
+            "beside needs a backbone that knows all data sets: one from scratch is made of DATASET's characters alone.",
+            "Leave beside out, or name a backbone.",
+        )
 
 
 def _form(settings: Mapping[str, Any]) -> Form:
@@ -127,6 +132,15 @@ METHOD = Method(
             "The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file.",
             least=0,
             most=1e6,
+        ),
+        Parameter(
+            "beside",
+            "",
+            "Other data sets to learn from, with commas between. Of a BEIR folder the judged pairs are used, of a corpus questions are "
+            "made; pairs, clicks, a teacher's file and the names of fields are said of DATASET alone.",
+        ),
+        Parameter(
+            "beside_share", 1.0, "How many batches of each data set beside there are for one of DATASET.", above=0, most=1000
         ),
         Parameter(
             "joint",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.encoders.models.anchored import JointModel
     from termweave.encoders.weighting import Kind
     from termweave.training.materials import Material
+    from termweave.training.teachers import Distilled
 
 #: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector.
 _DENSE_TEMPERATURE, _STAY = 0.05, 5.0
@@ -136,8 +137,8 @@ class Contrast(Lesson):
             parts["term"] = term_loss(self.knowledge["query"](inner_asked).squeeze(-1), labels(asked, given)) + term_loss(
                 *of_relevant(self.knowledge["document"](inner_given).squeeze(-1), given, asked)
             )
-        if material.teacher is not None:
-            parts["teacher"] = settings["teacher_weight"] * self._distil(scores, batch)
+        if material.distilled is not None:
+            parts["teacher"] = self._distil(scores, batch, material.distilled)
         if settings["joint"] > 0 and asked_vectors is not None and given_vectors is not None:
             parts["dense"] = settings["joint"] * cross_entropy(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
             parts["stay"] = _STAY * (self._strayed(batch, asked_vectors, asked) + self._strayed(batch, given_vectors, given))
@@ -149,13 +150,11 @@ class Contrast(Lesson):
         impacts = given.weights(self.heads.of("document").outer(inner_given).squeeze(-1))
         return factors @ impacts.T
 
-    def _distil(self, scores: Tensor, batch: Batch) -> Tensor:
-        teacher = self.materials[batch.material].teacher
-        assert teacher is not None
-        wanted = teacher.scores(batch.questions, batch.documents)
+    def _distil(self, scores: Tensor, batch: Batch, distilled: Distilled) -> Tensor:
+        wanted = distilled.teacher.scores(batch.questions, batch.documents)
         if not self.settings["in_batch"]:
             wanted[batch.owner[None, :] != np.arange(len(batch.questions))[:, None]] = -np.inf
-        return distillation(scores, torch.from_numpy(wanted).to(scores) / self.settings["temperature"])
+        return distilled.weight * distillation(scores, torch.from_numpy(wanted).to(scores) / distilled.temperature)
 
     def _strayed(self, batch: Batch, vectors: Tensor, side: Side) -> Tensor:
         states = self.materials[batch.material].states(side.kind)

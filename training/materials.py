@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
     from termweave.training.pairs import Pairs
     from termweave.training.states import States
-    from termweave.training.teachers import Teacher
+    from termweave.training.teachers import Distilled
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Material:
         question_states: Hidden states of `questions`; likewise.
         negatives: For each question the indices of its hard negatives; may be empty.
         statistics: Of the whole collection.
-        teacher: A scorer of pairs to be distilled; None: nothing.
+        distilled: A scorer of pairs, and how much it says; None: nothing.
     """
 
     share: float
@@ -51,7 +51,7 @@ class Material:
     question_states: States | None
     negatives: list[NDArray[np.int64]]
     statistics: CorpusStatistics
-    teacher: Teacher | None = None
+    distilled: Distilled | None = None
 
     def prepared(self, kind: Kind) -> Prepared:
         """One side."""

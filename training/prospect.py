@@ -22,7 +22,7 @@ from termweave.encoders.language import familiarity
 from termweave.encoders.piece_terms import PieceTerms
 from termweave.encoders.pieces import PieceTokenizer
 from termweave.errors import InputError, ModelError, UsageError
-from termweave.training import examples, learning, making
+from termweave.training import examples, learning, making, teachers
 from termweave.training.methods import FROM_SCRATCH
 from termweave.training.pairs import count, sample
 from termweave.training.sparse import SparseIndex, bm25_weights
@@ -57,6 +57,7 @@ class Plan:
         documents: In the corpus.
         questions: To train on, after the limits.
         trained_on: Documents.
+        beside: Of each data set beside (`described`).
         dev: Questions held out.
         searched: Documents that they are searched in.
         backbone: Folder.
@@ -71,6 +72,7 @@ class Plan:
     documents: int
     questions: int
     trained_on: int
+    beside: list[dict[str, Any]]
     dev: int
     searched: int
     backbone: str
@@ -151,6 +153,37 @@ def prospect(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[s
     )
 
 
+#: What is said of DATASET alone, and what holds for data sets beside it.
+_OF_ONE = {"id_field": "", "title_field": "", "text_field": "", "pairs": "auto", "clicks": "", "beside": ""}
+
+
+def parts(method: Method, spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]) -> list[learning.Part]:
+    """DATASET, and what is learned from beside it.
+
+    Raises:
+        UsageError: A data set beside has terms of another kind.
+        TermweaveError: One of them cannot be read.
+    """
+    first = prospect(spec, settings, out, say)
+    found = [learning.Part(spec, first, method.fitted(settings, made=first.made))]
+    for other in filter(None, (each.strip() for each in str(settings.get("beside", "")).split(","))):
+        own = {**settings, **_OF_ONE}
+        if own["teacher"] not in (*teachers.MADE, teachers.NONE):
+            own["teacher"] = "auto"
+        ahead = prospect(other, own, out, _naming(other, say))
+        if ahead.analysis.id != first.analysis.id:
+            raise UsageError(
+                f"{other} has terms of another kind ({ahead.analysis.id}) than {spec} ({first.analysis.id}).",
+                "A model has one kind: leave it out of beside, or set terms=piece.",
+            )
+        found.append(learning.Part(other, ahead, method.fitted(own, made=ahead.made), float(settings["beside_share"])))
+    return found
+
+
+def _naming(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda line: say(f"{name}: {line}")
+
+
 def _apart(train: Pairs, dev: Pairs, say: Callable[[str], None]) -> Pairs:
     """The training questions that are not held out under another id: what decides when to stop must not have been learned.
 
@@ -209,13 +242,11 @@ def _searched(found: Examples, analysis: Analysis, statistics: CorpusStatistics,
 def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[str], None]) -> Plan:
     """What `train` would do, without doing it; what it would refuse at once is refused."""
     with tempfile.TemporaryDirectory() as work:  # a backbone made from scratch is made to be counted, and thrown away
-        ahead = prospect(spec, settings, Path(work), say)
-        settings = method.fitted(settings, made=ahead.made)
+        every = parts(method, spec, settings, Path(work), say)
+        ahead, settings = every[0].ahead, every[0].settings
         settings = making.settled(learning.check(method, settings, ahead), settings, say)
         width = 2 * int(orjson.loads((ahead.backbone / "config.json").read_bytes())["hidden_size"])
-    texts = ahead.texts + ahead.train.questions + ahead.dev.questions
-    some = ahead.tokenizer.encode(texts[:: max(1, len(texts) // 500)], int(settings["training_length"]))
-    pieces = float(np.mean([len(each.ids) for each in some])) * len(texts)
+    pieces = sum(_pieces(part.ahead, int(settings["training_length"])) for part in every)
     frozen = settings["top_layers"] == 0
     return Plan(
         method=method.name,
@@ -224,6 +255,7 @@ def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[
         documents=len(ahead.found.corpus),
         questions=len(ahead.train),
         trained_on=ahead.trained_on,
+        beside=[described(part) for part in every[1:]],
         dev=len(ahead.dev),
         searched=len(ahead.places),
         backbone=str(ahead.backbone) if settings["backbone"] != FROM_SCRATCH else FROM_SCRATCH,
@@ -231,6 +263,25 @@ def plan(method: Method, spec: str, settings: Mapping[str, Any], say: Callable[[
         states_bytes=round(2 * width * pieces) if frozen else 0,
         settings=dict(settings),
     )
+
+
+def described(part: learning.Part) -> dict[str, Any]:
+    """What a data set gives, for plans and cards."""
+    ahead = part.ahead
+    return {
+        "dataset": part.name,
+        "origin": ahead.found.origin,
+        "documents": len(ahead.found.corpus),
+        "questions": len(ahead.train),
+        "trained": ahead.trained_on,
+    }
+
+
+def _pieces(ahead: Prospect, length: int) -> float:
+    """Word-pieces of everything that is encoded, from a sample."""
+    texts = ahead.texts + ahead.train.questions + ahead.dev.questions
+    some = ahead.tokenizer.encode(texts[:: max(1, len(texts) // 500)], length)
+    return float(np.mean([len(each.ids) for each in some])) * len(texts)
 
 
 def _backbone(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, Any]) -> Path:

@@ -21,15 +21,14 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
 from termweave.training import card, making, methods
 from termweave.training.checkpoints import latest
-from termweave.training.learning import Part, learn
+from termweave.training.learning import learn
 from termweave.training.pairs import DEFAULT_TABLE, most_frequent
-from termweave.training.prospect import SCRATCH, prospect
+from termweave.training.prospect import SCRATCH, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from termweave.training.learning import Learned
-    from termweave.training.prospect import Prospect
+    from termweave.training.learning import Learned, Part
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
 
@@ -99,13 +98,12 @@ def train(
             say(f"{out} is finished.")
             return _result(out)
         try:
-            ahead = prospect(spec, settings, out, say)
-            fitted = method.fitted(settings, made=ahead.made)
-            learned = learn(method, fitted, [Part(spec, ahead, fitted)], out / CHECKPOINTS, say=say, progress=progress)
+            every = parts(method, spec, settings, out, say)
+            learned = learn(method, every[0].settings, every, out / CHECKPOINTS, say=say, progress=progress)
         except BaseException:  # Ctrl-C, too: perhaps for a setting that was not meant
             _release(out, made=made)
             raise
-        return _finish(method, spec, settings, out, ahead, learned, say)
+        return _finish(method, every, settings, out, learned, say)
 
 
 def _refuse(out: Path) -> None:
@@ -168,10 +166,9 @@ def _absolute(spec: str) -> str:
 
 def _finish(
     method: methods.Method,
-    spec: str,
+    every: Sequence[Part],
     settings: Mapping[str, Any],
     out: Path,
-    ahead: Prospect,
     learned: Learned,
     say: Callable[[str], None],
 ) -> Result:
@@ -179,12 +176,12 @@ def _finish(
     from termweave.encoders.export import export, ndcg_said  # noqa: PLC0415 - torch
     from termweave.training import precision  # noqa: PLC0415 - torch
 
-    model, (development,), history = learned.model, learned.developments, learned.history
+    ahead, model, development, history = every[0].ahead, learned.model, learned.developments[0], learned.history
     bm25, dev, plain = development.bm25(), development.figures(model), development.figures(model, bits=0)
     p = float(randomisation_test(dev, bm25))
     table, described = (
         most_frequent(ahead.statistics, DEFAULT_TABLE),
-        card.described(method, spec, settings, learned.settings, ahead),
+        card.described(method, settings, learned.settings, every),
     )
     making.write(out.resolve().name, method, learned.settings, ahead, model, table, described, out)
     parity = export(out)

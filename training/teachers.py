@@ -39,6 +39,21 @@ class Teacher(Protocol):
 
 
 @dataclass(frozen=True)
+class Distilled:
+    """A teacher and how much it says.
+
+    Attributes:
+        teacher: The scorer.
+        weight: Of the distillation loss, beside the loss of the right document.
+        temperature: By which its scores are divided.
+    """
+
+    teacher: Teacher
+    weight: float
+    temperature: float
+
+
+@dataclass(frozen=True)
 class Written:
     """Scores from a file.
 

@@ -1,14 +1,15 @@
 """What a run has before it: the pool that it is judged by, and what it says of the corpus."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from termweave.encoders.folder import resolve
-from termweave.errors import InputError
+from termweave.errors import InputError, UsageError
 from termweave.training import learning, making, methods
 from termweave.training.materials import mine
-from termweave.training.prospect import prospect
+from termweave.training.prospect import parts, prospect
 from termweave.training.scoring import ndcg
 
 
@@ -116,3 +117,66 @@ def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):
     assert any(line.startswith("10 questions to train on left out") for line in said)
     with pytest.raises(InputError, match="is held out, too"):
         ahead(range(30))
+
+
+@pytest.fixture
+def sets(tmp_path):
+    """Makes a corpus in a file of its own, with judgements where questions are given."""
+
+    def write(name, texts, questions=(), key="text"):
+        (tmp_path / name / "qrels").mkdir(parents=True)
+        lines = [{"_id": str(place), key: text} for place, text in enumerate(texts)]
+        asked = [{"_id": f"q{place}", "text": text} for place, text in enumerate(questions)]
+        for file, kept in (("corpus", lines), ("queries", asked)):
+            (tmp_path / name / f"{file}.jsonl").write_text("\n".join(map(json.dumps, kept)))
+        rows = ["query-id\tcorpus-id\tscore", *(f"q{place}\t{place}\t1" for place in range(len(questions)))]
+        (tmp_path / name / "qrels" / "train.tsv").write_text("\n".join(rows))
+        return tmp_path / name
+
+    return write
+
+
+TEXTS = [f"the mortar of granada number {place} is old. So is the house of granada {place * 7 % 50}." for place in range(60)]
+
+
+def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets, base, tmp_path):
+    """What is said of the first one's files does not hold for the others; how much a teacher says hangs on the questions."""
+    own = sets("own", TEXTS, key="about") / "corpus.jsonl"
+    judged, bare = sets("judged", TEXTS, [f"number {place}" for place in range(40)]), sets("bare", TEXTS) / "corpus.jsonl"
+    given = {"backbone": str(base), "layer": 1, "max_length": 64, "training_length": 64, "dev": 5, "teacher": "minmax"}
+    method = methods.get("fectek")
+    settings = method.settings(
+        {**given, "text_field": "about", "pairs": "corpus", "beside": f"{judged}, {bare}", "beside_share": 3}
+    )
+    said = []
+    every = parts(method, str(own), settings, tmp_path, said.append)
+    assert [part.ahead.found.origin for part in every] == ["corpus", "qrels", "corpus"]
+    assert [part.settings["teacher_weight"] for part in every] == [9.0, 1.0, 9.0]
+    assert any(line.startswith(f"{judged}: 60 documents") for line in said)
+
+    model = making.make_model(method, every[0].settings, every[0].ahead.backbone)
+    materials = [learning.prepared(method, part, model, said.append)[0] for part in every[:2]]
+    assert [material.distilled.weight for material in materials] == [9.0, 1.0]
+    lesson = method.lesson_class()(model, materials, every[0].settings)
+    parted = [batch.material for batch in map(lesson.draw, range(200))]
+    assert 135 < sum(parted) < 165
+    losses = [lesson(lesson.draw(parted.index(which)))["teacher"] for which in (0, 1)]
+    for which, weight in enumerate((9.0, 1.0)):
+        one = replace(materials[which], distilled=replace(materials[which].distilled, weight=2 * weight))
+        doubled = method.lesson_class()(
+            model, [one if place == which else each for place, each in enumerate(materials)], settings
+        )
+        assert float(doubled(doubled.draw(parted.index(which)))["teacher"]) == pytest.approx(2 * float(losses[which]), rel=1e-5)
+
+
+def test_terms_of_another_kind_are_not_learned_beside(sets, base, tmp_path):
+    own = sets("own", TEXTS) / "corpus.jsonl"
+    chinese = sets("chinese", [f"研究生命起源的问题。第{place}个问题的答案在这里。" for place in range(60)]) / "corpus.jsonl"
+    settings = methods.get("fectek").settings({"backbone": str(base), "beside": str(chinese)})
+    with pytest.raises(UsageError, match="terms of another kind"):
+        parts(methods.get("fectek"), str(own), settings, tmp_path, lambda _: None)
+
+
+def test_a_backbone_made_from_scratch_knows_one_data_set():
+    with pytest.raises(UsageError, match="from scratch"):
+        methods.get("fectek").settings({"backbone": "scratch", "outputs": "weights", "beside": "other"})

@@ -26,7 +26,8 @@ from termweave.encoders.folder import ModelFolder, digests, write_manifest
 from termweave.errors import InputError
 from termweave.training import checkpoints, lessons, methods, scratch, shipped
 from termweave.training import run as running
-from termweave.training.measure import Pool
+from termweave.training.measure import Pool, measure
+from termweave.training.pairs import Collection
 from termweave.training.shipped import Source, ship
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -319,6 +320,34 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
     assert "CC0" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
+def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tmp_path):
+    """The corpus's own made questions say nothing of what matters in it; the other set's pairs do."""
+    corpus = tmp_path / "corpus.jsonl"
+    shutil.copy(folder / "corpus.jsonl", corpus)
+    sets = (*SMALL, "steps=60", "views=span", f"beside={folder}")
+    plan = train(capsys, corpus, base, tmp_path / "out", "--plan", settings=sets)
+    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
+    assert [(each["dataset"], each["origin"], each["questions"]) for each in plan["beside"]] == [(str(folder), "qrels", 72)]
+    assert plan["origin"] == "corpus"
+    alone = train(capsys, corpus, base, tmp_path / "alone", "--plan", settings=sets[:-1])
+    assert (alone["beside"], plan["questions"]) == ([], alone["questions"])
+    assert plan["states_bytes"] > alone["states_bytes"]
+
+    train(capsys, corpus, base, tmp_path / "out", settings=sets)
+    train(capsys, corpus, base, tmp_path / "alone", settings=sets[:-1])
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"| beside | {folder}: 160 documents; 72 questions (qrels) on " in card
+    assert f"| data | {corpus}: 160 documents; " in card
+    assert f"beside={folder}" in ModelFolder.read(tmp_path / "out").manifest.training["command"]
+    both, one = (
+        measure(load(str(tmp_path / name)), Collection(folder), Pool("toy", "train")).weights for name in ("out", "alone")
+    )
+    assert both > one + 0.2
+    assert "--resume" in train(capsys, corpus, base, tmp_path / "out", settings=sets[:-1], status=2)
+    other = train(capsys, corpus, base, tmp_path / "out", "--resume", settings=sets[:-1], status=2)
+    assert f"beside was '{folder}', is ''" in other
+
+
 def test_mistakes(capsys, folder, base, tmp_path):
     """The plan says what the run says; and a run that ended before it began leaves its folder to the next one."""
     scores, out = tmp_path / "scores.tsv", tmp_path / "out"
@@ -343,6 +372,7 @@ def test_mistakes(capsys, folder, base, tmp_path):
     assert "no model named 'foo'" in refused("start=foo")
     assert "no file of scores" in refused("teacher=/nope")
     assert "above 0" in refused("scale=0")
+    assert "no-such-set" in refused("beside=no-such-set")
     train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
     assert "holds a run already" in train(capsys, folder, base, out, "--plan", status=2)
     begun = json.loads((out / "run.json").read_text())
