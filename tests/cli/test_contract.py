@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -58,6 +59,11 @@ def test_the_commands_page_is_what_the_commands_say():
         (["search", "docs", "query", "--timeout", "0"], 2, "timeout"),
         (["evaluate", "docs", "/no/such/folder"], 2, "/no/such/folder"),
         (["--nothing"], 2, "--nothing"),
+        (["search", "docs", "query", "--html", "/no/such/page.html", "--url", "http://127.0.0.1:9"], 2, "nothing was done yet"),
+        pytest.param(
+            *(["weights", "a cat", "--html", "/dev/full"], 1, "The disk is full: free some space"),
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device"),
+        ),
     ],
 )
 def test_mistakes_end_in_a_sentence_and_the_right_status(capsys, arguments, status, said):
@@ -133,6 +139,18 @@ def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
 def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
     assert run(["search", "docs", "json", *option.split("=")]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EMFILE])
+def test_what_the_system_says_comes_with_what_to_do(capsys, monkeypatch, number):
+    def refused(*_, **__):
+        raise OSError(number, os.strerror(number), "/somewhere")
+
+    monkeypatch.setattr("termweave.settings.load", refused)
+    assert run(["config", "show"]) == 1
+    said, advice = capsys.readouterr().err.splitlines()
+    assert said == f"Error: The system says: {os.strerror(number)} (/somewhere)."
+    assert advice.endswith(".")
 
 
 def test_interrupted_is_130(capsys, monkeypatch):
