@@ -39,6 +39,17 @@ def test_every_help_ends_with_examples(name, command):
     assert re.search(rf"termweave {name.split()[0]}|\$TERMWEAVE", examples), f"{name} has no example"
 
 
+def test_every_output_has_its_schema():
+    """What is printed is held to its schema by the tests of each verb; here that none is without one, and none without an output."""
+    emitted = {
+        name
+        for folder in ("cli", "encoders", "engine", "training")
+        for file in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r'"termweave\.([a-z-]+/\d+)"', file.read_text(encoding="utf-8"))
+    }
+    assert emitted == {file.stem.replace(".", "/") for file in (ROOT / "docs" / "schemas").glob("*.json")}
+
+
 def test_the_commands_page_is_what_the_commands_say():
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
