@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options, share, source_options
+from termweave.cli._options import CONTEXT, check_together, connection_options, output_options, share, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,6 +69,8 @@ def command(
     """
     if deep == 0.0:
         raise click.UsageError("--deep 0% reads nothing back: leave it out, or write --deep 5%.")
+    said = "--skip-bad, --id-field, --title-field and --text-field say how SOURCE is read, and there is none"
+    check_together((said, source is None and (skip_bad or any(reading.values()))))
     from termweave import corpora, engine
     from termweave.errors import VerificationFailed
     from termweave.indexer import ledgers, verify, verify_against_source

@@ -69,6 +69,19 @@ def test_the_commands_page_is_what_the_commands_say():
         (["search", "docs", "query", "--url", "nonsense://x"], 2, "nonsense"),
         (["search", "docs", "query", "--timeout", "0"], 2, "timeout"),
         (["evaluate", "docs", "/no/such/folder"], 2, "/no/such/folder"),
+        (["search", "docs", "query", "--show-query", "--html", "page.html"], 2, "--show-query sends nothing that could be"),
+        (
+            ["search", "docs", "--queries", "q.tsv", "--run", "o.trec", "--html", "page.html"],
+            2,
+            "it takes no QUERY and shows nothing",
+        ),
+        (
+            ["search", "docs", "--queries", "q.tsv", "--run", "o.trec", "--fields", "title"],
+            2,
+            "it takes no QUERY and shows nothing",
+        ),
+        (["verify", "docs", "--id-field", "sku"], 2, "say how SOURCE is read, and there is none"),
+        (["verify", "docs", "--skip-bad", "--deep"], 2, "say how SOURCE is read, and there is none"),
         (["--nothing"], 2, "--nothing"),
         (["search", "docs", "query", "--html", "/no/such/page.html", "--url", "http://127.0.0.1:9"], 2, "nothing was done yet"),
         pytest.param(
