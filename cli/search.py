@@ -255,10 +255,15 @@ def _text(query: str | None, like: Sequence[str]) -> str:
     """The text to search with; documents to search with may stand alone."""
     if query is None and not like:
         raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
-    text = sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query or ""
+    text = from_input(query or "")
     if not like:
         check_words(text)
     return text
+
+
+def from_input(query: str) -> str:
+    """A query as it was given, or from standard input where it is ``-``."""
+    return sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query
 
 
 def check_words(query: str) -> None:

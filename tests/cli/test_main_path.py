@@ -153,6 +153,8 @@ def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
     data = valid(termweave("explain", live, "parse json", "json", "--json").stdout, "explain")
     assert data["hit"]["rank"] == 1
     assert "rank 1" in termweave("explain", live, "parse json", "json", "--rerank", "rnn").stdout
+    piped = json.loads(termweave("explain", live, "-", "json", "--json", stdin="parse json\n").stdout)
+    assert (piped["query"], piped["hit"]) == ("parse json", data["hit"])
     nowhere = valid(termweave("explain", live, "parse json", "csv", "--mode", "weights", "--json").stdout, "explain")
     assert nowhere["hit"]["rank"] == 0
     done = termweave("explain", live, "parse json", "no-such-id", status=2)
