@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import tomllib
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, TypeAdapter, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from termweave import places
@@ -96,9 +97,11 @@ def origin(name: str, value: object) -> str:
         return "default"
     if name == "url" and value == os.environ.get("OPENSEARCH_URL") and not os.environ.get(variable):
         return "$OPENSEARCH_URL"
+    kind: Any = Settings.model_fields[name].annotation
     for place, known in _outside(name):
-        if str(known) == str(value.get_secret_value() if isinstance(value, SecretStr) else value):
-            return place
+        with suppress(ValidationError):  # of a place that does not count: a flag won over it
+            if TypeAdapter(kind).validate_python(known) == value:
+                return place
     return "flag"
 
 
