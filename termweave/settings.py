@@ -28,7 +28,7 @@ FILE_NAME = "termweave.toml"
 class Settings(BaseSettings):
     """Every setting that outlives one command. Field descriptions are the documentation."""
 
-    model_config = SettingsConfigDict(env_prefix="TERMWEAVE_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="TERMWEAVE_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     url: str | None = Field(
         None, description="Address of the OpenSearch; $OPENSEARCH_URL counts too; none: the running embedded node"
@@ -108,7 +108,7 @@ def origin(name: str, value: object) -> str:
 def _outside(name: str) -> list[tuple[str, object]]:
     """Where a setting is given but in flags, and as what: what wins comes first."""
     variable = f"TERMWEAVE_{name.upper()}"
-    found: list[tuple[str, object]] = [(f"${variable}", os.environ[variable])] if variable in os.environ else []
+    found: list[tuple[str, object]] = [(f"${variable}", os.environ[variable])] if os.environ.get(variable) else []
     return found + [(str(file), values[name]) for file in _files() if name in (values := _read(file))]
 
 
