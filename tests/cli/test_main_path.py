@@ -230,6 +230,7 @@ def test_unknown_names_list_the_known_ones(termweave, live):
 def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engine):
     opensearch_engine.request("PUT", "/cli-foreign")
     assert "was not made by termweave" in termweave("search", "cli-foreign", "x", status=2).stderr
+    assert "was not made by termweave" in termweave("verify", "cli-foreign", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-foreign")
 
 
