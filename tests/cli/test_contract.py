@@ -187,6 +187,7 @@ def test_interrupted_is_130(capsys, monkeypatch):
 
 def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "hunter2")
+    monkeypatch.setenv("TERMWEAVE_URL", "https://me:hunter2/3@search:9200")
     assert run(["config", "show", "--user", "me"]) == 0
     out = capsys.readouterr().out
     assert "hunter2" not in out
