@@ -157,10 +157,12 @@ def _os_hint(error: OSError) -> str:
     import errno
 
     if error.errno == errno.ENOSPC:
-        return "The disk is full: free some space and run the command again; what was done is kept."
+        return "The disk is full: free some space and run the command again."
+    if error.errno == errno.EROFS:
+        return "Name another place; $XDG_STATE_HOME and $XDG_CACHE_HOME move those that 'termweave doctor' lists."
     if error.errno in {errno.EACCES, errno.EPERM}:
         return "Check who owns the file."
-    return ""
+    return "Mend that, and run the command again."
 
 
 def _fault(error: Exception, arguments: list[str]) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
-def writable(folder: Path | None, files: list[Path | None]) -> None:
+def writable(folder: Path | None, files: Sequence[Path | None]) -> None:
     """See, before the work, that its results can be written.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from termweave.cli._files import writable
 from termweave.words import few
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def picture_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapped(*args: Any, html: Path | None, png: Path | None, **kwargs: Any) -> Any:
         files = {kind: path for kind, path in (("html", html), ("png", png)) if path is not None}
+        writable(None, list(files.values()))
         return function(*args, files=files, **kwargs)
 
     return wrapped
@@ -60,12 +62,7 @@ def write(files: dict[str, Path], title: str, pictures: Sequence[Picture], out: 
             from termweave.search.pictures_png import png
 
             content, missing = png(title, pictures)
-        try:
-            path.write_bytes(content)
-        except OSError as error:
-            raise click.UsageError(
-                f"{path} cannot be written: {error.strerror or error}. Name a file in a folder that is there."
-            ) from None
+        path.write_bytes(content)
         out.say(f"Written: {path}")
         if missing:
             out.warn(

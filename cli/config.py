@@ -37,21 +37,15 @@ def show(*, settings: Settings, out: Output) -> None:
     """
     from termweave.settings import Settings as Known
     from termweave.settings import origin
+    from termweave.words import without_password
 
     rows: dict[str, dict[str, Any]] = {}
     for name, field in Known.model_fields.items():
         value = getattr(settings, name)
-        shown = None if value is None else value if isinstance(value, bool | int | float) else _without_secrets(str(value))
+        shown = None if value is None else value if isinstance(value, bool | int | float) else without_password(str(value))
         rows[name] = {"value": shown, "from": origin(name, value), "description": field.description}
     lines = [
         f"{name:<12} {'-' if row['value'] is None else row['value']!s:<30} {row['from']:<22} {row['description']}"
         for name, row in rows.items()
     ]
     out.emit({"schema": "termweave.config/1", "settings": rows}, "\n".join(lines))
-
-
-def _without_secrets(text: str) -> str:
-    """An address without the password that may stand in it."""
-    import re
-
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", text)

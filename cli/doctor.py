@@ -123,8 +123,10 @@ def _opensearch(settings: Settings) -> Finding:
 
 
 def _runtime() -> Finding:
+    from termweave.encoders.runtime import onnx_runtime
+
     try:
-        import onnxruntime
+        onnxruntime = onnx_runtime()
     except ImportError as error:
         advice = "Install it with: pip install --force-reinstall termweave"
         return _finding("ONNX Runtime", f"does not load: {error}", advice, ok=False, providers=[])

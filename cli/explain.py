@@ -8,7 +8,7 @@ import click
 
 from termweave.cli import _pictures
 from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import candidate_options, check_words, model_options, rank_options, where
+from termweave.cli.search import candidate_options, check_words, from_input, model_options, rank_options, where
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Say which words and which signals gave the document ID its score for QUERY in NAME.
+    """Say which words and which signals gave the document ID its score for QUERY ('-' reads it from standard input) in NAME.
 
     --candidates and --filter as given to search: the score hangs on them.
 
@@ -58,6 +58,7 @@ def command(
     from termweave import engine
     from termweave.search import Index, explanation
 
+    query = from_input(query)
     check_words(query)
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     kept = where(filters, filter_json)

@@ -183,11 +183,14 @@ def command(
     kept = where(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
     many = queries_file is not None
-    single = bool(query is not None or like or explain or show_query or start or highlight or two_phase or server_fusion)
+    drawn = bool(explain or files)
+    shown = drawn or bool(show_query or start or highlight or fields)
+    single = shown or query is not None or bool(like or two_phase or server_fusion)
     check_together(
         ("--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing", many and single),
         ("--queries needs --run OUT, the file for the answers; '-' prints them", many and run_file is None),
         ("--run and --run-name go with --queries FILE", not many and bool(run_file is not None or run_name is not None)),
+        ("--show-query sends nothing that could be explained or drawn", show_query and drawn),
         ("--show-query does not go with --like: that query is made of what the index holds", show_query and bool(like)),
     )
     if queries_file is not None and run_file is not None:
@@ -252,10 +255,15 @@ def _text(query: str | None, like: Sequence[str]) -> str:
     """The text to search with; documents to search with may stand alone."""
     if query is None and not like:
         raise click.UsageError("Give a QUERY, a document to search with by --like ID, or a file of queries with --queries.")
-    text = sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query or ""
+    text = from_input(query or "")
     if not like:
         check_words(text)
     return text
+
+
+def from_input(query: str) -> str:
+    """A query as it was given, or from standard input where it is ``-``."""
+    return sys.stdin.buffer.read().decode("utf-8", "replace").strip() if query == "-" else query
 
 
 def check_words(query: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options, share, source_options
+from termweave.cli._options import CONTEXT, check_together, connection_options, output_options, share, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from termweave.cli._options import Output
     from termweave.engine import Engine
     from termweave.indexer.verification import Difference
+    from termweave.search.lineage import Lineage
     from termweave.settings import Settings
 
 _SHOWN = 20
@@ -69,6 +70,8 @@ def command(
     """
     if deep == 0.0:
         raise click.UsageError("--deep 0% reads nothing back: leave it out, or write --deep 5%.")
+    said = "--skip-bad, --id-field, --title-field and --text-field say how SOURCE is read, and there is none"
+    check_together((said, source is None and (skip_bad or any(reading.values()))))
     from termweave import corpora, engine
     from termweave.errors import VerificationFailed
     from termweave.indexer import ledgers, verify, verify_against_source
@@ -76,13 +79,14 @@ def command(
 
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
+    made = lineage.read(server, index)  # first: an index of another program has no ledger anywhere
     if source is None:
         with ledgers.existing(server, index) as ledger:
             found = verify(server, index, ledger, deep=deep or 0.0)
     else:
         opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
         found = verify_against_source(server, index, opened, deep=deep or 0.0)
-    beside = _beside(server, index)
+    beside = _beside(server, index, made)
     data = {
         "schema": "termweave.verify/1",
         "ok": found.ok,
@@ -121,12 +125,10 @@ class _Beside:
     elsewhere: bool = False
 
 
-def _beside(server: Engine, index: str) -> _Beside:
+def _beside(server: Engine, index: str, made: Lineage) -> _Beside:
     from termweave.errors import TermweaveError
     from termweave.indexer import ledgers, refusals
-    from termweave.search import lineage
 
-    made = lineage.read(server, index)
     try:
         with ledgers.existing(server, index) as ledger:
             return _Beside(

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from termweave.corpora.packing import SUFFIXES, opened
+from termweave.corpora.packing import SUFFIXES, called, name_copy, opened
 from termweave.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[in
     with opened(path, progress, where=lambda: f"behind line {number:,}") as stream:
         if is_utf16(stream.peek(4)[:4]):
             hint = "Turn it into UTF-8: `iconv -f UTF-16 -t UTF-8`."
-            raise InputError(f"{path} is UTF-16 or UTF-32, and only UTF-8 is read.", hint)
+            raise InputError(f"{called(path)} is UTF-16 or UTF-32, and only UTF-8 is read.", hint)
         while line := stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE and not line.endswith(b"\n"):
@@ -115,7 +115,7 @@ def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
             while chunk := stream.read(1 << 20):
                 digest.update(chunk)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
+        raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
     return digest.hexdigest()
 
 
@@ -151,7 +151,7 @@ def unpacked(path: Path) -> Path:
         InputError: The file is damaged, or there is no room for the copy.
     """
     with opened(path) as stream:
-        return _copy(stream, str(path))
+        return _copy(stream, called(path))
 
 
 def _copy(stream: IO[bytes], name: str) -> Path:
@@ -166,4 +166,5 @@ def _copy(stream: IO[bytes], name: str) -> Path:
             hint = "Set TMPDIR to a folder with room."
             raise InputError(f"{name} cannot be kept in {path.parent}: {error.strerror or error}.", hint) from error
         raise
+    name_copy(path, name)
     return path

@@ -38,6 +38,8 @@ _FOREIGN = {
     b"%PDF": ("a PDF", "Turn it into text, `pdftotext`, and name the folder."),
     b"SQLite format 3\0": ("an SQLite database", "Export the table: `sqlite3 -csv -header FILE 'select ...'`."),
 }
+#: Copies of what can be read only once, and what they are called in messages.
+_COPIES: dict[Path, str] = {}
 
 
 class _Counted(io.FileIO):
@@ -92,7 +94,7 @@ def opened(
         raw = io.BufferedReader(_Counted(path, progress), _CHUNK)
     except OSError as error:
         hint = "Name a file that exists and that you may read."
-        raise UsageError(f"{path} cannot be opened: {error.strerror}.", hint) from error
+        raise UsageError(f"{called(path)} cannot be opened: {error.strerror}.", hint) from error
     with raw:
         zstd_error = _zstd().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
         try:
@@ -106,14 +108,26 @@ def opened(
             tool = "gzip" if packing == _GZIP else "zstd"
             if _LONG in str(error):
                 hint = "Pack it again without --long (`zstd -d --long=31` unpacks it)."
-                raise InputError(f"{path} is packed with a window of more than 128 MB.", hint) from error
+                raise InputError(f"{called(path)} is packed with a window of more than 128 MB.", hint) from error
             place = f"{where()}, " if where() else ""
             place += f"near byte {raw.tell():,} of {path.stat().st_size:,}"
             hint = f"Fetch or pack it again; `{tool} -t` checks it."
             reason = str(error).rstrip(".")
-            raise InputError(f"{path} is packed, and damaged or cut short {place}: {reason}.", hint) from error
+            raise InputError(f"{called(path)} is packed, and damaged or cut short {place}: {reason}.", hint) from error
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
+            raise InputError(
+                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk it lies on."
+            ) from error
+
+
+def name_copy(copy: Path, name: str) -> None:
+    """Call a copy of what can be read only once as its user calls it, in messages: the copy's own name says nothing to anybody."""
+    _COPIES[copy] = name
+
+
+def called(path: Path) -> str:
+    """What a file is called in messages."""
+    return _COPIES.get(path, str(path))
 
 
 def is_packed(path: Path) -> bool:

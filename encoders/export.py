@@ -31,7 +31,7 @@ import numpy as np
 from termweave.encoders.folder import GRAPHS, TOKENIZER, ModelFolder, digests, write_manifest
 from termweave.encoders.form import place_tags
 from termweave.encoders.pieces import PieceTokenizer
-from termweave.encoders.runtime import OnnxModel, Outputs, Precision
+from termweave.encoders.runtime import OnnxModel, Outputs, Precision, onnx_runtime
 from termweave.encoders.single import write_single
 from termweave.encoders.weighting import multiplier
 from termweave.errors import ModelError
@@ -177,6 +177,8 @@ def write_int8(fp32: Path, file: Path, *, heads: int) -> None:
         heads: Of an attention.
     """
     import onnx  # noqa: PLC0415
+
+    onnx_runtime()
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
 
     kept = [node.name for node in onnx.load(fp32, load_external_data=False).graph.node if "/heads/" in node.name]

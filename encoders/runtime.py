@@ -188,12 +188,22 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def onnx_runtime() -> Any:
+    """ONNX Runtime, told to report nothing.
+
+    Since 1.29 it sends its makers what runs where (program, processor, models' file names and hashes) and leaves an id on the disk,
+    from the moment it is imported. It looks once whether it may, so that the word has to be there before; a user's own word stands.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime  # noqa: PLC0415 - 100 ms, and only where a model runs
+
+    return onnxruntime
+
+
 @cache
 def cuda_usable() -> bool:
     """Whether there is an NVIDIA GPU behind ONNX Runtime; asked of the driver, because ONNX Runtime complains when there is none."""
-    import onnxruntime  # noqa: PLC0415
-
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+    if "CUDAExecutionProvider" not in onnx_runtime().get_available_providers():
         return False
     try:
         driver = CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
@@ -204,8 +214,7 @@ def cuda_usable() -> bool:
 
 
 def _session(graph: Any, providers: list[str], threads: int) -> Any:
-    import onnxruntime  # noqa: PLC0415 - 100 ms, and only where a model runs
-
+    onnxruntime = onnx_runtime()
     onnxruntime.set_default_logger_severity(4)  # what goes wrong is raised; the rest is chatter on stderr
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -223,8 +232,6 @@ def _session(graph: Any, providers: list[str], threads: int) -> Any:
 
 def _only_what_is_asked() -> Any:
     """A document's pass has no use for the query head; without this ONNX Runtime computes every output."""
-    import onnxruntime  # noqa: PLC0415
-
-    options = onnxruntime.RunOptions()
+    options = onnx_runtime().RunOptions()
     options.only_execute_path_to_fetches = True
     return options

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from termweave.errors import UsageError
+from termweave.words import without_password
 
 if TYPE_CHECKING:
     from termweave.settings import Settings
@@ -75,19 +76,23 @@ def split(address: str) -> tuple[str, str | None, str | None]:
     from urllib3.exceptions import LocationParseError  # noqa: PLC0415 - with the client, 150 ms
     from urllib3.util import parse_url  # noqa: PLC0415
 
-    parts = urlsplit(address if "://" in address else f"http://{address}")
+    wrong = f"The address {without_password(address)!r} cannot be meant"
+    hint = "Write it as https://host:9200."
+    if "@" in address:  # a password with "/" or "#" in it ends the host; what is said of the rest would tell the password
+        hint = "Write it as https://host:9200, with --user and --password beside it, or the password's /, #, ? as %2F, %23, %3F."
     try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"The address {address!r} cannot be meant: {error}.", "Write it as https://host:9200.") from None
+        raise UsageError(f"{wrong}." if "@" in address else f"{wrong}: {error}.", hint) from None
     if parts.scheme not in {"http", "https"} or not host:
-        raise UsageError(f"The address {address!r} cannot be meant.", "Write it as https://host:9200.")
+        raise UsageError(f"{wrong}.", hint)
     shown = f"[{host}]" if ":" in host else host
     port = port or (443 if parts.scheme == "https" else 9200)
     url = urlunsplit((parts.scheme, f"{shown}:{port}", parts.path.rstrip("/"), "", ""))
     try:
         parse_url(url)  # what the client does not take
     except LocationParseError:
-        raise UsageError(f"The address {address!r} cannot be meant.", "Write it as https://host:9200.") from None
+        raise UsageError(f"{wrong}.", hint) from None
     user = unquote(parts.username) if parts.username else None
     return url, user, unquote(parts.password) if parts.password else None

@@ -72,7 +72,7 @@ def reason(error: Any) -> str:
 def advice(status: int, body: Any) -> str:
     """What to do about an error that the engine answered, or one of a `_msearch` held; "" where nothing general is known."""
     if status == HTTPStatus.UNAUTHORIZED:
-        return "Give --user and --password (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
+        return "Give a --user and a --password that it knows (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
     if "index_closed_exception" in str(body):
         return "Open the index again (POST /INDEX/_open), or build it anew under another name."
     if "create-index blocked" in str(body):

@@ -228,7 +228,8 @@ class Sender:
             # An overloaded server may take no request of this size ever: its limit is in bytes.
             return _halves(batch) if error.status == HTTPStatus.TOO_MANY_REQUESTS or len(body) > pace.SMALLEST else [batch]
         except EngineUnreachable as error:
-            self._pace.trouble(ticket, error)
+            hint = f"{error.hint} When it is back, run the command again: it resumes.".lstrip()
+            self._pace.trouble(ticket, EngineUnreachable(error.message, hint))
             return _halves(batch) if len(body) > pace.SMALLEST else [batch]
         left, trouble = self._settle(batch, answer)
         if trouble is None:

@@ -356,12 +356,13 @@ class Index:
         lines: list[Any] = []
         for body in prepared.bodies.values():
             lines += [{}, body]
+        # By the alias, as the first: what an application keeps has to hold when the next generation is live and this one is pruned.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
         included = ",".join(hits.wanted(fields))
         dropped = {name: list(clause.dropped) for name, clause in prepared.clauses.items() if clause.dropped}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
-            {"method": "POST", "path": f"/{self.generation}/_mget?_source_includes={included}", "body": fetch},
+            {"method": "POST", "path": f"/{self.name}/_mget?_source_includes={included}", "body": fetch},
         ]
 
     def _signals(self, names: Collection[str]) -> list[Signal]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import tomllib
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, TypeAdapter, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from termweave import places
@@ -27,7 +28,7 @@ FILE_NAME = "termweave.toml"
 class Settings(BaseSettings):
     """Every setting that outlives one command. Field descriptions are the documentation."""
 
-    model_config = SettingsConfigDict(env_prefix="TERMWEAVE_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="TERMWEAVE_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     url: str | None = Field(
         None, description="Address of the OpenSearch; $OPENSEARCH_URL counts too; none: the running embedded node"
@@ -96,16 +97,18 @@ def origin(name: str, value: object) -> str:
         return "default"
     if name == "url" and value == os.environ.get("OPENSEARCH_URL") and not os.environ.get(variable):
         return "$OPENSEARCH_URL"
+    kind: Any = Settings.model_fields[name].annotation
     for place, known in _outside(name):
-        if str(known) == str(value.get_secret_value() if isinstance(value, SecretStr) else value):
-            return place
+        with suppress(ValidationError):  # of a place that does not count: a flag won over it
+            if TypeAdapter(kind).validate_python(known) == value:
+                return place
     return "flag"
 
 
 def _outside(name: str) -> list[tuple[str, object]]:
     """Where a setting is given but in flags, and as what: what wins comes first."""
     variable = f"TERMWEAVE_{name.upper()}"
-    found: list[tuple[str, object]] = [(f"${variable}", os.environ[variable])] if variable in os.environ else []
+    found: list[tuple[str, object]] = [(f"${variable}", os.environ[variable])] if os.environ.get(variable) else []
     return found + [(str(file), values[name]) for file in _files() if name in (values := _read(file))]
 
 

@@ -94,6 +94,15 @@ def first_line(error: BaseException) -> str:
     return said or type(error).__name__
 
 
+def without_password(address: str) -> str:
+    """An address as it may be shown, without the password that may stand in it, whatever characters that has.
+
+    >>> without_password("https://me:p/ss@word@search:9200")
+    'https://me:***@search:9200'
+    """
+    return re.sub(r"^((?:[^:/@]*://)?[^:/@]*):.*@", r"\1:***@", address)
+
+
 def readable(text: str) -> str:
     r"""A text from outside, each character that no UTF-8 can say as U+FFFD.
 

@@ -14,9 +14,13 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 
 def pytest_configure(config):
-    """Ctrl-C is tested: where pytest itself runs in the background of a shell, it and its children would ignore it."""
+    """Ctrl-C is tested: where pytest itself runs in the background of a shell, it and its children would ignore it.
+
+    And tests report nothing to ONNX Runtime's makers.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # some tests import onnxruntime themselves
 
 
 def pytest_collection_modifyitems(config, items):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -38,6 +39,17 @@ def test_every_help_ends_with_examples(name, command):
     assert re.search(rf"termweave {name.split()[0]}|\$TERMWEAVE", examples), f"{name} has no example"
 
 
+def test_every_output_has_its_schema():
+    """What is printed is held to its schema by the tests of each verb; here that none is without one, and none without an output."""
+    emitted = {
+        name
+        for folder in ("cli", "encoders", "engine", "training")
+        for file in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r'"termweave\.([a-z-]+/\d+)"', file.read_text(encoding="utf-8"))
+    }
+    assert emitted == {file.stem.replace(".", "/") for file in (ROOT / "docs" / "schemas").glob("*.json")}
+
+
 def test_the_commands_page_is_what_the_commands_say():
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
@@ -57,7 +69,25 @@ def test_the_commands_page_is_what_the_commands_say():
         (["search", "docs", "query", "--url", "nonsense://x"], 2, "nonsense"),
         (["search", "docs", "query", "--timeout", "0"], 2, "timeout"),
         (["evaluate", "docs", "/no/such/folder"], 2, "/no/such/folder"),
+        (["search", "docs", "query", "--show-query", "--html", "page.html"], 2, "--show-query sends nothing that could be"),
+        (
+            ["search", "docs", "--queries", "q.tsv", "--run", "o.trec", "--html", "page.html"],
+            2,
+            "it takes no QUERY and shows nothing",
+        ),
+        (
+            ["search", "docs", "--queries", "q.tsv", "--run", "o.trec", "--fields", "title"],
+            2,
+            "it takes no QUERY and shows nothing",
+        ),
+        (["verify", "docs", "--id-field", "sku"], 2, "say how SOURCE is read, and there is none"),
+        (["verify", "docs", "--skip-bad", "--deep"], 2, "say how SOURCE is read, and there is none"),
         (["--nothing"], 2, "--nothing"),
+        (["search", "docs", "query", "--html", "/no/such/page.html", "--url", "http://127.0.0.1:9"], 2, "nothing was done yet"),
+        pytest.param(
+            *(["weights", "a cat", "--html", "/dev/full"], 1, "The disk is full: free some space"),
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device"),
+        ),
     ],
 )
 def test_mistakes_end_in_a_sentence_and_the_right_status(capsys, arguments, status, said):
@@ -135,6 +165,18 @@ def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EMFILE])
+def test_what_the_system_says_comes_with_what_to_do(capsys, monkeypatch, number):
+    def refused(*_, **__):
+        raise OSError(number, os.strerror(number), "/somewhere")
+
+    monkeypatch.setattr("termweave.settings.load", refused)
+    assert run(["config", "show"]) == 1
+    said, advice = capsys.readouterr().err.splitlines()
+    assert said == f"Error: The system says: {os.strerror(number)} (/somewhere)."
+    assert advice.endswith(".")
+
+
 def test_interrupted_is_130(capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -145,6 +187,7 @@ def test_interrupted_is_130(capsys, monkeypatch):
 
 def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "hunter2")
+    monkeypatch.setenv("TERMWEAVE_URL", "https://me:hunter2/3@search:9200")
     assert run(["config", "show", "--user", "me"]) == 0
     out = capsys.readouterr().out
     assert "hunter2" not in out

@@ -142,7 +142,10 @@ def test_show_query_prints_requests_that_the_engine_takes(termweave, live, opens
     body = "\n".join(json.dumps(line) for line in search["body"]) + "\n"
     answers = opensearch_engine.request(search["method"], search["path"], body=body.encode())
     assert all(answer["hits"]["hits"] for answer in answers["responses"])
-    assert fetch["path"].partition("?")[0].endswith("/_mget")
+    best = [hit["sort"][1] for hit in answers["responses"][0]["hits"]["hits"][:2]]
+    assert fetch["path"].startswith(f"/{live}/_mget?")  # not the generation's: it may be pruned when an application asks
+    found = opensearch_engine.request(fetch["method"], fetch["path"], body={"ids": best})["docs"]
+    assert [each["_source"]["id"] for each in found] == best
     assert termweave("search", live, "parse json", "--show-query").stdout.startswith(f"POST /{live}/_msearch\n{{}}\n")
 
 
@@ -150,6 +153,8 @@ def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):
     data = valid(termweave("explain", live, "parse json", "json", "--json").stdout, "explain")
     assert data["hit"]["rank"] == 1
     assert "rank 1" in termweave("explain", live, "parse json", "json", "--rerank", "rnn").stdout
+    piped = json.loads(termweave("explain", live, "-", "json", "--json", stdin="parse json\n").stdout)
+    assert (piped["query"], piped["hit"]) == ("parse json", data["hit"])
     nowhere = valid(termweave("explain", live, "parse json", "csv", "--mode", "weights", "--json").stdout, "explain")
     assert nowhere["hit"]["rank"] == 0
     done = termweave("explain", live, "parse json", "no-such-id", status=2)
@@ -225,6 +230,7 @@ def test_unknown_names_list_the_known_ones(termweave, live):
 def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engine):
     opensearch_engine.request("PUT", "/cli-foreign")
     assert "was not made by termweave" in termweave("search", "cli-foreign", "x", status=2).stderr
+    assert "was not made by termweave" in termweave("verify", "cli-foreign", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-foreign")
 
 

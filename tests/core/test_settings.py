@@ -33,14 +33,31 @@ def test_opensearch_url_counts_last(monkeypatch):
     assert settings.load(url="http://flag:1").url == "http://flag:1"
 
 
+def test_an_empty_variable_says_nothing(nowhere, monkeypatch):
+    """As compose files hand variables on that nobody has set."""
+    (nowhere / "termweave.toml").write_text("timeout = 7\n")
+    for name in ("TERMWEAVE_URL", "TERMWEAVE_TIMEOUT", "TERMWEAVE_PASSWORD"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("OPENSEARCH_URL", "http://environment:1")
+    found = settings.load()
+    assert (found.url, found.timeout, found.password) == ("http://environment:1", 7, None)
+    assert settings.origin("timeout", found.timeout).endswith("termweave.toml")
+
+
 def test_origins_are_named(nowhere, monkeypatch):
     (nowhere / "termweave.toml").write_text("url = 'http://file:1'\n")
-    monkeypatch.setenv("TERMWEAVE_TIMEOUT", "8.0")
+    monkeypatch.setenv("TERMWEAVE_TIMEOUT", "8")
+    monkeypatch.setenv("TERMWEAVE_INSECURE", "yes")
+    monkeypatch.setenv("TERMWEAVE_PASSWORD", "secret")
     found = settings.load(user="me")
+    assert settings.origin("insecure", found.insecure) == "$TERMWEAVE_INSECURE"
+    assert settings.origin("password", found.password) == "$TERMWEAVE_PASSWORD"
     assert settings.origin("url", found.url).endswith("termweave.toml")
     assert settings.origin("timeout", found.timeout) == "$TERMWEAVE_TIMEOUT"
     assert settings.origin("user", found.user) == "flag"
     assert settings.origin("dense", found.dense) == "default"
+    monkeypatch.setenv("TERMWEAVE_TIMEOUT", "soon")
+    assert settings.origin("timeout", settings.load(timeout=9).timeout) == "flag"
 
 
 @pytest.mark.parametrize(

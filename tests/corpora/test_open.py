@@ -1,6 +1,7 @@
 """What SOURCE and DATASET may be, standard input and pipes included."""
 
 import gc
+import gzip
 import io
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from termweave import plugins
-from termweave.corpora import Dataset, open_dataset, open_source
+from termweave.corpora import Dataset, open_dataset, open_source, queries
 from termweave.corpora.demo import DemoCorpus
 from termweave.errors import InputError, TermweaveError, UsageError
 
@@ -108,6 +109,21 @@ def test_errors_in_standard_input_name_it(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES + b"{")))
     with pytest.raises(InputError, match="stdin, line 3"):
         list(open_source("-").documents())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{}".encode("utf-16"), r"Standard input is UTF-16 or UTF-32"),
+        (gzip.compress(LINES)[:-9], r"Standard input is packed, and damaged or cut short behind line \d+"),
+    ],
+    ids=["utf-16", "cut short"],
+)
+def test_a_copy_of_standard_input_is_called_so_and_not_by_its_own_name(monkeypatch, content, said):
+    for read in (lambda: list(open_source("-").documents()), lambda: queries.read("-")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        with pytest.raises(InputError, match=f"^{said}"):
+            read()
 
 
 def test_what_standard_input_cannot_be(monkeypatch, tmp_path):

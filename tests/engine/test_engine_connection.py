@@ -179,6 +179,17 @@ def test_an_opensearch_without_the_page_says_what_is_missing(scripted, body):
     assert (type(caught.value), caught.value.status) == (EngineResponseError, 404)
 
 
+@pytest.mark.parametrize(
+    "address", ["https://me:hush/ed@host:9200", "me:hush#ed@host", "ftp://me:hushed@host", "https://me:hushed@host:99999"]
+)
+def test_an_address_that_cannot_be_meant_keeps_its_password_to_itself(address):
+    with pytest.raises(UsageError) as caught:
+        access.split(address)
+    assert "me:***@host" in caught.value.message
+    assert "hush" not in str(caught.value)
+    assert "--password" in caught.value.hint
+
+
 def test_basic_authentication_from_settings_or_address(scripted):
     scripted.answers["*"] = (200, {})
     for settings in (load(url=scripted.url, user="me", password="p@ss"), load(url=scripted.url.replace("//", "//me:p%40ss@"))):
@@ -211,7 +222,7 @@ def test_being_refused_says_which_options_help(scripted):
     engine = connect(load(url=scripted.url))
     with pytest.raises(EngineResponseError) as caught:
         engine.request("GET", "/")
-    assert "--user" in caught.value.hint
+    assert caught.value.hint.startswith("Give a --user and a --password that it knows")  # they may have been given, and wrong
     engine.close()
 
 

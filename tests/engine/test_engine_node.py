@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import jsonschema
 import psutil
 import pytest
 
@@ -18,6 +19,7 @@ from termweave.engine import connect, node
 from termweave.settings import load
 
 pytestmark = pytest.mark.engine
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,13 @@ def termweave(world, *arguments):
     command = [sys.executable, "-c", "from termweave.cli import main; main()", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+def valid(text, schema):
+    """What a command printed, held to its schema."""
+    data = json.loads(text)
+    jsonschema.validate(data, json.loads((SCHEMAS / f"{schema}.1.json").read_text()))
+    return data
 
 
 def started(world):
@@ -81,11 +90,10 @@ def test_it_is_the_genuine_server_on_loopback_and_outlives_the_command(world, tw
 
 def test_status_and_logs_say_so(world, two_starts):
     _, stdout, _ = termweave(world, "node", "status", "--json")
-    status = json.loads(stdout)
-    assert {"schema", "url", "version", "nodes", "state"} <= set(status)
-    assert status["state"] == "running"
+    assert valid(stdout, "node")["state"] == "running"
     assert "running at" in termweave(world, "node", "status")[1]
     assert "started" in termweave(world, "node", "logs", "-n", "50")[1]
+    assert len(valid(termweave(world, "node", "logs", "-n", "5", "--json")[1], "node-logs")["lines"]) == 5
     code, _, stderr = termweave(world, "node", "start", "--port", "1")
     assert code == 2
     assert "running already" in stderr
@@ -137,7 +145,7 @@ def test_wipe_asks_and_then_removes_everything(world, two_starts):
     assert "Remove every index" in stderr
     assert "--yes" in stderr
     assert node.running(home) is not None
-    assert termweave(world, "node", "wipe", "--yes")[0] == 0
+    assert valid(termweave(world, "node", "wipe", "--yes", "--json")[1], "node-wipe")["bytes"] > 0
     assert node.status(home) is None
     assert not (folder / "data").exists()
 

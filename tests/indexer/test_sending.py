@@ -144,8 +144,10 @@ def test_patience_ends_in_the_engines_own_words():
     with pytest.raises(EngineResponseError, match="operation_bytes") as caught:
         send(Script(*[fail(busy)] * 1000), items("a"), patience=0.05)
     assert "it resumes" in caught.value.hint
-    with pytest.raises(EngineUnreachable, match="gone"):
-        send(Script(*[fail(EngineUnreachable("gone"))] * 1000), items("a"), patience=0.05)
+    with pytest.raises(
+        EngineUnreachable, match=r"^It is gone\. Look for it\. When it is back, run the command again: it resumes\.$"
+    ):
+        send(Script(*[fail(EngineUnreachable("It is gone.", "Look for it."))] * 1000), items("a"), patience=0.05)
 
 
 def test_an_error_that_is_nobodys_item_stops_the_sender():
