@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from termweave.cli import run
 from termweave.errors import GateNotMet, VerificationFailed
 from termweave.indexer import Options, build, building, generations, ledgers, update, verify, verify_against_source
 from termweave.indexer.generations import live
@@ -103,6 +104,16 @@ def test_a_sample_is_read_back(opensearch_engine, name, corpus):
         found = verify(opensearch_engine, built.index, ledger, deep=0.1)
     assert found.ok
     assert 30 <= found.read <= 40
+
+
+def test_ids_that_would_play_with_the_terminal_are_quoted(opensearch_engine, name, corpus, capsys):
+    strange = ["line\nfeed", "nul\x00", "\x1b[2Jclear"]
+    source = corpus([{"_id": each, "text": "x"} for each in [*strange, "a b", "\u732b"]])
+    index = build(opensearch_engine, source, name, LEXICAL).index
+    opensearch_engine.request("POST", f"/{index}/_delete_by_query?refresh=true", body={"query": {"match_all": {}}})
+    assert run(["verify", name, "--url", opensearch_engine.url]) == VerificationFailed.exit_status
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(lines[1:]) == sorted(f"  missing: {each}" for each in [*map(repr, strange), "a b", "\u732b"])
 
 
 def test_verification_reads_documents_that_are_not_ours(opensearch_engine, name, corpus):
