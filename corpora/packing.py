@@ -40,6 +40,15 @@ _FOREIGN = {
 }
 
 
+#: Copies on disk of what can be read only once -> what messages call that.
+copies: dict[Path, str] = {}
+
+
+def called(path: Path) -> str:
+    """A file as messages name it."""
+    return copies.get(path, str(path))
+
+
 class _Counted(io.FileIO):
     """A file that says how far it was read: in bytes as they lie on the disk, so that packed files have a bar, too."""
 
@@ -92,7 +101,7 @@ def opened(
         raw = io.BufferedReader(_Counted(path, progress), _CHUNK)
     except OSError as error:
         hint = "Name a file that exists and that you may read."
-        raise UsageError(f"{path} cannot be opened: {error.strerror}.", hint) from error
+        raise UsageError(f"{called(path)} cannot be opened: {error.strerror}.", hint) from error
     with raw:
         zstd_error = _zstd().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
         try:
@@ -106,14 +115,16 @@ def opened(
             tool = "gzip" if packing == _GZIP else "zstd"
             if _LONG in str(error):
                 hint = "Pack it again without --long (`zstd -d --long=31` unpacks it)."
-                raise InputError(f"{path} is packed with a window of more than 128 MB.", hint) from error
+                raise InputError(f"{called(path)} is packed with a window of more than 128 MB.", hint) from error
             place = f"{where()}, " if where() else ""
             place += f"near byte {raw.tell():,} of {path.stat().st_size:,}"
             hint = f"Fetch or pack it again; `{tool} -t` checks it."
             reason = str(error).rstrip(".")
-            raise InputError(f"{path} is packed, and damaged or cut short {place}: {reason}.", hint) from error
+            raise InputError(f"{called(path)} is packed, and damaged or cut short {place}: {reason}.", hint) from error
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
+            raise InputError(
+                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk it lies on."
+            ) from error
 
 
 def is_packed(path: Path) -> bool:

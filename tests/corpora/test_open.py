@@ -1,6 +1,7 @@
 """What SOURCE and DATASET may be, standard input and pipes included."""
 
 import gc
+import gzip
 import io
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from termweave import plugins
-from termweave.corpora import Dataset, open_dataset, open_source
+from termweave.corpora import Dataset, open_dataset, open_source, packing, queries
 from termweave.corpora.demo import DemoCorpus
 from termweave.errors import InputError, TermweaveError, UsageError
 
@@ -108,6 +109,24 @@ def test_errors_in_standard_input_name_it(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES + b"{")))
     with pytest.raises(InputError, match="stdin, line 3"):
         list(open_source("-").documents())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (gzip.compress(LINES * 9)[:-12], "^Standard input is packed, and damaged or cut short"),
+        (LINES.decode().encode("utf-16"), "^Standard input is UTF-16"),
+    ],
+)
+@pytest.mark.parametrize(
+    "read", [lambda: list(open_source("-").documents()), lambda: queries.read("-")], ids=["corpus", "queries"]
+)
+def test_errors_in_the_whole_of_standard_input_name_it_too(monkeypatch, given, says, read):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    with pytest.raises(InputError, match=says):
+        read()
+    gc.collect()
+    assert not packing.copies
 
 
 def test_what_standard_input_cannot_be(monkeypatch, tmp_path):
