@@ -10,7 +10,7 @@ from termweave.cli import run
 from termweave.errors import GateNotMet, VerificationFailed
 from termweave.indexer import Options, build, building, generations, ledgers, update, verify, verify_against_source
 from termweave.indexer.generations import live
-from termweave.search import stored_statistics
+from termweave.search import lineage, stored_statistics
 
 from .builds import LEXICAL, check, numbered
 
@@ -96,6 +96,40 @@ def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(o
         assert (found.same, found.ok, found.lost) == (True, False, stored_statistics.companion(built.index))
     update(opensearch_engine, source, name, Options())
     assert check(opensearch_engine, name).ok
+
+
+def test_statistics_of_which_a_part_is_missing_are_missed_and_stored_again(opensearch_engine, name, corpus, monkeypatch):
+    monkeypatch.setattr(stored_statistics, "_CHUNK", 100)
+    source = corpus(numbered(50))
+    built = build(opensearch_engine, source, name, Options())
+    parts = f"/{stored_statistics.companion(built.index)}/_doc"
+    assert opensearch_engine.request("GET", f"{parts}/3")["found"]
+    for part in (0, 2):
+        opensearch_engine.request("DELETE", f"{parts}/{part}", params={"refresh": True})
+        assert check(opensearch_engine, name).lost == stored_statistics.companion(built.index)
+        update(opensearch_engine, source, name, Options())
+        assert check(opensearch_engine, name).ok
+
+
+def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(opensearch_engine, name, corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr(stored_statistics, "_CHUNK", 100)
+    source, request = corpus(numbered(50)), opensearch_engine.request
+    build(opensearch_engine, source, name, Options())
+
+    def stops(method, path, **options):
+        answer = request(method, path, **options)
+        if ".stats/_doc/" in path:
+            raise KeyboardInterrupt
+        return answer
+
+    with monkeypatch.context() as dying:
+        dying.setattr(opensearch_engine, "request", stops)
+        with pytest.raises(KeyboardInterrupt):
+            update(opensearch_engine, source, name, Options(), new=True)
+    opensearch_engine.request("POST", "/_refresh")
+    updated = update(opensearch_engine, source, name, Options(), new=True)
+    monkeypatch.setattr(stored_statistics.places, "cache", lambda: tmp_path / "another host")
+    assert stored_statistics.load(opensearch_engine, updated.index, lineage.read(opensearch_engine, updated.index)) is not None
 
 
 def test_a_sample_is_read_back(opensearch_engine, name, corpus):
