@@ -50,6 +50,31 @@ def test_one_flipped_value_in_one_document_is_found_by_reading_back(opensearch_e
     assert check(opensearch_engine, name, deep=True).altered == ["d8"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": ["d8", "d9"]},
+        {"id": 8},
+        {"text": ["one", "two"]},
+        {"title": 7},
+        {"passage": 3},
+        {"passage": [1, 2], "passage_start": None, "passage_end": []},
+        {"weights": [{"tea": 3}]},
+        {"vector_fp16": "AAAA"},
+        {"source_digest": [1, 2]},
+    ],
+    ids=str,
+)
+def test_a_value_that_termweave_never_writes_is_damage_like_any_other(opensearch_engine, name, corpus, change):
+    source = corpus(numbered(20))
+    index = build(opensearch_engine, source, name, Options()).index
+    stored = opensearch_engine.request("GET", f"/{index}/_doc/d8")["_source"]
+    opensearch_engine.request("PUT", f"/{index}/_doc/d8", params={"refresh": True}, body={**stored, **change})
+    for found in (check(opensearch_engine, name), verify_against_source(opensearch_engine, index, source, deep=1.0)):
+        assert "d8" in {*found.altered, *found.extra}
+    update(opensearch_engine, source, name, Options())  # whatever it mends of that, it ends
+
+
 def test_a_flipped_value_of_a_field_that_users_declared_is_found_by_reading_back(opensearch_engine, name, corpus):
     options = replace(LEXICAL, mapping={"properties": {"year": {"type": "integer"}, "month": {"type": "integer"}}})
     built = build(opensearch_engine, corpus([{**each, "year": 2020} for each in numbered(5)]), name, options)
