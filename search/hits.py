@@ -10,7 +10,7 @@ from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search import explanation, lineage, shading, stored_statistics
 from termweave.search.models import encoder_of
-from termweave.signals.layout import engine_id, stored_metadata, stored_passage
+from termweave.signals.layout import engine_id, stored_metadata, stored_passage, stored_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -146,7 +146,10 @@ def _stored(
     }
     missing = [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:
-        raise DocumentGone(f"{gone[0]!r} was deleted from {opened.lineage.name!r} while it was searched.", "Run it again.")
+        raise DocumentGone(
+            f"{opened.lineage.name!r} found {gone[0]!r} and does not hold it: it was deleted meanwhile, or is damaged.",
+            "Run it again; if that does not help, 'termweave verify' says what is damaged.",
+        )
     if missing:
         raise UsageError(
             f"The index {opened.lineage.name!r} has no document {missing[0].id!r}.",
@@ -162,7 +165,7 @@ def _explained(
     explained = explanation.of(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
     for document, said in explained.items():
         source = stored[document]
-        said["text"] = _joined(source.get("title") or "", source.get("text") or "")
+        said["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
         said["words"] = shading.shade(said["text"], said["parts"], encoder=opened.encoder, engine=engine, index=candidates.index)
     return explained
 
