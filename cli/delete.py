@@ -59,8 +59,11 @@ def _lines(file: BinaryIO) -> Iterator[str]:
         InputError: A line is not UTF-8.
     """
     from termweave.corpora.fields import BadLine, text_line
+    from termweave.corpora.files import BOM
 
     for number, line in enumerate(file, 1):
+        if number == 1:
+            line = line.removeprefix(BOM)  # noqa: PLW2901
         try:
             yield text_line(line, "Turn the file into UTF-8; nothing was deleted.").rstrip("\r\n")
         except BadLine as bad:

@@ -154,7 +154,8 @@ def _result(name: str, against: str, found: Difference, deep: float | None) -> s
     lines = [f"{name}: {counted(found.counted, *what)}; {against} has {found.expected:,}."]
     for kind in ("missing", "extra", "altered"):
         ids: list[str] = getattr(found, kind)
-        lines += [f"  {kind}: {identity}" for identity in ids[:_SHOWN]]
+        # An id may hold line feeds, or what commands a terminal.
+        lines += [f"  {kind}: {identity if identity.isprintable() else repr(identity)}" for identity in ids[:_SHOWN]]
         lines += [f"  {kind}: and {len(ids) - _SHOWN:,} more (--json lists them)"] if len(ids) > _SHOWN else []
     return "\n".join(lines)
 

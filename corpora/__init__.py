@@ -17,7 +17,7 @@ from termweave import plugins
 from termweave.corpora import packing
 from termweave.corpora.beir import folders_in
 from termweave.corpora.dialect import DELIMITERS
-from termweave.corpora.files import head, spooled, unpacked
+from termweave.corpora.files import discard, head, spooled, unpacked
 from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
 from termweave.words import few
@@ -88,7 +88,7 @@ def open_source(
 
 def _remove(copies: list[Path]) -> None:
     for copy in copies:
-        copy.unlink(missing_ok=True)
+        discard(copy)
 
 
 def open_dataset(spec: str | Path) -> Dataset:

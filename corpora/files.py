@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from termweave.corpora.packing import SUFFIXES, called, name_copy, opened
+from termweave.corpora.packing import SUFFIXES, called, copies, opened
 from termweave.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
 
 
 def spooled(spec: str) -> Path | None:
-    """A copy on disk of what can be read only once, because a source is read twice; the caller removes it.
+    """A copy on disk of what can be read only once, because a source is read twice; the caller discards it.
 
     Returns:
         The copy of standard input for ``-``, of a pipe or device for its path; None for all else, which needs no copy.
@@ -145,7 +145,7 @@ def spooled(spec: str) -> Path | None:
 
 
 def unpacked(path: Path) -> Path:
-    """A copy of a packed file as it is unpacked, for a reader that jumps in it; the caller removes it.
+    """A copy of a packed file as it is unpacked, for a reader that jumps in it; the caller discards it.
 
     Raises:
         InputError: The file is damaged, or there is no room for the copy.
@@ -166,5 +166,11 @@ def _copy(stream: IO[bytes], name: str) -> Path:
             hint = "Set TMPDIR to a folder with room."
             raise InputError(f"{name} cannot be kept in {path.parent}: {error.strerror or error}.", hint) from error
         raise
-    name_copy(path, name)
+    copies[path] = name
     return path
+
+
+def discard(copy: Path) -> None:
+    """Remove a copy that `spooled` or `unpacked` made."""
+    copy.unlink(missing_ok=True)
+    copies.pop(copy, None)

@@ -38,8 +38,13 @@ _FOREIGN = {
     b"%PDF": ("a PDF", "Turn it into text, `pdftotext`, and name the folder."),
     b"SQLite format 3\0": ("an SQLite database", "Export the table: `sqlite3 -csv -header FILE 'select ...'`."),
 }
-#: Copies of what can be read only once, and what they are called in messages.
-_COPIES: dict[Path, str] = {}
+#: Copies on disk of what can be read only once -> what messages call that.
+copies: dict[Path, str] = {}
+
+
+def called(path: Path) -> str:
+    """A file as messages name it."""
+    return copies.get(path, str(path))
 
 
 class _Counted(io.FileIO):
@@ -118,16 +123,6 @@ def opened(
             raise InputError(
                 f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk it lies on."
             ) from error
-
-
-def name_copy(copy: Path, name: str) -> None:
-    """Call a copy of what can be read only once as its user calls it, in messages: the copy's own name says nothing to anybody."""
-    _COPIES[copy] = name
-
-
-def called(path: Path) -> str:
-    """What a file is called in messages."""
-    return _COPIES.get(path, str(path))
 
 
 def is_packed(path: Path) -> bool:

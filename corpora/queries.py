@@ -36,7 +36,7 @@ def read(spec: str) -> list[Query]:
         try:
             return _checked(copy, "standard input" if spec == "-" else spec)
         finally:
-            copy.unlink(missing_ok=True)
+            files.discard(copy)
     path = Path(spec)
     if path.is_dir():
         path = files.plain_or_packed(path, QUERIES) or path / QUERIES

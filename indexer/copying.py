@@ -67,7 +67,12 @@ def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | N
     found = None
     for index, ledger in ledgers.of(engine, name):
         copying = ledger.get("state") == "copying"
-        ready = copying and ledger.get("settings") is not None and exists(engine, index)
+        there = copying and exists(engine, index)
+        if there and generations.published(engine, index, base[0]):
+            ledger.put("state", "complete")
+            ledger.close()
+            continue
+        ready = there and ledger.get("settings") is not None
         if found is None and ready and ledger.get("base") == base:
             found = index, ledger
             continue

@@ -209,6 +209,11 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
     engine.request("POST", "/_aliases", body={"actions": actions})
 
 
+def published(engine: Engine, index: str, live: str | None) -> bool:
+    """Whether a generation whose ledger calls it unfinished was published: its builder died before it could say so there."""
+    return index == live or (read(engine, index).complete and not exists(engine, writer(index)))
+
+
 def of(engine: Engine, name: str) -> list[Generation]:
     """All generations of a name, newest first.
 

@@ -39,6 +39,7 @@ CREATE INDEX IF NOT EXISTS passages ON documents (parent) WHERE parent IS NOT NU
 _ASKED = 500
 #: Documents that an index should hold: all but those refused of which no version was ever taken.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
+_DOCUMENTS = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +222,14 @@ class Ledger:
         return int(self._one("SELECT count(*) FROM documents", ())[0])
 
     @property
+    def entered(self) -> int:
+        """Documents of the source: the passages of one count once."""
+        return int(self._one(_DOCUMENTS, ())[0])
+
+    @property
     def documents(self) -> int:
-        """Documents of the source, less those refused: the passages of one count once."""
-        count = f"SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents WHERE {_EXPECTED}"  # noqa: S608
-        return int(self._one(count, ())[0])
+        """Documents of the source, less those refused."""
+        return int(self._one(f"{_DOCUMENTS} WHERE {_EXPECTED}", ())[0])
 
     @property
     def most_passages(self) -> int:
@@ -240,6 +245,12 @@ class Ledger:
     def refused(self) -> list[tuple[str, int | None, str]]:
         """(id, line, reason) of the documents refused and not sent since; of some an earlier version is stored."""
         return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL ORDER BY line, id")
+
+    def refused_documents(self) -> list[tuple[str, int | None, str]]:
+        """(id, line, reason of the first of its passages) of the documents of the source of which something was refused."""
+        document = "coalesce(parent, id)"
+        reasons = f"SELECT {document}, line, min(id), refused FROM documents WHERE refused IS NOT NULL GROUP BY {document} ORDER BY line, 1"  # noqa: S608
+        return [(identity, line, reason) for identity, line, _, reason in self._all(reasons)]
 
     def buckets(self) -> dict[int, BucketSum]:
         """What every non-empty bucket should hold."""

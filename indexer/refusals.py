@@ -71,11 +71,13 @@ def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> 
         RefusedDocuments: Nearly all of the first thousand or more were refused.
     """
     settled = refused + taken
-    if refused < _HOPELESS or taken >= _TAKEN * settled or not _too_many(refused, allowed, ledger):
+    if refused < _HOPELESS or taken >= _TAKEN * settled or not _too_many(refused, allowed, ledger.total):
         return
+    named = ledger.refused_documents()
+    what = "passages" if ledger.most_passages else "documents"
     raise RefusedDocuments(
-        f"The engine refused {refused:,} of the first {settled:,} documents: {_named(ledger.refused())}.",
-        f"It was stopped there. {advice(ledger.refused()[0][2])} All refusals, and what to do: {write(ledger)}. Mend the source or the "
+        f"The engine refused {refused:,} of the first {settled:,} {what}: {_named(named)}.",
+        f"It was stopped there. {advice(named[0][2])} All refusals, and what to do: {write(ledger)}. Mend the source or the "
         "mapping and index again, or go on to the end with --allow-refused 100%.",
     )
 
@@ -86,7 +88,7 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     Args:
         ledger: Of the generation.
         index: The generation.
-        allowed: Share of the documents, 0 to 1.
+        allowed: Share of the documents, 0 to 1; one in passages counts once, whatever part of it was refused.
 
     Returns:
         What a user should know: how many were refused, within what is allowed.
@@ -94,23 +96,24 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     Raises:
         RefusedDocuments: There are more.
     """
-    refused = ledger.refused()
+    refused = ledger.refused_documents()
     if not refused:
         return []
-    sentence = f"The engine refused {len(refused):,} of {counted(ledger.total, 'document')}: {_named(refused)}."
+    total = ledger.entered
+    sentence = f"The engine refused {len(refused):,} of {counted(total, 'document')}: {_named(refused)}."
     file = write(ledger)
     first = advice(refused[0][2])
-    whole = len(refused) == ledger.total  # an index of nothing is never meant
-    if _too_many(len(refused), allowed, ledger) or whole:
+    whole = len(ledger.refused()) == ledger.total  # an index of nothing is never meant
+    if _too_many(len(refused), allowed, total) or whole:
         kept = "The others are live" if ledger.get("state") == "updating" else f"{index} was not published"
-        share = math.ceil(1000 * len(refused) / ledger.total) / 10  # rounded up: this much would be enough
+        share = math.ceil(1000 * len(refused) / total) / 10  # rounded up: this much would be enough
         few = "" if whole else f" Or let them go with --allow-refused {share:g}%."
         raise RefusedDocuments(sentence, f"{kept}. {first} All refusals, and what to do: {file}. Then index again.{few}")
     return [f"{sentence} {first} All of them: {file}."]
 
 
-def _too_many(refused: int, allowed: float, ledger: Ledger) -> bool:
-    return refused > allowed * ledger.total + 1e-6  # 0.7 / 100 * 1000 is below 7
+def _too_many(refused: int, allowed: float, total: int) -> bool:
+    return refused > allowed * total + 1e-6  # 0.7 / 100 * 1000 is below 7
 
 
 def _named(refused: list[tuple[str, int | None, str]]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.indexer import generations, ledgers
-from termweave.search.lineage import Lineage, exists, read
+from termweave.search.lineage import Lineage, exists
 from termweave.words import clipped
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[st
             generations.remove(engine, index)
             continue
         found = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
-        published = read(engine, index).complete and not exists(engine, generations.writer(index))
-        if index == live or published:  # the builder died between publishing and saying so
+        if generations.published(engine, index, live):
             ledger.put("state", "complete")
             ledger.close()
             continue

@@ -127,11 +127,11 @@ def update(
                 pass_gate(engine, gate, current, after, live)
             lease.check()
             inheriting.write(engine, current.index, after, live)
+            ledger.put("lineage", asdict(after))
             if new:
                 generations.publish(engine, name, current.index, live)
             else:
                 generations.close_writer(engine, current.index)
-            ledger.put("lineage", asdict(after))
             ledger.put("state", "complete")
             return Updated(
                 name=name,

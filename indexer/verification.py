@@ -171,9 +171,9 @@ def sound(engine: Engine, index: str, layout: DocumentLayout, identities: Sequen
     return {identity for identity, same in _contents(engine, index, layout, where) if same}
 
 
-def _identity(hit: Mapping[str, Any], document: str | None, number: int | None) -> str:
+def _identity(hit: Mapping[str, Any], document: Any, number: Any) -> str:
     """What a stored document is called: as its fields say where it lies under that id, else as the engine says."""
-    if document is None:
+    if not isinstance(document, str):
         return str(hit["_id"])
     identity = Passage.key(document, number)
     return identity if hit["_id"] == engine_id(identity) else str(hit["_id"])
@@ -269,11 +269,17 @@ def _contents(engine: Engine, index: str, layout: DocumentLayout, where: Mapping
     """Read documents back: the id of each, and whether its content gives the digests stored beside it."""
     for hit in _scan(engine, index, where, {"_source": True}, _DEEP_PAGE):
         stored = hit["_source"]
-        identity = _identity(hit, stored.get("id"), stored.get("passage"))
-        document = stored_document(stored, hit["_id"]) if "id" in stored else None
+        yield _identity(hit, stored.get("id"), stored.get("passage")), _gives_its_digests(stored, layout)
+
+
+def _gives_its_digests(stored: Mapping[str, Any], layout: DocumentLayout) -> bool:
+    try:
+        document = stored_document(stored, "") if "id" in stored else None
         digests = (stored.get("source_digest"), stored.get("encoding_digest"))
         same = document is not None and (source_digest(document), layout.encoding_digest(stored)) == digests
-        yield identity, same and layout.agrees(stored)
+        return same and layout.agrees(stored)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False  # OpenSearch takes values that termweave never writes: a list of texts, a passage without its place
 
 
 def _scan(engine: Engine, index: str, where: Mapping[str, Any], what: Mapping[str, Any], page: int) -> Iterator[dict[str, Any]]:

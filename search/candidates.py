@@ -206,9 +206,11 @@ def gather(
             passages: dict[str, int] = {}
             for hit in hits:
                 fields = hit.get("fields", _NO_FIELDS)
-                identity = hit["sort"][1] if "sort" in hit else fields["id"][0]
-                pairs.append((identity, signal.score(hit["_score"], clause)))
+                identity = hit["sort"][1] if "sort" in hit else fields.get("id", [None])[0]
                 seen.add(hit["_index"])
+                if identity is None:  # something else wrote it into the index; `verify` names it
+                    continue
+                pairs.append((identity, signal.score(hit["_score"], clause)))
                 if "passage" in fields:
                     passages[identity] = fields["passage"][0]
                 if VECTOR_FIELD in fields and (by_vector or identity not in vectors):

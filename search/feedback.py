@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.records import Document, Encoding, TermWeights
 from termweave.signals.dense import VECTOR_FIELD, from_half
+from termweave.signals.layout import stored_text
 from termweave.signals.terms import WeightedTerms
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
             "Ids are those of the source; 'termweave search' shows them.",
         )
     sources = [hit["_source"] for hit in hits]
-    texts = [Document("", source.get("text") or "", source.get("title") or "").content for source in sources]
+    texts = [Document("", stored_text(source, "text"), stored_text(source, "title")).content for source in sources]
     halves = [hit["fields"][VECTOR_FIELD][0] for hit in hits if VECTOR_FIELD in hit["fields"]]
     vectors = _stacked(halves)
     weights = None if weighted is None else _weights(weighted, sources)

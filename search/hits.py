@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search import explanation, lineage, shading, stored_statistics
 from termweave.search.models import encoder_of
-from termweave.signals.layout import engine_id, stored_metadata, stored_passage
+from termweave.signals.layout import engine_id, stored_metadata, stored_passage, stored_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _SHADED = ("title", "text")
 #: A title with one of these at its end is a sentence; the last five are those of full width, and the ellipsis.
 _ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
+
+
+class DocumentGone(EngineError):
+    """Between a search and the reading of its hits one of them was deleted."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ def of(
 
     Raises:
         UsageError: The index does not hold one of the documents.
+        DocumentGone: It held it when it was searched.
     """
     if not places:
         return []
@@ -131,17 +136,23 @@ def _stored(
         keys[engine_id(Passage.key(place.id, number))] = place.id
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
-    params = {"_source_includes": ",".join(wanted(fields))}
+    # As searches see it: what was deleted or changed since the last refresh is found still, and by what it said then.
+    params = {"_source_includes": ",".join(wanted(fields)), "realtime": False}
     answer = engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
     stored = {
         document: found["_source"]
         for document, found in zip(keys.values(), answer["docs"], strict=True)
         if found.get("found") and found["_source"]["id"] == document  # the key of a passage is no document
     }
-    missing = [place.id for place in places if place.id not in stored]
+    missing = [place for place in places if place.id not in stored]
+    if gone := [place.id for place in missing if place.signals]:
+        raise DocumentGone(
+            f"{opened.lineage.name!r} found {gone[0]!r} and does not hold it: it was deleted meanwhile, or is damaged.",
+            "Run it again; if that does not help, 'termweave verify' says what is damaged.",
+        )
     if missing:
         raise UsageError(
-            f"The index {opened.lineage.name!r} has no document {missing[0]!r}.",
+            f"The index {opened.lineage.name!r} has no document {missing[0].id!r}.",
             "Ids are those of the source; 'termweave search' shows them.",
         )
     return stored
@@ -154,7 +165,7 @@ def _explained(
     explained = explanation.of(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
     for document, said in explained.items():
         source = stored[document]
-        said["text"] = _joined(source.get("title") or "", source.get("text") or "")
+        said["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
         said["words"] = shading.shade(said["text"], said["parts"], encoder=opened.encoder, engine=engine, index=candidates.index)
     return explained
 

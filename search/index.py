@@ -317,9 +317,9 @@ class Index:
             raise AliasMoved(f"The alias {self.name!r} has moved to {self._now.index!r}.", "Run it again.")
 
     def _on_the_live_one(self, call: Callable[[], _T]) -> _T:
-        """Call again, a few times, when the alias moved in between: other models and fields hold then."""
+        """Call again, a few times, when the alias moved or a hit was deleted in between: other models, fields, documents hold then."""
         for _ in range(3):
-            with suppress(AliasMoved):
+            with suppress(AliasMoved, hits.DocumentGone):
                 return call()
         return call()
 
@@ -362,7 +362,7 @@ class Index:
         dropped = {name: list(clause.dropped) for name, clause in prepared.clauses.items() if clause.dropped}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
-            {"method": "POST", "path": f"/{self.name}/_mget?_source_includes={included}", "body": fetch},
+            {"method": "POST", "path": f"/{self.name}/_mget?_source_includes={included}&realtime=false", "body": fetch},
         ]
 
     def _signals(self, names: Collection[str]) -> list[Signal]:

@@ -39,15 +39,18 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     if not exists(engine, name):
         mapping = {"dynamic": "strict", "properties": {"part": {"type": "integer"}, "data": {"type": "binary"}}}
         engine.request("PUT", f"/{name}", body={"settings": settings, "mappings": mapping})
-    for number, chunk in enumerate(chunks):
+    for number, chunk in reversed([*enumerate(chunks)]):  # the last one first: from then on it shows how many there should be
         body = {"part": number, "data": base64.b64encode(chunk).decode("ascii")}
         engine.request("PUT", f"/{name}/_doc/{number}", body=body)
     engine.request("POST", f"/{name}/_refresh")
 
 
 def there(engine: Engine, index: str) -> bool:
-    """Whether the cluster holds them; a host with a copy does not see otherwise that they are gone."""
-    return bool(engine.request("GET", f"/{companion(index)}/_count", params={"ignore_unavailable": True})["count"])
+    """Whether the cluster holds all of them; a host with a copy does not see otherwise that they are gone, or were never whole."""
+    body = {"size": 0, "track_total_hits": True, "aggs": {"last": {"max": {"field": "part"}}}}
+    answer = engine.request("GET", f"/{companion(index)}/_search", params={"ignore_unavailable": True}, body=body)
+    last = answer.get("aggregations", {}).get("last", {}).get("value")
+    return last is not None and answer["hits"]["total"]["value"] == last + 1
 
 
 def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:

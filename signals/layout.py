@@ -141,6 +141,12 @@ def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {**(stored.get("metadata") or {}), **(stored.get("metadata_long") or {})}
 
 
+def stored_text(stored: Mapping[str, Any], name: str) -> str:
+    """Title or text from a `_source`; empty where it is none, which something else wrote there."""
+    value = stored.get(name)
+    return value if isinstance(value, str) else ""
+
+
 def stored_document(stored: Mapping[str, Any], fallback_id: str) -> Document:
     """The document, or the passage, as it was indexed, from its `_source`."""
     part = stored_passage(stored)

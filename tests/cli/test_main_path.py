@@ -318,7 +318,7 @@ def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine
     assert "Not in 'cli-few': 'nobody' (1)." in asked
     assert "Delete 1 document (2 passages) from 'cli-few'?" in asked
     ids = tmp_path / "ids.txt"
-    ids.write_text("timer\njson\n\nnobody\n")
+    ids.write_text("timer\njson\n\nnobody\n", encoding="utf-8-sig")  # as Windows writes it
     data = valid(termweave("delete", "cli-few", "--ids", str(ids), "--yes", "--json").stdout, "delete")
     assert (data["documents"], data["absent"]) == (["timer", "json"], ["nobody"])
     assert valid(termweave("verify", "cli-few", "--json").stdout, "verify")["documents"] == 4

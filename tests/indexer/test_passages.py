@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
@@ -9,9 +11,9 @@ from hypothesis import strategies as st
 
 from termweave import corpora
 from termweave.corpora import open_dataset
-from termweave.errors import InputError, UsageError
+from termweave.errors import InputError, RefusedDocuments, UsageError
 from termweave.evaluation import evaluate
-from termweave.indexer import Options, build, ledgers, verify, verify_against_source
+from termweave.indexer import Options, build, ledgers, refusals, verify, verify_against_source
 from termweave.indexer.passages import WORD, Window, sentences, spans, split
 from termweave.records import Document
 from termweave.search import Index
@@ -179,6 +181,24 @@ def test_passages_are_verified_one_by_one_and_counted_as_documents(opensearch_en
     assert (found.missing, found.extra, found.altered) == (["json#2"], ["timer#99"], ["timer#1"])
     against = verify_against_source(opensearch_engine, built.index, source)
     assert (against.missing, against.extra) == (["json#2"], ["timer#99"])
+
+
+@pytest.mark.engine
+def test_a_refused_document_counts_once_whatever_its_passages(opensearch_engine, name, tmp_path):
+    documents = [{"_id": f"d{number}", "text": long_text("json", 1 + 8 * (number == 3)), "price": number} for number in range(10)]
+    documents[3]["price"] = documents[7]["price"] = "cheap"
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
+    options = replace(CUT, mapping={"properties": {"price": {"type": "double"}}}, allow_refused=0.1)
+    with pytest.raises(RefusedDocuments, match=r"refused 2 of 10 documents: 'd3' \(line 4\): .*'d7' \(line 8\)") as raised:
+        build(opensearch_engine, corpora.open_source(path), name, options)
+    assert raised.value.hint.endswith("--allow-refused 20%.")
+    built = build(opensearch_engine, corpora.open_source(path), name, replace(options, allow_refused=0.2))
+    assert built.documents == 8
+    with ledgers.existing(opensearch_engine, built.index) as ledger:
+        letters = [orjson.loads(line) for line in refusals.file_of(ledger).read_bytes().splitlines()]
+    assert {each["id"].partition("#")[0] for each in letters} == {"d3", "d7"}
+    assert len(letters) > 5  # one for each passage
 
 
 @pytest.mark.engine

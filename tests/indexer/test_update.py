@@ -14,7 +14,7 @@ import pytest
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import GateNotMet, ModelError, RefusedDocuments, UsageError, VerificationFailed
-from termweave.indexer import Options, build, ledgers, update, updating, verify, verify_against_source
+from termweave.indexer import Options, build, generations, ledgers, update, updating, verify, verify_against_source
 from termweave.indexer.changes import Counts
 from termweave.indexer.generations import live, of, promote, writer
 from termweave.indexer.passages import Window
@@ -334,6 +334,30 @@ def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, c
     assert updated.counts.new == 1
     assert unfinished not in {each.index for each in of(opensearch_engine, name)}
     clean(opensearch_engine, name)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["live", "rolled back"])
+def test_a_copy_whose_update_died_just_after_publishing_it_stays(opensearch_engine, name, corpus, monkeypatch, back):
+    built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    publish = generations.publish
+
+    def die(*arguments):
+        publish(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generations, "publish", die)
+    with pytest.raises(KeyboardInterrupt):
+        update(opensearch_engine, corpus(numbered(12)), name, LEXICAL, new=True)
+    monkeypatch.undo()
+    copy = live(opensearch_engine, name)
+    assert copy != built.index
+    if back:
+        promote(opensearch_engine, name, built.index)
+    source = corpus(numbered(13))
+    assert update(opensearch_engine, source, name, LEXICAL, new=True).counts.new == (3 if back else 1)
+    assert clean(opensearch_engine, name, source) == 13
+    promote(opensearch_engine, name, copy)
+    assert clean(opensearch_engine, name) == 12
 
 
 def test_a_copy_that_misses_its_gate_leaves_the_live_generation(opensearch_engine, name, corpus):

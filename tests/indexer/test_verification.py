@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from termweave.cli import run
 from termweave.errors import GateNotMet, VerificationFailed
 from termweave.indexer import Options, build, building, generations, ledgers, update, verify, verify_against_source
 from termweave.indexer.generations import live
-from termweave.search import stored_statistics
+from termweave.search import lineage, stored_statistics
 
 from .builds import LEXICAL, check, numbered
 
@@ -47,6 +48,31 @@ def test_one_flipped_value_in_one_document_is_found_by_reading_back(opensearch_e
     opensearch_engine.request("PUT", f"/{built.index}/_doc/d8", body=stored)
     assert check(opensearch_engine, name, deep=False).ok  # the digests beside it are as they were
     assert check(opensearch_engine, name, deep=True).altered == ["d8"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": ["d8", "d9"]},
+        {"id": 8},
+        {"text": ["one", "two"]},
+        {"title": 7},
+        {"passage": 3},
+        {"passage": [1, 2], "passage_start": None, "passage_end": []},
+        {"weights": [{"tea": 3}]},
+        {"vector_fp16": "AAAA"},
+        {"source_digest": [1, 2]},
+    ],
+    ids=str,
+)
+def test_a_value_that_termweave_never_writes_is_damage_like_any_other(opensearch_engine, name, corpus, change):
+    source = corpus(numbered(20))
+    index = build(opensearch_engine, source, name, Options()).index
+    stored = opensearch_engine.request("GET", f"/{index}/_doc/d8")["_source"]
+    opensearch_engine.request("PUT", f"/{index}/_doc/d8", params={"refresh": True}, body={**stored, **change})
+    for found in (check(opensearch_engine, name), verify_against_source(opensearch_engine, index, source, deep=1.0)):
+        assert "d8" in {*found.altered, *found.extra}
+    update(opensearch_engine, source, name, Options())  # whatever it mends of that, it ends
 
 
 def test_a_flipped_value_of_a_field_that_users_declared_is_found_by_reading_back(opensearch_engine, name, corpus):
@@ -97,12 +123,56 @@ def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(o
     assert check(opensearch_engine, name).ok
 
 
+def test_statistics_of_which_a_part_is_missing_are_missed_and_stored_again(opensearch_engine, name, corpus, monkeypatch):
+    monkeypatch.setattr(stored_statistics, "_CHUNK", 100)
+    source = corpus(numbered(50))
+    built = build(opensearch_engine, source, name, Options())
+    parts = f"/{stored_statistics.companion(built.index)}/_doc"
+    assert opensearch_engine.request("GET", f"{parts}/3")["found"]
+    for part in (0, 2):
+        opensearch_engine.request("DELETE", f"{parts}/{part}", params={"refresh": True})
+        assert check(opensearch_engine, name).lost == stored_statistics.companion(built.index)
+        update(opensearch_engine, source, name, Options())
+        assert check(opensearch_engine, name).ok
+
+
+def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(opensearch_engine, name, corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr(stored_statistics, "_CHUNK", 100)
+    source, request = corpus(numbered(50)), opensearch_engine.request
+    build(opensearch_engine, source, name, Options())
+
+    def stops(method, path, **options):
+        answer = request(method, path, **options)
+        if ".stats/_doc/" in path:
+            raise KeyboardInterrupt
+        return answer
+
+    with monkeypatch.context() as dying:
+        dying.setattr(opensearch_engine, "request", stops)
+        with pytest.raises(KeyboardInterrupt):
+            update(opensearch_engine, source, name, Options(), new=True)
+    opensearch_engine.request("POST", "/_refresh")
+    updated = update(opensearch_engine, source, name, Options(), new=True)
+    monkeypatch.setattr(stored_statistics.places, "cache", lambda: tmp_path / "another host")
+    assert stored_statistics.load(opensearch_engine, updated.index, lineage.read(opensearch_engine, updated.index)) is not None
+
+
 def test_a_sample_is_read_back(opensearch_engine, name, corpus):
     built = build(opensearch_engine, corpus(numbered(300)), name, LEXICAL)
     with ledgers.existing(opensearch_engine, built.index) as ledger:
         found = verify(opensearch_engine, built.index, ledger, deep=0.1)
     assert found.ok
     assert 30 <= found.read <= 40
+
+
+def test_ids_that_would_play_with_the_terminal_are_quoted(opensearch_engine, name, corpus, capsys):
+    strange = ["line\nfeed", "nul\x00", "\x1b[2Jclear"]
+    source = corpus([{"_id": each, "text": "x"} for each in [*strange, "a b", "\u732b"]])
+    index = build(opensearch_engine, source, name, LEXICAL).index
+    opensearch_engine.request("POST", f"/{index}/_delete_by_query?refresh=true", body={"query": {"match_all": {}}})
+    assert run(["verify", name, "--url", opensearch_engine.url]) == VerificationFailed.exit_status
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(lines[1:]) == sorted(f"  missing: {each}" for each in [*map(repr, strange), "a b", "\u732b"])
 
 
 def test_verification_reads_documents_that_are_not_ours(opensearch_engine, name, corpus):

@@ -204,6 +204,47 @@ def test_a_page_of_several_searches_is_of_one_generation(index, tmp_path, monkey
     assert len(found) == 30
 
 
+def test_what_is_deleted_or_changed_and_not_refreshed_yet_is_answered_as_it_was(index):
+    path = f"/{index.generation}/_doc"
+    index.engine.request("PUT", f"/{index.generation}/_settings", body={"index.refresh_interval": "-1"})
+    before = index.search("json functions", k=3, mode="weights", explain=True)
+    index.engine.request("DELETE", f"{path}/{before[0].id}")
+    index.engine.request("POST", f"/{index.generation}/_update/{before[1].id}", body={"doc": {"text": "something else"}})
+    assert index.search("json functions", k=3, mode="weights", explain=True) == before
+    index.engine.request("POST", f"/{index.generation}/_refresh")
+    assert before[0].id not in {hit.id for hit in index.search("json functions", k=3, mode="weights")}
+
+
+def test_a_hit_deleted_while_it_was_searched_is_searched_without(index, monkeypatch):
+    request, gone = index.engine.request, []
+
+    def meanwhile(method, path, **options):
+        if path.endswith("/_mget") and not gone:
+            gone.append(options["body"]["ids"][0])
+            request("DELETE", f"/{index.generation}/_doc/{gone[0]}", params={"refresh": True})
+        return request(method, path, **options)
+
+    monkeypatch.setattr(index.engine, "request", meanwhile)
+    found = index.search("json functions", k=4)
+    assert [hit.rank for hit in found] == [1, 2, 3, 4]
+    assert gone[0] not in {hit.id for hit in found}
+    with pytest.raises(UsageError, match="has no document"):
+        index.explain("json functions", gone[0])
+
+
+def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
+    path = f"/{index.generation}/_doc"
+    for number in range(2):
+        index.engine.request("PUT", f"{path}/foreign-{number}", body={"text": "json functions", "title": ["json", "functions"]})
+    other = {"doc": {"title": 7, "text": ["json functions", "and more"]}}
+    index.engine.request("POST", f"/{index.generation}/_update/json-0", params={"refresh": True}, body=other)
+    for options in ({"mode": "lexical"}, {"mode": "hybrid", "rerank": "rnn"}):
+        found = {hit.id for hit in index.search("json functions", k=8, highlight=True, explain=True, **options)}
+        assert {"json-0", "json-1"} <= found
+        assert len(found) == 8
+    assert len(index.search(like=["json-0"], k=3)) == 3
+
+
 def test_explain_sees_what_search_saw(index):
     asked = {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}
     hits = index.search("json functions", k=5, **asked)
@@ -312,7 +353,8 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
 def test_requests_are_those_of_the_search_asked_for(index):
     search, fetch = index.requests("json", k=5, start=300, fields=["title", "metadata"], candidates=7)
     assert {body["size"] for body in search["body"] if body} == {700}  # 7, 70, 700: the first step that reaches hit 305
-    assert fetch["path"].partition("=")[2] == "id,metadata,metadata_long,passage,passage_end,passage_start,title"
+    fields = "id,metadata,metadata_long,passage,passage_end,passage_start,title"
+    assert fetch["path"].partition("?")[2] == f"_source_includes={fields}&realtime=false"
 
 
 def test_an_answer_says_what_nobody_may_have_meant(index):
