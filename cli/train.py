@@ -80,6 +80,7 @@ def command(
       termweave train fectek ./docs.jsonl --out runs/clicks --set clicks=clicks.tsv
       termweave train fectek ./products.csv --out runs/products --id-field sku --text-field description
       termweave train fectek ./docs.jsonl --out runs/alone --set anchor=idf --set fcm=true
+      termweave train fectek ./docs.jsonl --out runs/both --set beside=./judged-elsewhere
       termweave train bert-scorer ./my-beir-folder --out runs/deepct --set target=recall --plan
       termweave index ./docs.jsonl docs --weights runs/mine --dense runs/mine
     """
