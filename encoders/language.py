@@ -52,7 +52,7 @@ class Familiarity:
         words: Looked at; what holds no letter does not count.
         unknown: Share of words in scripts that are not covered, or that become [UNK].
         script: The script with the most words: "Latin", "CJK", "Arabic" ...; None where there are no words.
-        strange: The uncovered script with the most words; None where there is none.
+        strange: The script with the most unknown words where it is not covered; else None: what is unknown are pieces of a known script.
         english: Share of English function words.
         pieces: Word-pieces a word.
         language: The language of the model's analysis, if it is for one.
@@ -128,7 +128,7 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
             unknown[script] += script not in covered or tokens == [unknown_token]
     count = max(words, 1)
     main = next((script for script, _ in scripts.most_common()), None)
-    strange = next((script for script, many in unknown.most_common() if many and script not in covered), None)
+    strange = next((script for script, many in unknown.most_common(1) if many and script not in covered), None)
     return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language)
 
 

@@ -76,6 +76,13 @@ def test_reasons_name_script_or_figures():
     assert "does not look like English (0% function words" in familiar([FOREIGN["German"][0]] * 3).reason
 
 
+def test_the_script_named_is_the_one_that_is_unknown():
+    """A Chinese analysis covers ideographs; which of them the model's vocabulary lacks is no matter of the few Greek letters beside."""
+    found = familiarity([f"{FOREIGN['Chinese'][0]}研究α射线"] * 3, TOKENIZER, "Chinese")
+    assert found.unknown > 0.3
+    assert "of the words are unknown to it" in found.reason
+
+
 def test_models_of_other_languages_are_not_measured_by_english():
     german = familiarity([FOREIGN["German"][0]] * 3, TOKENIZER, None)
     assert german.verdict == "known"  # a word-piece analysis says nothing of a language: only the script speaks
