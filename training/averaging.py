@@ -1,4 +1,4 @@
-"""The running mean of the parameters, which ranks more steadily than the parameters of any one step (``--set ema=...``)."""
+"""What is judged and kept instead of the parameters of a step: their running mean (``ema``), and some of where they began (``keep``)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ _FILE = "average.safetensors"
 class Average:
     """``mean <- d * mean + (1 - d) * parameters`` after every step, d = min(decay, (1 + step) / (10 + step)).
 
-    The small d at the start forgets where the parameters began (Abadi et al. 2016, tf.train.ExponentialMovingAverage). With a
-    decay of 0 there is no mean, and everything here does nothing.
+    The small d at the start forgets where the parameters began (Abadi et al. 2016, tf.train.ExponentialMovingAverage): a running mean
+    ranks more steadily than any one step. With a decay of 0 there is none.
+
+    ``keep * begun + (1 - keep) * mean`` is what is applied: between a model and what it became on other data lie models that are nearly as
+    good on both (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
     """
 
-    def __init__(self, module: nn.Module, decay: float) -> None:
-        self._module, self._decay = module, decay
-        self._means = {name: each.detach().clone() for name, each in self._parameters().items()} if decay else {}
+    def __init__(self, module: nn.Module, decay: float, keep: float = 0.0) -> None:
+        self._module, self._decay, self._keep = module, decay, keep
+        begun = {name: each.detach().clone() for name, each in self._parameters().items()}
+        self._begun = begun if keep else {}
+        self._means = dict(begun) if decay else {}
 
     def _parameters(self) -> dict[str, torch.Tensor]:
         return {name: each for name, each in self._module.named_parameters() if each.requires_grad}
@@ -40,16 +45,18 @@ class Average:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The module's parameters are the mean within, and what they were afterwards."""
+        """Within, the module's parameters are what is kept; afterwards, what they were."""
         with torch.no_grad():
             current = self._parameters()
-            kept = {name: current[name].detach().clone() for name in self._means}
+            before = {name: current[name].detach().clone() for name in {**self._means, **self._begun}}
             for name, mean in self._means.items():
                 current[name].copy_(mean)
+            for name, begun in self._begun.items():
+                current[name].lerp_(begun.to(current[name]), self._keep)
             try:
                 yield
             finally:
-                for name, each in kept.items():
+                for name, each in before.items():
                     current[name].copy_(each)
 
     def save(self, folder: Path) -> None:

@@ -188,7 +188,7 @@ class _Watch(TrainerCallback):
         self.history, self.interrupted = History(), False
         self.losses: list[float] = []
         self.best: dict[str, torch.Tensor] = {}
-        self.average = Average(lesson, float(settings["ema"]))
+        self.average = Average(lesson, float(settings["ema"]), float(settings["keep"]))
         self._said = self._begun = 0.0
         self._first = 0
 

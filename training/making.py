@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.encoders.folder import STATISTICS, TOKENIZER, Manifest, ModelFolder, resolve
 from termweave.encoders.form import Form
 from termweave.errors import ModelError, UsageError
+from termweave.training.methods import ANCHOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from termweave.statistics import CorpusStatistics
     from termweave.training.methods import Method
     from termweave.training.prospect import Prospect
-
-#: The start that needs no other model.
-ANCHOR = "anchor"
 
 
 def make_model(method: Method, settings: Mapping[str, Any], backbone: Path) -> JointModel:

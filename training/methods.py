@@ -29,6 +29,8 @@ _FILES = {"bert-scorer": "termweave.training.bert_scorer", "fectek": "termweave.
 #: The backbone that is made anew. It knows nothing until it is trained, so all of it is unless somebody says otherwise, and nobody
 #: trains its vector: it gives none.
 FROM_SCRATCH = "scratch"
+#: The start that needs no other model.
+ANCHOR = "anchor"
 _OF_SCRATCH = {"top_layers": -1, "outputs": "weights"}
 _TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -108,6 +110,24 @@ class Parameter:
         return text
 
 
+#: Settings that heads hang on, and what a manifest calls them.
+_SHAPE = {
+    **{name: name for name in ("hidden", "layer", "shared", "terms", "query", "tf_power", "k1", "b")},
+    "fcm": "gate",
+    "bmes": "tags",
+    "anchor": "kind",
+}
+
+
+def _of_start(name: str) -> dict[str, object]:
+    """Settings that a model's heads hang on: who begins with them and says nothing else wants these."""
+    from termweave.encoders.folder import ModelFolder, resolve  # noqa: PLC0415 - plans of other runs need none
+
+    manifest = ModelFolder.read(resolve(name), check=False).manifest
+    known = {**manifest.heads, **manifest.anchor, "terms": manifest.terms}
+    return {setting: known[key] for setting, key in _SHAPE.items() if known.get(key) not in (None, "")}
+
+
 _A = {"bool": "true or false", "int": "a whole number", "float": "a finite number", "str": "a text"}
 
 
@@ -116,13 +136,17 @@ def _check(settings: Mapping[str, Any]) -> None:
 
     Raises:
         UsageError: The vector is wanted of layers that are cut off, or of a backbone that nobody has trained; a view is not known; a
-            click log would not be read.
+            click log would not be read; of the anchor something is to be kept.
     """
     views.parse(str(settings["views"]))
     if settings["clicks"] and settings["pairs"] not in ("auto", "clicks"):
         raise UsageError(
             f"pairs={settings['pairs']} does not read the click log {settings['clicks']}.",
             "Set pairs=clicks, or leave clicks out.",
+        )
+    if settings["keep"] and settings["start"] == ANCHOR:
+        raise UsageError(
+            f"keep={settings['keep']} keeps nothing: the heads begin as the anchor.", "Set start=MODEL too, or leave keep out."
         )
     scratch, cut = settings["backbone"] == FROM_SCRATCH, settings["layers"] and settings["top_layers"] == 0
     if not (scratch or cut):
@@ -176,10 +200,11 @@ class Method:
         return (*self.parameters, *COMMON)
 
     def settings(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """All parameters with their values. Some defaults are others where the backbone is made from scratch.
+        """All parameters with their values. Some defaults are others where the backbone is made from scratch, or the start is a model.
 
         Raises:
             UsageError: A name that is not known, or a value that cannot be.
+            ModelError: The model to start from is incomplete.
         """
         known = {parameter.name: parameter for parameter in self.every}
         for name in given:
@@ -190,6 +215,8 @@ class Method:
                     f"Did you mean {near[0]}?" if near else f"`termweave methods {self.name}` lists them.",
                 )
         asked = {**_OF_SCRATCH, **given} if given.get("backbone") == FROM_SCRATCH else given
+        if (start := str(given.get("start", ANCHOR)).strip()) != ANCHOR:
+            asked = {**{name: value for name, value in _of_start(start).items() if name in known}, **asked}
         found = {name: parameter.parse(asked.get(name, parameter.default)) for name, parameter in known.items()}
         _check(found)
         self.check(found)
@@ -246,9 +273,16 @@ COMMON = (
     Parameter("layer", -1, "The lower of the two layers whose states a deep head sees; -1: the one in the middle.", least=-1),
     Parameter(
         "start",
-        "anchor",
-        "What the heads begin as: the anchor itself, or the heads of a trained model of the same shape on the same backbone (a folder, or "
-        "a name such as shipped).",
+        ANCHOR,
+        "What the heads begin as: the anchor itself, or the heads of a trained model on the same backbone (a folder, or a name such as "
+        "shipped), whose shape and anchor are then the defaults.",
+    ),
+    Parameter(
+        "keep",
+        0.0,
+        "With start=MODEL: how much of it is kept. What is judged and saved lies between the parameters begun with (1) and those trained (0).",
+        least=0,
+        most=0.95,
     ),
     Parameter(
         "hidden",

@@ -112,9 +112,10 @@ def test_batches_come_from_the_collections_by_their_shares(model, material):
     assert (np.bincount(batch.owner)[: len(batch.questions)] == 3).all()  # its answer and two hard negatives
 
 
-def test_the_mean_of_the_parameters_is_what_is_judged_and_kept(model, material, tmp_path):
-    """Against the recurrence, written out."""
-    settings = {**SETTINGS, "ema": 0.7, "steps": 6, "every": 2}
+@pytest.mark.parametrize("keep", [0.0, 0.25])
+def test_the_mean_of_the_parameters_is_what_is_judged_and_kept(model, material, tmp_path, keep):
+    """Against the recurrence, written out; of the parameters begun with, some may be kept."""
+    settings = {**SETTINGS, "ema": 0.7, "keep": keep, "steps": 6, "every": 2}
     lesson, passed, looked = Contrast(model, [material], settings), [], []
 
     def judge():
@@ -127,7 +128,7 @@ def test_the_mean_of_the_parameters_is_what_is_judged_and_kept(model, material, 
     for step, after in enumerate(passed[1:], start=1):
         decay = min(0.7, (1 + step) / (10 + step))
         mean = decay * mean + (1 - decay) * after
-        expected.append(mean)
+        expected.append(keep * passed[0] + (1 - keep) * mean)
     assert torch.allclose(looked[0], expected[0])
     assert torch.allclose(looked[1], expected[2], atol=1e-6)
     assert torch.allclose(looked[2], expected[4], atol=1e-6)

@@ -46,6 +46,8 @@ def test_defaults_pass_their_own_checks(name):
         ("fectek", {"bits": "64"}, "at most 9."),
         ("fectek", {"views": "foo", "pairs": "qrels"}, "no view 'foo'"),
         ("fectek", {"clicks": "log.tsv", "pairs": "qrels"}, "does not read the click log"),
+        ("bert-scorer", {"keep": "0.2"}, "keep=0.2 keeps nothing"),
+        ("fectek", {"keep": "1", "start": "shipped"}, "at most 0.95"),
         ("bert-scorer", {"bits": "10"}, "at most 9."),
         ("fectek", {"ema": "1"}, "at most 0.99999"),
         ("fectek", {"query": "idf"}, "counts idf twice"),
@@ -70,6 +72,16 @@ def test_a_backbone_from_scratch_is_trained_and_gives_weights_alone():
     assert (settings["top_layers"], settings["outputs"]) == (-1, "weights")
     settings = method.settings({"backbone": "scratch", "top_layers": "1", "outputs": "weights,dense", "joint": "1"})
     assert (settings["top_layers"], settings["outputs"]) == (1, "weights,dense")
+
+
+def test_who_begins_with_a_model_has_its_shape():
+    method, shape = methods.get("fectek"), ("hidden", "layer", "anchor", "tf_power", "query", "terms", "fcm", "shared")
+    begun = method.settings({"start": "shipped"})
+    assert [begun[name] for name in shape] == [256, 3, "bm25", 0.5, "learned", "word", False, False]
+    assert method.settings({"start": "shipped", "hidden": 64})["hidden"] == 64
+    assert methods.get("bert-scorer").settings({"start": "shipped"})["hidden"] == 256  # which has no tf_power
+    with pytest.raises(UsageError, match="no model named 'nobody'"):
+        method.settings({"start": "nobody"})
 
 
 @pytest.mark.parametrize(
