@@ -149,7 +149,7 @@ class World:
         ]
         given, asked = self.material.document_states, self.material.question_states
         teacher = teachers.of(settings.get("teacher", teachers.NONE), self.ahead, given, asked, width)
-        distilled = teacher and teachers.Distilled(teacher, settings["teacher_weight"], settings["temperature"])
+        distilled = teachers.Distilled.of(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
         material = replace(self.material, documents=sides[0], questions=sides[1], distilled=distilled, **kept)
         kept["question_states"] = seen(self.development.question_states)

@@ -152,9 +152,6 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
         document_states, train_states, dev_states = (
             None if each is None else scoring.last_layer(each, width) for each in (document_states, train_states, dev_states)
         )
-    distilled = None
-    if teacher is not None:
-        distilled = teachers.Distilled(teacher, float(settings["teacher_weight"]), float(settings["temperature"]))
     material = materials.Material(
         share=part.share,
         pairs=ahead.train,
@@ -164,7 +161,7 @@ def prepared(method: Method, part: Part, model: JointModel, say: Callable[[str],
         question_states=train_states,
         negatives=negatives,
         statistics=ahead.statistics,
-        distilled=distilled,
+        distilled=teachers.Distilled.of(teacher, settings),
     )
     plain = (ahead.analysis, ahead.statistics, BM25())  # the yardstick is not what k1 and b anchor on
     development = scoring.Development(

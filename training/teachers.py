@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -51,6 +51,11 @@ class Distilled:
     teacher: Teacher
     weight: float
     temperature: float
+
+    @classmethod
+    def of(cls, teacher: Teacher | None, settings: Mapping[str, Any]) -> Distilled | None:
+        """As the settings have it; None without a teacher."""
+        return None if teacher is None else cls(teacher, float(settings["teacher_weight"]), float(settings["temperature"]))
 
 
 @dataclass(frozen=True)
