@@ -384,7 +384,7 @@ class Index:
                 "Reranking by neighbours needs the documents' vectors, and this index has none.",
                 "Use --rerank none, or index with a dense model.",
             )
-        execution.check(self.engine.capabilities)
+        execution.check(self.engine.capabilities, signals)
         capabilities = execution.room(self.engine.capabilities, signals)
         prepared = []
         for query in queries:

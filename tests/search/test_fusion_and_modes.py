@@ -224,7 +224,7 @@ def test_vectors_decoded_together_are_those_decoded_one_by_one():
 )
 def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, two_phase, said):
     with pytest.raises(UsageError, match=said):
-        Execution(two_phase, Mode("asked", weights)).check(capabilities)
+        Execution(two_phase, Mode("asked", weights)).check(capabilities, [Weights()])
 
 
 def test_only_the_window_is_reranked_however_far_somebody_pages():
