@@ -123,8 +123,25 @@ def update(
             )
             after = _described(source, current, counts, moment, deleted=deleted + outdated)
             _prove(engine, current, options.allow_refused, new=new)
+
+            def updated() -> Updated:
+                return Updated(
+                    name=name,
+                    index=current.index,
+                    counts=counts,
+                    documents=ledger.documents,
+                    passages=ledger.acknowledged,
+                    sent=sent,
+                    deleted=deleted,
+                    outdated=outdated,
+                    seconds=time.monotonic() - started,
+                    signals=tuple(found.signals),
+                    notes=tuple(current.notes),
+                    warnings=tuple(current.warnings),
+                )
+
             if gate is not None:
-                pass_gate(engine, gate, current, after, live)
+                pass_gate(engine, gate, current, after, live, updated)
             lease.check()
             inheriting.write(engine, current.index, after, live)
             ledger.put("lineage", asdict(after))
@@ -133,20 +150,7 @@ def update(
             else:
                 generations.close_writer(engine, current.index)
             ledger.put("state", "complete")
-            return Updated(
-                name=name,
-                index=current.index,
-                counts=counts,
-                documents=ledger.documents,
-                passages=ledger.acknowledged,
-                sent=sent,
-                deleted=deleted,
-                outdated=outdated,
-                seconds=time.monotonic() - started,
-                signals=tuple(found.signals),
-                notes=tuple(current.notes),
-                warnings=tuple(current.warnings),
-            )
+            return updated()
 
 
 def _begin(

@@ -49,6 +49,12 @@ def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, o
     time.sleep(1.05)
     done = termweave(*build, "--require", "nDCG@10>=0.9", "--on", f"{folder}:hard", status=3)
     assert "was not published" in done.stderr
+    assert "6 documents in" in done.stdout
+    assert "verified and not published (lexical; " in done.stdout
+    again = termweave(*build, "--require", "nDCG@10>=0.9", "--require", "MRR@10>=0", "--on", f"{folder}:hard", "--json", status=3)
+    told = valid(again.stdout, "index")
+    assert (told["published"], told["documents"], [gate["met"] for gate in told["gates"]]) == (False, 6, [False, True])
+    assert f"termweave promote cli-gate {told['generation']}" in again.stderr
     assert done.stderr.count("does not reach 0.9") == 1, done.stderr
     assert opensearch_engine.request("GET", "/_alias/cli-gate") == before
     for gate, why in (("P@10>=.1", "no measure 'P@10'"), ("nDCG@10 within .01 of no/such.trec", "cannot be read")):
@@ -75,12 +81,16 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
     assert "no live generation to compare with" in termweave(*build).stderr
     before = opensearch_engine.request("GET", "/_alias/cli-live")
     write({**good, "d1": "nothing", "d2": "nothing", "d3": "nothing"})
-    missed = termweave(*build, status=3).stderr
-    assert "not surely within 0.05 (8 queries)" in missed
+    missed = termweave(*build, "--json", status=3)
+    assert "not surely within 0.05 (8 queries)" in missed.stderr
+    assert valid(missed.stdout, "index")["gates"][0]["gate"].startswith("nDCG@10 within 0.05 of cli-live-")
     assert opensearch_engine.request("GET", "/_alias/cli-live") == before
     assert "needs a new generation" in termweave(*build, "--update", status=2).stderr
     write({**good, "d9": "one more"})
-    assert "within 0.05 (8 queries)" in termweave(*build, "--update", "--new").stderr
+    met = termweave(*build, "--update", "--new", "--json")
+    assert "within 0.05 (8 queries)" in met.stderr
+    told = valid(met.stdout, "index")
+    assert (told["published"], [gate["met"] for gate in told["gates"]]) == (True, [True])
     assert opensearch_engine.request("GET", "/_alias/cli-live") != before
     assert "belong together" in termweave(*build[:-1], status=2).stderr
     opensearch_engine.request("DELETE", "/cli-live*")
