@@ -106,8 +106,9 @@ def test_what_the_index_has_not_is_said(index):
         with pytest.raises(UsageError, match="The id of a document is text, not int") as number:
             ask()
         assert number.value.hint == "Write '5'."
-    with pytest.raises(UsageError, match="a list of texts, not one text"):
-        index.encode("json")
+    for wrong, said in (("json", "one text"), (5, "int"), ([5], "int"), ({"q1": "json"}, "dict")):
+        with pytest.raises(UsageError, match=f"What is encoded .*, not {said}"):
+            index.encode(wrong)
     for option in ("fields", "where", "like"):
         with pytest.raises(UsageError, match=f"{option} is a list, not None"):
             index.search("json", **{option: None})
