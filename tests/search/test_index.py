@@ -323,9 +323,6 @@ def test_two_phases_lose_only_what_no_heavy_term_finds_and_score_the_rest_exactl
     assert "rescore" in clause
     for hit in index.search(query, rerank="rnn", k=5, two_phase=True, explain=True):
         assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
-    for mode in ("dense", "lexical", "lexical,dense"):
-        with pytest.raises(UsageError, match=f"by {mode.replace(',', ' and ')} weighs none. Leave --two-phase out"):
-            index.search(query, mode=mode, two_phase=True)
 
 
 def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
