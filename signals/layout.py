@@ -136,6 +136,18 @@ class DocumentLayout:
         return {name: metadata[name] for name in self.extra if name in metadata}
 
 
+def as_written(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A `_source` without what termweave never writes there: OpenSearch takes a list of metadata, and a passage without its place.
+
+    For those who show a document, whatever wrote it; verification looks at what is there.
+    """
+    place = ("passage", "passage_start", "passage_end")
+    whole = all(isinstance(stored.get(name), int) for name in place)
+    left_out = {name for name in ("metadata", "metadata_long") if not isinstance(stored.get(name), dict)}
+    left_out |= set() if whole else {*place}
+    return {name: value for name, value in stored.items() if name not in left_out}
+
+
 def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:
     """A document's metadata from its `_source`."""
     return {**(stored.get("metadata") or {}), **(stored.get("metadata_long") or {})}

@@ -233,19 +233,6 @@ def test_a_hit_deleted_while_it_was_searched_is_searched_without(index, monkeypa
         index.explain("json functions", gone[0])
 
 
-def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
-    path = f"/{index.generation}/_doc"
-    for number in range(2):
-        index.engine.request("PUT", f"{path}/foreign-{number}", body={"text": "json functions", "title": ["json", "functions"]})
-    other = {"doc": {"title": 7, "text": ["json functions", "and more"]}}
-    index.engine.request("POST", f"/{index.generation}/_update/json-0", params={"refresh": True}, body=other)
-    for options in ({"mode": "lexical"}, {"mode": "hybrid", "rerank": "rnn"}):
-        found = {hit.id for hit in index.search("json functions", k=8, highlight=True, explain=True, **options)}
-        assert {"json-0", "json-1"} <= found
-        assert len(found) == 8
-    assert len(index.search(like=["json-0"], k=3)) == 3
-
-
 def test_explain_sees_what_search_saw(index):
     asked = {"candidates": 15, "where": [{"prefix": {"id": {"value": "json"}}}]}
     hits = index.search("json functions", k=5, **asked)
