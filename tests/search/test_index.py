@@ -60,6 +60,9 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
     for wrong, said in (
         ({"like": "json-1"}, "like is a list of ids"),
         ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
+        ({"where": iter([{"term": {"id": "a"}}])}, "where is a list, not list_iterator"),
+        ({"like": 5}, "like is a list, not int"),
+        ({"fields": 5}, "fields is a list, not int"),
         ({"k": 2.5}, "whole numbers"),
         ({"k": "3"}, "whole numbers"),
         ({"rerank": True}, "rerank is the name"),
