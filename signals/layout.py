@@ -8,6 +8,7 @@ from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
+from termweave.errors import EngineError
 from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ def signal_class(name: str) -> type[Signal]:
     """
     found: type[Signal] = plugins.load("signals", name)
     return found
+
+
+def _made(name: str, values: Mapping[str, Any]) -> Signal:
+    made = signal_class(name)
+    try:
+        return made(**values)
+    except TypeError:
+        raise EngineError(
+            f"The index was made with other parameters of the signal {name!r} than the one here has.",
+            "Install the version that made it, of termweave or of the package that brings the signal, or index again.",
+        ) from None
 
 
 def engine_id(source_id: str) -> str:
@@ -77,7 +89,7 @@ class DocumentLayout:
     @classmethod
     def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = ()) -> DocumentLayout:
         """The layout that `_meta` describes: signal name -> parameters, and users' own fields."""
-        return cls([signal_class(name)(**values) for name, values in parameters.items()], extra)
+        return cls([_made(name, values) for name, values in parameters.items()], extra)
 
     def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The strict mapping, with the lineage in `_meta`."""
