@@ -300,8 +300,9 @@ class Index:
             )
             try:
                 found, seen = gather(self.engine, self.name, prepared, execution.answering(chosen), window or depth)
-            except EngineError:
+            except EngineError as error:
                 self._follow(now)  # the fields of another generation may be other ones
+                filters.advise(error, where)
                 raise
             if seen != {now.index}:
                 self._follow(now)

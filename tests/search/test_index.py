@@ -73,6 +73,9 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
             index.search("json", **wrong)
     with pytest.raises(UsageError, match="id -> text, not list"):
         index.run(["json"])
+    for clause in ({"term": 5}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
+        with pytest.raises(EngineError, match="Where that is about the filter, mend it: it is a clause"):
+            index.search("json", where=[clause])
     assert len(index.search("json", k=np.int64(3))) == 3
     for wrong, kind, said in (("one text", "query", "a list of texts"), ([None], "query", "NoneType"), (["a"], "q", "not 'q'")):
         with pytest.raises(UsageError, match=said):
