@@ -96,7 +96,8 @@ def _documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: b
     if found.documents and not yes:
         cut = f" ({counted(len(found.passages), 'passage')})" if len(found.passages) != len(found.documents) else ""
         confirm(f"Delete {many}{cut} from {name!r}?")
-    removing.remove_documents(server, name, found)
+    found = removing.remove_documents(server, name, found)
+    many = counted(len(found.documents), "document")
     data = {
         "schema": "termweave.delete/1",
         "name": name,

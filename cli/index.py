@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from termweave.cli._gate import Gate
 from termweave.cli._numbers import FloatRange, IntRange
 from termweave.cli._options import CONTEXT, check_together, connection_options, open_source, output_options, share, source_options
 from termweave.cli._watching import watched
@@ -190,7 +191,7 @@ def command(
       termweave index ./chinese zh --signals lexical --analyzer cjk
     """
     from termweave import engine, indexer
-    from termweave.indexer import Options, build, custom, keeping
+    from termweave.indexer import NotPublished, Options, build, custom, keeping
     from termweave.indexer.passages import Window
     from termweave.search import lineage
     from termweave.signals import Pruning
@@ -232,18 +233,22 @@ def command(
     if only_plan:
         _plan(server, opened, name, _queries(dataset, source), options, out)
         return
-    gate = _gate(server, name, required, within, dataset or source, options, out)
+    gate = Gate(server, name, required, within, dataset or source, options, out)
     live = _to_update(server, name, opened, out, update=update)
     run: Callable[..., Built | Updated] = partial(build, gate=gate)
     if live is not None:
         keeping.check(server, live, options, _said_of_a_build())
         run = partial(indexer.update, delete_missing=delete_missing, new=new, gate=gate if required or of_live else None)
     cut = passage_size or (live is not None and lineage.read(server, live).passages)
-    built = watched(partial(run, server, opened, name, options), out, "passage" if cut else "document")
-    _report(built, opened, out, kept=not delete_missing)
+    try:
+        built = watched(partial(run, server, opened, name, options), out, "passage" if cut else "document")
+    except NotPublished as missed:
+        _report(missed.built, opened, gate, out, kept=not delete_missing, published=False)
+        raise
+    _report(built, opened, gate, out, kept=not delete_missing)
 
 
-def _report(built: Built | Updated, source: Opened, out: Output, *, kept: bool) -> None:
+def _report(built: Built | Updated, source: Opened, gate: Gate, out: Output, *, kept: bool, published: bool = True) -> None:
     """Say what a build or an update did; `kept`: documents that the source does not have stayed."""
     from termweave.indexer import Updated
     from termweave.words import counted
@@ -264,11 +269,13 @@ def _report(built: Built | Updated, source: Opened, out: Output, *, kept: bool) 
         "sent": built.sent,
         "signals": list(built.signals),
         "seconds": round(built.seconds, 3),
+        "published": published,
+        "gates": gate.told,
         "notes": [*source.remarks, *built.warnings, *built.notes, *map(str, source.skipped)],
     }
     passages = f" ({counted(built.passages, 'passage')})" if built.passages != built.documents else ""
     documents = f"{counted(built.documents, 'document')}{passages}"
-    text = f"{built.name}: {documents} in {built.index}, verified and live ({', '.join(built.signals)}; "
+    text = f"{built.name}: {documents} in {built.index}, verified and {'live' if published else 'not published'} ({', '.join(built.signals)}; "
     text += f"{built.sent:,} sent in {built.seconds:.1f} s{f', {rate:,.0f}/s' if rate >= 1 else ''})"  # an update mostly compares
     if isinstance(built, Updated):
         data["update"] = {**asdict(built.counts), "deleted": built.deleted, "outdated": built.outdated}
@@ -345,40 +352,3 @@ def _said_of_a_build() -> list[str]:
     source = click.get_current_context().get_parameter_source
     said = (option for option in _OF_A_BUILD if source(option) == ParameterSource.COMMANDLINE)
     return [f"--{option.removesuffix('_file').replace('_', '-')}" for option in said]
-
-
-def _gate(
-    server: Engine, name: str, required: tuple[str, ...], within: float | None, dataset: str, options: Options, out: Output
-) -> Callable[[str], None]:
-    """What a generation has to pass before it is published; the data set is opened before the build begins."""
-    from termweave import corpora
-    from termweave.errors import GateNotMet
-    from termweave.evaluation import evaluate, gates
-    from termweave.indexer import generations
-    from termweave.search import Index
-
-    parsed = [gates.parse(each) for each in required]
-    judged = corpora.open_dataset(dataset) if parsed or within is not None else None
-    if judged is not None:
-        gates.readable(parsed, [query.id for query in judged.queries()])
-
-    def check(generation: str) -> None:
-        if judged is None:
-            return
-        found = evaluate(Index.open(server, generation, weights=options.weights, dense=options.dense), judged, required=parsed)
-        verdicts = [gates.check(each, found, judged) for each in parsed]
-        live = generations.live(server, name)
-        if within is not None and live is None:
-            out.say(f"{name!r} has no live generation to compare with.")
-        elif within is not None and live is not None:
-            before = evaluate(Index.open(server, live), judged)
-            verdicts.append(gates.compare(found, before, judged, within, live))
-        for verdict in verdicts:
-            if verdict.met:  # what is not met is the error's to say
-                out.say(f"Met: {verdict.reason}.")
-        missed = [verdict.reason for verdict in verdicts if not verdict.met]
-        if missed:
-            ways = f"'termweave promote {name} {generation}' publishes it all the same, 'termweave prune {name}' removes it"
-            raise GateNotMet(f"{'; '.join(missed)}.", f"{generation} is whole, and was not published: {ways}.")
-
-    return check

@@ -47,7 +47,7 @@ def command(*, name: str, use: str | None, drop: str | None, settings: Settings,
         found = profiles.using(found, None if use == "hybrid" else use)
     if use is not None or drop is not None:
         lineage.write(server, index, found)
-    every = [profiles.Profile(each, **values) for each, values in sorted(found.profiles.items())]
+    every = [profile for each in sorted(found.profiles) if (profile := profiles.find(found, each))]
     data = {
         "schema": "termweave.profiles/1",
         "name": name,

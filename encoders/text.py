@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave import plugins
+from termweave import doors, plugins
 from termweave.encoders.analyses import analysis_of
 from termweave.encoders.analysis import cleaned
 from termweave.encoders.anchor import BM25
@@ -205,11 +205,9 @@ class TextEncoder:
 
         Raises:
             ModelError: The statistics were counted under another analysis, or there are none.
-            UsageError: One text in place of a list, something that is no text, or another kind.
+            UsageError: One text or something else in place of a list, something in it that is no text, or another kind.
         """
-        if isinstance(texts, str):
-            raise UsageError("What is encoded is a list of texts, not one text.", "Write encode([text]) and take the first.")
-        texts = list(texts)  # an array or a column of a table has no truth value
+        texts = doors.listed(texts)  # an array or a column of a table has no truth value
         if kind not in {"document", "query"}:
             raise UsageError(f"A text is a document or a query, not {kind!r}.", 'Write kind="document" or kind="query".')
         if wrong := [each for each in texts if not isinstance(each, str)]:

@@ -21,11 +21,11 @@ def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
     Raises:
         UsageError: The address or the way to authenticate cannot be meant.
     """
-    url, user, password = split(address)
+    url, *in_address = split(address)
     found: dict[str, Any] = {}
-    secret = settings.password.get_secret_value() if settings.password is not None else password
-    if settings.user or user:
-        pair = (settings.user or user or "", secret or "")
+    user, password = _agreed(settings, *in_address)
+    if user:
+        pair = (user, password or "")
         # OpenSearch reads UTF-8 (RFC 7617), opensearch-py makes Latin-1; bytes of the environment that are neither go as they are.
         found["http_auth"] = tuple(each.encode("utf-8", "surrogateescape").decode("latin-1") for each in pair)
     if url.startswith("https:"):
@@ -33,6 +33,31 @@ def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
     if settings.aws_sigv4:
         found |= _sigv4(settings.aws_sigv4, url)
     return url, found
+
+
+def _agreed(settings: Settings, user: str | None, password: str | None) -> tuple[str | None, str | None]:
+    """User and password, each from the settings or from the address.
+
+    Raises:
+        UsageError: Both say one, and not the same: a password would be sent that belongs to somebody else, or elsewhere.
+    """
+    secret = None if settings.password is None else settings.password.get_secret_value()
+    both = "Leave one of them out: nobody can tell whose password is meant."
+    if settings.user and user and settings.user != user:
+        said = f"{_place('user', settings.user)} the user {settings.user!r}"
+        raise UsageError(f"The address, from {_place('url', settings.url)}, names the user {user!r}, and {said}.", both)
+    if None not in {secret, password} and secret != password:
+        said = f"another one from {_place('password', settings.password)}"
+        raise UsageError(f"The address, from {_place('url', settings.url)}, holds a password, and there is {said}.", both)
+    return settings.user or user, password if secret is None else secret
+
+
+def _place(name: str, value: object) -> str:
+    """Where a setting was said."""
+    from termweave.settings import origin  # noqa: PLC0415 - only for a sentence
+
+    place = origin(name, value)
+    return f"--{name}" if place == "flag" else place
 
 
 def _tls(settings: Settings) -> dict[str, Any]:

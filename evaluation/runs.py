@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote
 
@@ -21,8 +23,8 @@ _APART = re.compile(r"[\s%]")
 class Writer:
     """Writes a run query by query; it appears under its name when it is whole.
 
-    Until then, and after an interruption, what there is stands in ``NAME.partial``: whole queries only, itself a valid run. A device
-    or a pipe (``/dev/stdout``) is written to as it is and never replaced; of a link, what it leads to is.
+    Until then, and after an interruption or on a full disk, what there is stands in ``NAME.partial``: whole queries only, itself a
+    valid run. A device or a pipe (``/dev/stdout``) is written to as it is and never replaced; of a link, what it leads to is.
 
     Attributes:
         path: Where the run will be.
@@ -37,19 +39,28 @@ class Writer:
         self.partial = path if streams else self._place.with_name(f"{self._place.name}.partial")
         self.queries = 0
         self._name = name
+        self._whole = 0
 
     def __enter__(self) -> Self:
-        self._file = self.partial.open("w", encoding="utf-8")
+        self._file = self.partial.open("wb")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._file.close()
-        if kind is None and self.partial != self.path:
+        with suppress(OSError) if kind else nullcontext():  # a full disk says so for the second time
+            self._file.close()
+        if self.partial == self.path:
+            return
+        if kind is None:
             self.partial.replace(self._place)
+        else:
+            os.truncate(self.partial, self._whole)
 
     def add(self, query: str, scores: Mapping[str, float]) -> None:
         """Add a query's documents, best first; without documents it has no line, as trec_eval wants it."""
-        self._file.write(lines(query, scores, self._name))
+        found = lines(query, scores, self._name).encode()
+        self._file.write(found)
+        self._file.flush()  # what is counted is there
+        self._whole += len(found)
         self.queries += 1
 
 

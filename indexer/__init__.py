@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from termweave.indexer.building import Built, build, up_to_date
+from termweave.indexer.building import Built, NotPublished, build, up_to_date
 from termweave.indexer.plan import Options, Plan, plan
 from termweave.indexer.updating import Updated, update
 from termweave.indexer.verification import Difference, verify, verify_against_source
@@ -10,6 +10,7 @@ from termweave.indexer.verification import Difference, verify, verify_against_so
 __all__ = [
     "Built",
     "Difference",
+    "NotPublished",
     "Options",
     "Plan",
     "Updated",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger import Ledger
     from termweave.indexer.passages import Window
     from termweave.indexer.survey import Progress
+    from termweave.indexer.updating import Updated
     from termweave.search.lineage import Lineage
     from termweave.statistics import CorpusStatistics
 
@@ -73,6 +74,18 @@ class Built:
     warnings: tuple[str, ...] = ()
 
 
+class NotPublished(GateNotMet):
+    """A generation is whole, and its gate kept it from being published.
+
+    Attributes:
+        built: What was done all the same.
+    """
+
+    def __init__(self, missed: GateNotMet, built: Built | Updated) -> None:
+        super().__init__(missed.message, missed.hint)
+        self.built = built
+
+
 @dataclass
 class Generation:
     """A generation under construction."""
@@ -106,7 +119,7 @@ def build(
 
     Raises:
         TermweaveError: Another build of the name is running, here or on another host.
-        GateNotMet: The gate said no; the alias was not moved.
+        NotPublished: The gate said no; the alias was not moved.
         UsageError: The name, a signal or a model cannot be meant.
         InputError: The source holds what cannot be read, or an id twice.
         RefusedDocuments: The engine refused documents; the alias was not moved.
@@ -134,22 +147,26 @@ def build(
             current.notes.extend(summary.stored(engine, current.index, current.layout))
             passages = {**current.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
             whole = replace(current.lineage, complete=True, documents=ledger.documents, passages=passages)
-            pass_gate(engine, gate, current, whole, before)
+
+            def built() -> Built:
+                return Built(
+                    name=name,
+                    index=current.index,
+                    documents=ledger.documents,
+                    passages=ledger.acknowledged,
+                    sent=sent,
+                    seconds=time.monotonic() - started,
+                    signals=planned.signals,
+                    notes=(*planned.notes, *current.notes),
+                    warnings=(*planned.warnings, *current.warnings),
+                )
+
+            pass_gate(engine, gate, current, whole, before, built)
             lease.check()
             current.notes.extend(inheriting.write(engine, current.index, whole, before))
             generations.publish(engine, name, current.index, before)
             ledger.put("state", "complete")
-            return Built(
-                name=name,
-                index=current.index,
-                documents=ledger.documents,
-                passages=ledger.acknowledged,
-                sent=sent,
-                seconds=time.monotonic() - started,
-                signals=planned.signals,
-                notes=(*planned.notes, *current.notes),
-                warnings=(*planned.warnings, *current.warnings),
-            )
+            return built()
 
 
 def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> str | None:
@@ -162,13 +179,20 @@ def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> s
     return index if same else None
 
 
-def pass_gate(engine: Engine, gate: Callable[[str], None], current: Generation, whole: Lineage, live: str | None) -> None:
+def pass_gate(
+    engine: Engine,
+    gate: Callable[[str], None],
+    current: Generation,
+    whole: Lineage,
+    live: str | None,
+    built: Callable[[], Built | Updated],
+) -> None:
     """Ask the gate; a generation that misses it is whole all the same and says so, to be promoted or pruned.
 
     The gate looks at the profile in force: it is asked about the one that the generation would be published with.
 
     Raises:
-        GateNotMet: It was missed.
+        NotPublished: It was missed.
     """
     inheriting.inherit(engine, current.index, live)
     try:
@@ -177,7 +201,7 @@ def pass_gate(engine: Engine, gate: Callable[[str], None], current: Generation, 
         inheriting.write(engine, current.index, replace(whole, missed=missed.message), live)
         current.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that asks once more
         current.ledger.put("state", "missed")
-        raise
+        raise NotPublished(missed, built()) from missed
 
 
 def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> Generation:

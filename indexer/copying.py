@@ -68,9 +68,7 @@ def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | N
     for index, ledger in ledgers.of(engine, name):
         copying = ledger.get("state") == "copying"
         there = copying and exists(engine, index)
-        if there and generations.published(engine, index, base[0]):
-            ledger.put("state", "complete")
-            ledger.close()
+        if there and generations.was_published(engine, index, ledger, base[0]):
             continue
         ready = there and ledger.get("settings") is not None
         if found is None and ready and ledger.get("base") == base:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from termweave.engine import Engine
+    from termweave.indexer.ledger import Ledger
 
     #: Whether a primary shard holds it, and what the engine says of it.
     _Segment: TypeAlias = tuple[bool, dict[str, Any]]
@@ -209,9 +210,16 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
     engine.request("POST", "/_aliases", body={"actions": actions})
 
 
-def published(engine: Engine, index: str, live: str | None) -> bool:
-    """Whether a generation whose ledger calls it unfinished was published: its builder died before it could say so there."""
-    return index == live or (read(engine, index).complete and not exists(engine, writer(index)))
+def was_published(engine: Engine, index: str, ledger: Ledger, live: str | None) -> bool:
+    """Whether a generation whose ledger calls it unfinished was published: its builder died before it could say so there.
+
+    It is said there now, and the ledger is closed: there is nothing to go on with.
+    """
+    if index != live and (not read(engine, index).complete or exists(engine, writer(index))):
+        return False
+    ledger.put("state", "complete")
+    ledger.close()
+    return True
 
 
 def of(engine: Engine, name: str) -> list[Generation]:

@@ -242,6 +242,11 @@ class Ledger:
         """Documents the engine has."""
         return int(self._one("SELECT count(*) FROM documents WHERE encoding IS NOT NULL", ())[0])
 
+    @property
+    def refusals(self) -> int:
+        """Documents and passages refused and not sent since."""
+        return int(self._one("SELECT count(refused) FROM documents", ())[0])
+
     def refused(self) -> list[tuple[str, int | None, str]]:
         """(id, line, reason) of the documents refused and not sent since; of some an earlier version is stored."""
         return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL ORDER BY line, id")

@@ -115,13 +115,18 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
     """Decide what a build will do. Nothing is written; of the source the fingerprint and the first documents are read.
 
     Raises:
-        UsageError: A signal was asked for that model or server do not allow, or none is left.
+        UsageError: A signal was asked for that model or server do not allow, or none is left, or `prune` would do nothing.
         InputError: One of the first documents cannot be read.
     """
     doors.check(source=source, options=options)
     encoder = encoders.load(weights=options.weights, dense=options.dense)
     advice = language.advise(source, encoder, options)
     signals, notes = _choose(options.signals or advice.signals, encoder, capabilities)
+    if options.prune != Pruning() and not any(signal_class(name).needs == "weights" for name in signals):
+        raise UsageError(
+            f"--prune leaves light term weights out, and an index of {' and '.join(signals)} has none.",
+            "Leave --prune out, or index with a weights model and its signal.",
+        )
     # A model that no signal stands on would run for nothing.
     encoder = encoder.only({signal_class(name).needs for name in signals})
     fingerprint = _fingerprint(source, encoder, signals, advice.analyzer, options)

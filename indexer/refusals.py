@@ -103,7 +103,7 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     sentence = f"The engine refused {len(refused):,} of {counted(total, 'document')}: {_named(refused)}."
     file = write(ledger)
     first = advice(refused[0][2])
-    whole = len(ledger.refused()) == ledger.total  # an index of nothing is never meant
+    whole = ledger.refusals == ledger.total  # an index of nothing is never meant
     if _too_many(len(refused), allowed, total) or whole:
         kept = "The others are live" if ledger.get("state") == "updating" else f"{index} was not published"
         share = math.ceil(1000 * len(refused) / total) / 10  # rounded up: this much would be enough

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.generations import Generation
     from termweave.indexer.ledger import Ledger
+    from termweave.search.lineage import Lineage
 
 #: Ids that one request takes.
 PAGE = 1000
@@ -79,8 +80,11 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
     return Removal(index, present, [each.id for each in stored], absent)
 
 
-def remove_documents(engine: Engine, name: str, removal: Removal) -> None:
+def remove_documents(engine: Engine, name: str, removal: Removal) -> Removal:
     """Delete documents from the live generation, from its ledger where that is on this host, and from what it says of itself.
+
+    Returns:
+        What was deleted. They are looked for once more: since `find` somebody may have been asked, and an update run.
 
     Raises:
         TermweaveError: A build of the name is running.
@@ -90,20 +94,28 @@ def remove_documents(engine: Engine, name: str, removal: Removal) -> None:
         index = lineage.resolve(engine, name)
         if index != removal.index:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
-        generations.open_writer(engine, index)
-        ids = removal.passages
-        remove(engine, index, None, in_parts(ids, PAGE))
-        generations.close_writer(engine, index)
-        engine.request("POST", f"/{index}/_refresh")
+        found, never = find(engine, name, removal.documents), find(engine, name, removal.absent)
         made = lineage.read(engine, index)
-        passages = {**made.passages, "count": made.passages["count"] - len(ids)} if made.passages else {}
-        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-        count = made.documents - len(removal.documents)
-        after = replace(made, documents=count, passages=passages, fingerprint="", updated=moment)
+        after = _less(made, found) if found.documents else made
+        if found.documents:
+            lineage.write(engine, index, replace(made, fingerprint=""))  # first: a call that is killed has changed it, too
+            generations.open_writer(engine, index)
+            remove(engine, index, None, in_parts(found.passages, PAGE))
+            generations.close_writer(engine, index)
+            engine.request("POST", f"/{index}/_refresh")
         with suppress(UsageError), ledgers.existing(engine, index) as ledger:
-            ledger.forget([*removal.documents, *removal.absent])  # of those deleted by a call that was killed, too
-            ledger.put("lineage", asdict(after))  # verification sees by it that nobody else made the difference
+            ledger.forget([*removal.documents, *never.absent])  # of those deleted by a call that was killed, too
+            if (ledger.get("lineage") or {}).get("updated", "") == made.updated:  # else another host's update is to be seen still
+                ledger.put("lineage", asdict(after))  # verification sees by it that nobody else made the difference
         lineage.write(engine, index, after)
+        return replace(found, absent=[*removal.absent, *found.absent])
+
+
+def _less(made: Lineage, found: Removal) -> Lineage:
+    """What a generation says of itself without some of its documents."""
+    passages = {**made.passages, "count": made.passages["count"] - len(found.passages)} if made.passages else {}
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return replace(made, documents=made.documents - len(found.documents), passages=passages, fingerprint="", updated=moment)
 
 
 def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:

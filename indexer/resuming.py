@@ -43,11 +43,9 @@ def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[st
             ledger.close()
             generations.remove(engine, index)
             continue
-        found = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
-        if generations.published(engine, index, live):
-            ledger.put("state", "complete")
-            ledger.close()
+        if generations.was_published(engine, index, ledger, live):
             continue
+        found = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
         other = found.fingerprint != planned.fingerprint
         if state == "missed" and (fresh or other):  # whole, and not published: `promote` and `prune` decide about it
             ledger.close()

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from termweave.indexer.verification import Difference
     from termweave.search.lineage import Lineage
 
+#: The fingerprint of a generation that an update has begun to change: no build makes it, and a repeated update that finds
+#: nothing left to change still changed it.
+_CHANGING = "changing"
+
 
 @dataclass(frozen=True)
 class Updated:
@@ -123,8 +127,25 @@ def update(
             )
             after = _described(source, current, counts, moment, deleted=deleted + outdated)
             _prove(engine, current, options.allow_refused, new=new)
+
+            def updated() -> Updated:
+                return Updated(
+                    name=name,
+                    index=current.index,
+                    counts=counts,
+                    documents=ledger.documents,
+                    passages=ledger.acknowledged,
+                    sent=sent,
+                    deleted=deleted,
+                    outdated=outdated,
+                    seconds=time.monotonic() - started,
+                    signals=tuple(found.signals),
+                    notes=tuple(current.notes),
+                    warnings=tuple(current.warnings),
+                )
+
             if gate is not None:
-                pass_gate(engine, gate, current, after, live)
+                pass_gate(engine, gate, current, after, live, updated)
             lease.check()
             inheriting.write(engine, current.index, after, live)
             ledger.put("lineage", asdict(after))
@@ -133,20 +154,7 @@ def update(
             else:
                 generations.close_writer(engine, current.index)
             ledger.put("state", "complete")
-            return Updated(
-                name=name,
-                index=current.index,
-                counts=counts,
-                documents=ledger.documents,
-                passages=ledger.acknowledged,
-                sent=sent,
-                deleted=deleted,
-                outdated=outdated,
-                seconds=time.monotonic() - started,
-                signals=tuple(found.signals),
-                notes=tuple(current.notes),
-                warnings=tuple(current.warnings),
-            )
+            return updated()
 
 
 def _begin(
@@ -156,7 +164,8 @@ def _begin(
     statistics = stored_statistics.load(engine, live, found)
     if new:
         index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
-        found = replace(found, created=ledger.get("lineage")["created"])
+        fingerprint = lineage.read(engine, index).fingerprint  # of a copy that was begun before
+        found = replace(found, created=ledger.get("lineage")["created"], fingerprint=fingerprint)
     else:
         index, ledger = live, ledgers.open_(engine, live)
         generations.open_writer(engine, live)
@@ -199,6 +208,10 @@ def _apply(
         current.warnings += [*surveyed.warnings, *drifting.drifted(current.statistics, surveyed.statistics)]
         with changes.Changes(ledger.path, path) as difference:
             difference.enter()
+            counts = difference.counts
+            if counts.new or counts.changed or (delete_missing and counts.gone):
+                changing = replace(lineage.read(engine, current.index), fingerprint=_CHANGING)
+                lineage.write(engine, current.index, changing)
             planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
             sent = send_rest(engine, cut, planned, current, progress)
             difference.keep_refused()
@@ -229,7 +242,7 @@ def _described(source: Source, current: Generation, counts: changes.Counts, mome
     ledger, found = current.ledger, current.lineage
     passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
     after = replace(found, documents=ledger.documents, passages=passages, complete=True)
-    if not (counts.new or counts.changed or deleted):
+    if not (counts.new or counts.changed or deleted or found.fingerprint == _CHANGING):
         return after
     came_from = {"name": source.name, "fingerprint": source.fingerprint}
     return replace(after, source=came_from, fingerprint="", updated=moment)

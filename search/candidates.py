@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from termweave.signals import Clause, Signal
 
 _NO_FIELDS: dict[str, Any] = {}
+#: The engine groups passages by their documents' ids and ends the search at the first with two of them; it does not say which.
+_SEVERAL_IDS = (
+    "Something else wrote a document with a list as its id into the index: 'termweave verify NAME' names it, and "
+    "'termweave index SOURCE NAME --update --delete-missing' deletes it."
+)
 
 
 class HalfVectors(Mapping[str, "NDArray[np.float32]"]):
@@ -233,10 +238,8 @@ def _hits(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
     if "error" in answer:
         causes = answer["error"].get("root_cause") or [answer["error"]]
         reason = str(causes[0].get("reason", answer["error"])).rstrip(".")
-        raise EngineError(
-            f"The engine could not search the signal {signal!r}: {reason}.",
-            advice(answer.get("status", 0), answer["error"]),
-        )
+        hint = _SEVERAL_IDS if "must be single valued" in reason else advice(answer.get("status", 0), answer["error"])
+        raise EngineError(f"The engine could not search the signal {signal!r}: {reason}.", hint)
     failed = answer["_shards"]["failed"]
     if failed or answer.get("timed_out"):
         what = f"{failed} of {answer['_shards']['total']} shards failed" if failed else "it ran out of time"

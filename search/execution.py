@@ -30,12 +30,18 @@ class Execution:
     two_phase: bool = False
     fused: Mode | None = None
 
-    def check(self, capabilities: Capabilities) -> None:
-        """See that the server can do it.
+    def check(self, capabilities: Capabilities, signals: Sequence[Signal]) -> None:
+        """See that the server can do it, and that there is something to do.
 
         Raises:
-            UsageError: It cannot, or the two cannot be had together.
+            UsageError: It cannot, there is nothing, or the two cannot be had together.
         """
+        if self.two_phase and not any(signal.needs == "weights" for signal in signals):
+            searched = " and ".join(signal.name for signal in signals)
+            raise UsageError(
+                f"Two phases tell heavy query terms from light ones, and a search by {searched} weighs none.",
+                "Leave --two-phase out, or search with weights.",
+            )
         if self.fused is None:
             return
         server_side.check(capabilities, self.fused)

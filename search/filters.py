@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from termweave.engine import Engine
+    from termweave.errors import EngineError
 
 _BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
 #: A number or a day before its year; years and dates in ISO 8601 stand in the order of texts, too.
@@ -52,6 +53,13 @@ def passes(engine: Engine, index: str, document: str, where: Sequence[Mapping[st
     """
     body = {"query": {"bool": {"filter": [{"term": {"id": document}}, *where]}}}
     return bool(engine.request("POST", f"/{index}/_count", body=body)["count"])
+
+
+def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
+    """Say of an error of a search what to do, where it may be that the engine does not take a filter."""
+    if where and not error.hint:
+        said = "Where that is about the filter, mend it: it is a clause of OpenSearch's query DSL"
+        error.hint = f'{said}, {{"term": {{FIELD: VALUE}}}} for one.'
 
 
 def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:

@@ -10,7 +10,7 @@ from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search import explanation, lineage, shading, stored_statistics
 from termweave.search.models import encoder_of
-from termweave.signals.layout import engine_id, stored_metadata, stored_passage, stored_text
+from termweave.signals.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -140,9 +140,9 @@ def _stored(
     params = {"_source_includes": ",".join(wanted(fields)), "realtime": False}
     answer = engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
     stored = {
-        document: found["_source"]
+        document: as_written(found["_source"])
         for document, found in zip(keys.values(), answer["docs"], strict=True)
-        if found.get("found") and found["_source"]["id"] == document  # the key of a passage is no document
+        if found.get("found") and found["_source"].get("id") == document  # the key of a passage is no document
     }
     missing = [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:

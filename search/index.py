@@ -6,7 +6,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from termweave import doors
 from termweave.errors import EngineError, UsageError
+from termweave.records import Encoding
 from termweave.search import (
     batch,
     clause_limit,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from termweave.engine import Engine
-    from termweave.records import Encoding, Hit, Run
+    from termweave.records import Hit, Run
     from termweave.search.hits import Answer, Opened
     from termweave.search.lineage import Lineage
     from termweave.search.modes import Mode
@@ -262,12 +264,10 @@ class Index:
 
     def encode(self, queries: Sequence[str | Encoding]) -> list[Encoding]:
         """Encode queries with the models and statistics of the generation; what is encoded already stays as it is."""
-        now = self._now
-        if isinstance(queries, str):  # refused there, and not taken for its characters
-            return now.encoder.encode(queries, kind="query")
-        texts = [readable(each) for each in queries if isinstance(each, str)]
+        now, given = self._now, doors.listed(queries)
+        texts = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
         encoded = iter(now.encoder.encode(texts, kind="query", statistics=now.statistics))
-        return [next(encoded) if isinstance(each, str) else each for each in queries]
+        return [each if isinstance(each, Encoding) else next(encoded) for each in given]
 
     def _liked(self, query: str, like: Sequence[str]) -> feedback.Liked:
         """A query made of stored documents, and of words where there are any."""
@@ -300,8 +300,9 @@ class Index:
             )
             try:
                 found, seen = gather(self.engine, self.name, prepared, execution.answering(chosen), window or depth)
-            except EngineError:
+            except EngineError as error:
                 self._follow(now)  # the fields of another generation may be other ones
+                filters.advise(error, where)
                 raise
             if seen != {now.index}:
                 self._follow(now)
@@ -384,7 +385,7 @@ class Index:
                 "Reranking by neighbours needs the documents' vectors, and this index has none.",
                 "Use --rerank none, or index with a dense model.",
             )
-        execution.check(self.engine.capabilities)
+        execution.check(self.engine.capabilities, signals)
         capabilities = execution.room(self.engine.capabilities, signals)
         prepared = []
         for query in queries:

@@ -121,7 +121,12 @@ class Lineage:
 def _sound(made: Lineage) -> bool:
     """Whether what was read is of the kinds that others build on."""
     mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages)
-    return isinstance(made.created, str) and all(isinstance(each, dict) for each in mappings) and "name" in made.source
+    if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple)):
+        return False
+    if not all(isinstance(each, dict) for each in mappings):
+        return False
+    needed = ((made.statistics, {"hash"}), (made.passages, {"size", "stride"}))
+    return "name" in made.source and all(not values or names <= values.keys() for values, names in needed)
 
 
 def exists(engine: Engine, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from termweave.errors import UsageError
@@ -51,8 +51,8 @@ def check(query: object, *, like: Iterable[object], fields: object, where: objec
     if not isinstance(query, str):
         raise UsageError(f"A query is text, not {type(query).__name__}.", "Queries that are encoded already go to `candidates`.")
     for name, given in (("fields", fields), ("like", like), ("where", where)):
-        if given is None:
-            raise UsageError(f"{name} is a list, not None.", "Leave it out where it is not wanted.")
+        if not isinstance(given, Collection):  # a generator would filter the first signal asked, and no other
+            raise UsageError(f"{name} is a list, not {type(given).__name__}.", "Leave it out where it is not wanted.")
     for name, given, what in (("fields", fields, "names"), ("like", like, "ids")):
         if isinstance(given, str):
             raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.search.modes import Mode
 from termweave.search.ranking import Reranking
 
@@ -54,9 +54,23 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
     Args:
         lineage: Of the generation.
         mode: As `--mode` says it; None: what was adopted, if anything was.
+
+    Raises:
+        EngineError: It is not as this version writes profiles.
     """
     name = lineage.profile if mode is None else mode
-    return Profile(name, **lineage.profiles[name]) if name in lineage.profiles else None
+    if name not in lineage.profiles:
+        return None
+    try:
+        found = Profile(name, **lineage.profiles[name])
+        if found.weights.keys() <= lineage.signals.keys() and (found.reranking is None or found.rerank):
+            return found
+    except (AttributeError, TypeError):
+        pass
+    raise EngineError(
+        f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a version that knows more.",
+        f"'termweave profiles {lineage.name} --drop {name}' removes it; 'termweave tune' makes another.",
+    )
 
 
 def check_name(name: str, signals: Collection[str]) -> None:

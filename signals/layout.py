@@ -8,6 +8,7 @@ from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
+from termweave.errors import EngineError
 from termweave.records import Document, Passage
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ def signal_class(name: str) -> type[Signal]:
     """
     found: type[Signal] = plugins.load("signals", name)
     return found
+
+
+def _made(name: str, values: Mapping[str, Any]) -> Signal:
+    made = signal_class(name)
+    try:
+        return made(**values)
+    except TypeError:
+        raise EngineError(
+            f"The index was made with other parameters of the signal {name!r} than the one here has.",
+            "Install the version that made it, of termweave or of the package that brings the signal, or index again.",
+        ) from None
 
 
 def engine_id(source_id: str) -> str:
@@ -77,7 +89,7 @@ class DocumentLayout:
     @classmethod
     def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = ()) -> DocumentLayout:
         """The layout that `_meta` describes: signal name -> parameters, and users' own fields."""
-        return cls([signal_class(name)(**values) for name, values in parameters.items()], extra)
+        return cls([_made(name, values) for name, values in parameters.items()], extra)
 
     def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The strict mapping, with the lineage in `_meta`."""
@@ -134,6 +146,18 @@ class DocumentLayout:
 
     def _declared(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {name: metadata[name] for name in self.extra if name in metadata}
+
+
+def as_written(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A `_source` without what termweave never writes there: OpenSearch takes a list of metadata, and a passage without its place.
+
+    For those who show a document, whatever wrote it; verification looks at what is there.
+    """
+    place = ("passage", "passage_start", "passage_end")
+    whole = all(isinstance(stored.get(name), int) for name in place)
+    left_out = {name for name in ("metadata", "metadata_long") if not isinstance(stored.get(name), dict)}
+    left_out |= set() if whole else {*place}
+    return {name: value for name, value in stored.items() if name not in left_out}
 
 
 def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:

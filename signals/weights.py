@@ -60,8 +60,9 @@ class Weights(WeightedTerms):
 
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
         """The features, by their terms."""
-        features: Mapping[str, float] = stored.get("weights") or {}
-        return {unescape(name, SEPARATOR): level for name, level in features.items()}
+        features = stored.get("weights") or {}
+        parts = features if isinstance(features, list) else [features]  # the engine takes several objects; others may write so
+        return {unescape(name, SEPARATOR): level for part in parts for name, level in part.items()}
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities

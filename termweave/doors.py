@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from termweave.errors import UsageError
 
 #: Argument -> what it is known by, what it is called, and how one gets one. A part of another package is known by what it can do, too.
@@ -29,3 +32,15 @@ def check(**arguments: object) -> None:
         member, kind, hint = _KINDS[name]
         if not hasattr(value, member):
             raise UsageError(f"{name} must be {kind}, not {type(value).__name__}.", hint)
+
+
+def listed(texts: object) -> list[Any]:
+    """What is to be encoded, as a list; what it holds is not looked at.
+
+    Raises:
+        UsageError: It is one text, or nothing that holds texts.
+    """
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):  # a mapping would be taken for its keys
+        given = "one text" if isinstance(texts, str) else type(texts).__name__
+        raise UsageError(f"What is encoded is a list of texts, not {given}.", "Write encode([text]) and take the first.")
+    return list(texts)

@@ -111,15 +111,8 @@ def described(method: Method, asked: Mapping[str, Any], settings: Mapping[str, A
     first, *beside = map(prospect.described, every)
     changed = {name: settings[name] for name in method.changed(asked)}
     sets = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items()]
-    words = [
-        "termweave",
-        "train",
-        method.name,
-        first["dataset"],
-        "--out",
-        "DIR",
-        *(word for each in sets for word in ("--set", each)),
-    ]
+    dataset = first["dataset"]
+    words = ["termweave", "train", method.name, dataset, "--out", "DIR", *(word for each in sets for word in ("--set", each))]
     return {
         "method": method.name,
         "title": method.title,

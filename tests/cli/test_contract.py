@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -183,6 +184,25 @@ def test_interrupted_is_130(capsys, monkeypatch):
 
     monkeypatch.setattr("termweave.settings.load", interrupted)
     assert run(["config", "show"]) == 130
+
+
+EARLY = """
+import os, runpy, signal, sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Stop())
+sys.argv[1:] = ["--version"]
+"""
+
+
+def test_interrupted_while_it_is_loaded_is_130_too():
+    """By the script as `pyproject.toml` has it made, and as a module."""
+    module, _, function = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["termweave"].partition(":")
+    for call in (f"from {module} import {function}; {function}()", "runpy.run_module('termweave', run_name='__main__')"):
+        done = subprocess.run([sys.executable, "-c", EARLY + call], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "Stopped.\n")
 
 
 def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):

@@ -3,82 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import time
-import uuid
-from pathlib import Path
 
-import jsonschema
 import pytest
 
+from .conftest import DOCUMENTS, valid
+
 pytestmark = pytest.mark.engine
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-DOCUMENTS = {
-    "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
-    "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
-    "path": ("os.path.join", "Join one or more path components; os.path.join handles separators."),
-    "csv": ("csv reader", "Iterate over the lines of a CSV file as lists of strings."),
-    "random": ("random choice", "Pick a random element from a sequence that is not empty."),
-    "empty": ("", ""),
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A BEIR folder of six documents and two judged queries."""
-    root = tmp_path_factory.mktemp("beir")
-    lines = [json.dumps({"_id": key, "title": title, "text": text, "kind": "entry"}) for key, (title, text) in DOCUMENTS.items()]
-    (root / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    (root / "queries.jsonl").write_text(
-        '{"_id": "q1", "text": "run a function later"}\n{"_id": "q2", "text": "read json text"}\n'
-    )
-    (root / "qrels").mkdir()
-    for split, first in (("test", "timer"), ("hard", "empty")):  # no search finds a document without a word
-        (root / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\nq1\t{first}\t1\nq2\tjson\t1\n")
-    return root
-
-
-@pytest.fixture(scope="module")
-def termweave(opensearch_engine, own_places):
-    """Run the command; returns the finished process."""
-
-    def call(*arguments, stdin=None, status=0):
-        environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")},
-            "OPENSEARCH_URL": opensearch_engine.url,
-            "XDG_STATE_HOME": str(own_places / "xdg-state"),
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "termweave", *arguments],
-            capture_output=True,
-            text=True,
-            input=stdin,
-            env=environment,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr
-        assert done.returncode == status, done.stderr
-        return done
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def live(termweave, folder, opensearch_engine):
-    """The folder, indexed."""
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    done = termweave("index", str(folder), name, "--json")
-    valid(done.stdout, "index")
-    yield name
-    opensearch_engine.request("DELETE", f"/{name}*")
-
-
-def valid(output, schema):
-    data = json.loads(output)
-    jsonschema.validate(data, json.loads((SCHEMAS / f"{schema}.1.json").read_text()))
-    return data
 
 
 def test_verify(termweave, live, folder):
@@ -205,15 +137,6 @@ def test_another_model_is_refused(termweave, live):
     assert "no-such-model" in done.stderr
 
 
-def test_standard_input_is_indexed(termweave, opensearch_engine):
-    done = termweave(
-        "index", "-", "cli-stdin", "--weights", "none", "--dense", "none", stdin='{"_id": "a", "text": "from a pipe"}\n'
-    )
-    assert "1 document in" in done.stdout
-    assert "left out" in done.stderr
-    opensearch_engine.request("DELETE", "/cli-stdin*")
-
-
 def test_verify_ends_with_4_when_a_document_is_gone(termweave, folder, opensearch_engine):
     termweave("index", str(folder), "cli-gone", "--weights", "none", "--dense", "none")
     opensearch_engine.request("DELETE", "/cli-gone/_doc/json")
@@ -232,27 +155,6 @@ def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engin
     assert "was not made by termweave" in termweave("search", "cli-foreign", "x", status=2).stderr
     assert "was not made by termweave" in termweave("verify", "cli-foreign", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-foreign")
-
-
-def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
-    small = tmp_path / "small.jsonl"
-    small.write_text('{"_id": "a", "text": "x"}\n')
-    options = ("--weights", "none", "--dense", "none")
-    first = json.loads(termweave("index", str(small), "cli-gens", *options, "--json").stdout)["generation"]
-    time.sleep(1.05)
-    done = termweave("index", str(folder), "cli-gens", *options, "--json")
-    second = json.loads(done.stdout)["generation"]
-    assert f"'cli-gens' was made from 'small.jsonl'; this build puts {folder.name!r} in its place" in done.stderr
-    listed = valid(termweave("generations", "cli-gens", "--json").stdout, "generations")["generations"]
-    assert [(each["index"], each["live"]) for each in listed] == [(second, True), (first, False)]
-    assert f"{first} is live; before it was {second}" in termweave("rollback", "cli-gens").stdout
-    valid(termweave("promote", "cli-gens", second, "--json").stdout, "promote")
-    assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=130).stderr
-    assert valid(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout, "prune")["deleted"] == [first]
-    unanswered = termweave("delete", "cli-gens", status=2, stdin="").stderr
-    assert "Nobody answered.\nWhere nobody is there to ask, say --yes." in unanswered
-    assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
-    assert "Build one" not in termweave("rollback", "cli-gens", status=2).stderr
 
 
 def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
@@ -276,22 +178,6 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     assert f"{nowhere.parent} cannot be written to: it is not there." in said
 
 
-def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, opensearch_engine):
-    build = ("index", str(folder), "cli-gate", "--weights", "none", "--dense", "none")
-    termweave(*build, "--require", "nDCG@10>=0.1")
-    before = opensearch_engine.request("GET", "/_alias/cli-gate")
-    time.sleep(1.05)
-    done = termweave(*build, "--require", "nDCG@10>=0.9", "--on", f"{folder}:hard", status=3)
-    assert "was not published" in done.stderr
-    assert done.stderr.count("does not reach 0.9") == 1, done.stderr
-    assert opensearch_engine.request("GET", "/_alias/cli-gate") == before
-    for gate, why in (("P@10>=.1", "no measure 'P@10'"), ("nDCG@10 within .01 of no/such.trec", "cannot be read")):
-        refused = termweave(*build[:2], "cli-gate-never", "--require", gate, "--on", str(folder), status=2)
-        assert why in refused.stderr
-    assert not opensearch_engine.request("GET", "/_cat/indices/cli-gate-never*", params={"format": "json"})
-    opensearch_engine.request("DELETE", "/cli-gate*")
-
-
 def test_a_closed_pipe_is_no_error(termweave, live, opensearch_engine):
     command = f"{sys.executable} -m termweave search {live} python -k 10 --json --url {opensearch_engine.url}; echo status $? >&2"
     done = subprocess.run(["bash", "-c", f"({command}) | head -c 1"], capture_output=True, text=True, check=False)
@@ -310,95 +196,3 @@ def test_names_with_wildcards_and_hits_out_of_reach_are_said(termweave, live):
 @pytest.mark.parametrize("arguments", [("weights", "the cat sat"), ("node", "status"), ("doctor",), ("config", "show")])
 def test_what_the_others_print_is_as_their_schemas_say(termweave, arguments):
     valid(termweave(*arguments, "--json").stdout, arguments[0])
-
-
-def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine, tmp_path):
-    termweave("index", str(folder), "cli-few", "--weights", "none", "--dense", "none", "--passage-size", "8")
-    asked = termweave("delete", "cli-few", "--id", "timer", "--id", "nobody", stdin="n\n", status=130).stderr
-    assert "Not in 'cli-few': 'nobody' (1)." in asked
-    assert "Delete 1 document (2 passages) from 'cli-few'?" in asked
-    ids = tmp_path / "ids.txt"
-    ids.write_text("timer\njson\n\nnobody\n", encoding="utf-8-sig")  # as Windows writes it
-    data = valid(termweave("delete", "cli-few", "--ids", str(ids), "--yes", "--json").stdout, "delete")
-    assert (data["documents"], data["absent"]) == (["timer", "json"], ["nobody"])
-    assert valid(termweave("verify", "cli-few", "--json").stdout, "verify")["documents"] == 4
-    found = json.loads(termweave("search", "cli-few", "function seconds JSON document", "--json").stdout)["hits"]
-    assert not {"timer", "json"} & {hit["id"] for hit in found}
-    again = termweave("index", str(folder), "cli-few", "--update", "--weights", "none", "--dense", "none", "--json")
-    counts = {"new": 2, "changed": 0, "unchanged": 4, "gone": 0, "refused": 0, "deleted": 0, "outdated": 0}
-    assert valid(again.stdout, "index")["update"] == counts
-    assert "all there, nothing twice" in termweave("verify", "cli-few", str(folder)).stdout
-    assert (
-        "--analyzer is english there and german here"
-        in termweave("index", str(folder), "cli-few", "--update", "--analyzer", "german", status=2).stderr
-    )
-    assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
-    opensearch_engine.request("DELETE", "/cli-few*")
-
-
-def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, folder, opensearch_engine, tmp_path):
-    judged = tmp_path / "judged"
-    (judged / "qrels").mkdir(parents=True)
-    good = {f"d{number}": f"subject{number} with words of its own" for number in range(8)}
-
-    def write(documents):
-        lines = [json.dumps({"_id": key, "text": text}) for key, text in documents.items()]
-        (judged / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-
-    (judged / "queries.jsonl").write_text("".join(json.dumps({"_id": f"q{n}", "text": f"subject{n}"}) + "\n" for n in range(8)))
-    rows = "".join(f"q{number}\td{number}\t1\n" for number in range(8))
-    (judged / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
-    write(good)
-    build = ("index", str(judged), "cli-live", "--weights", "none", "--dense", "none", "--within", ".05", "--of-live")
-    assert "no live generation to compare with" in termweave(*build).stderr
-    before = opensearch_engine.request("GET", "/_alias/cli-live")
-    write({**good, "d1": "nothing", "d2": "nothing", "d3": "nothing"})
-    missed = termweave(*build, status=3).stderr
-    assert "not surely within 0.05 (8 queries)" in missed
-    assert opensearch_engine.request("GET", "/_alias/cli-live") == before
-    assert "needs a new generation" in termweave(*build, "--update", status=2).stderr
-    write({**good, "d9": "one more"})
-    assert "within 0.05 (8 queries)" in termweave(*build, "--update", "--new").stderr
-    assert opensearch_engine.request("GET", "/_alias/cli-live") != before
-    assert "belong together" in termweave(*build[:-1], status=2).stderr
-    opensearch_engine.request("DELETE", "/cli-live*")
-
-
-def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folder, opensearch_engine, tmp_path):
-    settings, mapping = tmp_path / "settings.json", tmp_path / "mapping.json"
-    analysis = {"analysis": {"analyzer": {"mine": {"type": "custom", "tokenizer": "whitespace", "filter": ["reverse"]}}}}
-    settings.write_text(json.dumps({"settings": {"index": {"max_ngram_diff": 3}, **analysis}}))
-    properties = {"kind": {"type": "keyword"}, "title": {"fields": {"raw": {"type": "keyword"}}}}
-    mapping.write_text(json.dumps({"properties": properties}))
-    build = ("index", str(folder), "cli-own", "--weights", "none", "--dense", "none")
-    termweave(*build, "--analyzer", "mine", "--settings", str(settings), "--mapping", str(mapping))
-    (found,) = opensearch_engine.request("GET", "/cli-own").values()
-    assert found["settings"]["index"]["max_ngram_diff"] == "3"
-    assert found["mappings"]["properties"]["content"]["analyzer"] == "mine"
-    own = json.loads(
-        termweave("search", "cli-own", "os.path.join", "--json", "--filter-json", '{"term": {"kind": "entry"}}').stdout
-    )
-    assert [hit["id"] for hit in own["hits"]] == ["path"]
-    raw = {"query": {"term": {"title.raw": "Timer threads"}}}
-    assert opensearch_engine.request("POST", "/cli-own/_search", body=raw)["hits"]["hits"][0]["_id"] == "timer"
-    termweave("index", str(folder), "cli-own", "--update", "--new")
-    assert "all there" in termweave("verify", "cli-own", str(folder), "--deep").stdout
-    mapping.write_text(json.dumps({"properties": {"id": {"type": "text"}}}))
-    refused = termweave(*build, "--mapping", str(mapping), status=2).stderr
-    assert "properties.id.type cannot be 'text': termweave needs 'keyword' there." in refused
-    settings.write_text('{"number_of_shards": 3}')
-    assert "Use --shards" in termweave(*build, "--settings", str(settings), status=2).stderr
-    settings.write_text("[1]")
-    assert "holds no JSON object" in termweave(*build, "--settings", str(settings), status=2).stderr
-    mapping.write_text('{"dynamic": true}')
-    assert "termweave's own" in termweave(*build, "--mapping", str(mapping), status=2).stderr
-    opensearch_engine.request("DELETE", "/cli-own*")
-
-
-def test_a_plan_is_printed_and_nothing_is_built(termweave, folder):
-    data = valid(termweave("index", str(folder), "cli-plan", "--plan", "--json").stdout, "plan")
-    assert (data["documents"], data["clauses"]["of"]) == (6, "queries")
-    shown = termweave("index", str(folder), "cli-plan", "--plan")
-    assert "passages   6" in shown.stdout
-    assert "1 document without any text" in shown.stderr
-    termweave("generations", "cli-plan", status=2)

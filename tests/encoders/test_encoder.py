@@ -144,6 +144,24 @@ def test_facades(encoder, statistics):
     assert TermWeighter.load().encode([]) == []
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("a text", "one text"),
+        (5, "int"),
+        (None, "NoneType"),
+        (b"a text", "bytes"),
+        ({"id": "a text"}, "dict"),
+        (["a", None], "NoneType"),
+        ([b"a"], "bytes"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_a_sentence(wrong, said):
+    for facade in (TermWeighter, DenseEncoder):
+        with pytest.raises(UsageError, match=f"What is encoded (is a list of texts|are texts), not {said}"):
+            facade.load().encode(wrong)
+
+
 def test_statistics_of_another_analysis_are_refused(encoder):
     with pytest.raises(ModelError, match="other-analysis"):
         encoder.encode(["a"], kind="query", statistics=CorpusStatistics("other-analysis", 1, 1.0, {}))

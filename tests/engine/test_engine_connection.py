@@ -202,6 +202,21 @@ def test_basic_authentication_from_settings_or_address(scripted):
         assert base64.b64decode(given.removeprefix("Basic ")) == b"me:p@ss"
 
 
+def test_two_who_ask_are_refused_with_both_places_and_without_a_password(monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", "https://bob:hush@host:9200")
+    monkeypatch.setenv("TERMWEAVE_PASSWORD", "hushed")
+    for given, said in (
+        ({"user": "me"}, r"from \$OPENSEARCH_URL, names the user 'bob', and --user the user 'me'"),
+        ({"user": "bob"}, r"from \$OPENSEARCH_URL, holds a password, and there is another one from \$TERMWEAVE_PASSWORD"),
+        ({}, "holds a password"),
+    ):
+        with pytest.raises(UsageError, match=said) as caught:
+            connect(load(**given))
+        assert "hush" not in str(caught.value)
+    for given in ({"password": "hush"}, {"user": "bob", "password": "hush"}, {"url": "https://bob@host:9200"}):
+        connect(load(**given)).close()
+
+
 def test_names_and_passwords_travel_in_utf8(scripted):
     scripted.answers["*"] = (200, {})
     with connect(load(url=scripted.url, user="Łukasz", password="żółw")) as engine:

@@ -13,6 +13,7 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.evaluation import tuning
 from termweave.indexer import Options, build
+from termweave.search import lineage
 from termweave.search.profiles import Profile
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "profiles.1.json"
@@ -89,3 +90,28 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
     assert f"termweave profiles {index.name} --drop old" in said.err
     assert "old, in force" in said.out
     assert in_force(index) == "old"
+
+
+@pytest.mark.parametrize(
+    "said", [{"bad": 1}, 7, {"weights": {"magic": 1.0}}, {"reranking": {"method": "rnn", "more": 2}}, {"reranking": 3}], ids=str
+)
+def test_a_profile_of_another_version_is_named_with_what_removes_it(index, capsys, said):
+    whole = Profile("mine", {"weights": 1.0}, "adaptive", None, FITTED)
+    made = index.lineage
+    damaged = {**whole.as_meta(), **said} if isinstance(said, dict) else said
+    lineage.write(index.engine, index.generation, dataclasses.replace(made, profiles={"mine": damaged}, profile="mine"))
+    drop = ["profiles", index.name, "--drop", "mine"]
+    for verb in (["search", index.name, "red house"], ["profiles", index.name]):
+        assert run(verb) == 1
+        said = capsys.readouterr().err
+        assert "The profile 'mine'" in said
+        assert f"'termweave {' '.join(drop)}' removes it" in said
+    assert run(drop) == 0
+    assert run(["search", index.name, "red house"]) == 0
+
+
+def test_a_signal_of_another_version_is_named(index, capsys):
+    signals = {**index.lineage.signals, "lexical": {"more": 1}}
+    lineage.write(index.engine, index.generation, dataclasses.replace(index.lineage, signals=signals))
+    assert run(["search", index.name, "red house"]) == 1
+    assert "with other parameters of the signal 'lexical' than the one here has" in capsys.readouterr().err

@@ -127,6 +127,9 @@ WHOLE = {"termweave": "1.0", "source": {"name": "here"}, "fingerprint": "", "sig
         ({}, "says of itself, '_meta.termweave' in its mapping, is damaged. Where it is live, roll back"),
         ({**WHOLE, "source": {}}, "is damaged"),
         ({**WHOLE, "signals": ["lexical"]}, "is damaged"),
+        ({**WHOLE, "passages": {"size": 20}}, "is damaged"),
+        ({**WHOLE, "statistics": {"documents": 2}}, "is damaged"),
+        ({**WHOLE, "fields": None}, "is damaged"),
         ({"schema": 999, "termweave": "99.0"}, "was written by termweave 99.0 in a layout that this version does not read."),
     ],
 )

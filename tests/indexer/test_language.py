@@ -10,6 +10,7 @@ import pytest
 
 from termweave import corpora
 from termweave.encoders.folder import ModelFolder, resolve, write_manifest
+from termweave.errors import UsageError
 from termweave.indexer import Options, build
 from termweave.indexer.plan import plan
 from termweave.records import Capabilities
@@ -90,6 +91,9 @@ def test_another_pruning_is_another_index(source):
         for pruning in (Pruning(), Pruning(share=0.3), Pruning(below=0.3))
     }
     assert len(fingerprints) == 3
+    for options in (Options(weights="none"), Options(signals=("lexical", "dense"))):
+        with pytest.raises(UsageError, match=r"an index of lexical and dense has none\. Leave --prune out"):
+            plan(source(ENGLISH), SERVER, replace(options, prune=Pruning(share=0.3)))
 
 
 @pytest.mark.engine

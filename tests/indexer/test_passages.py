@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from termweave import corpora
+from termweave import cli, corpora
 from termweave.corpora import open_dataset
 from termweave.errors import InputError, RefusedDocuments, UsageError
 from termweave.evaluation import evaluate
@@ -222,3 +222,22 @@ def test_two_documents_with_one_id_are_refused_or_the_first_is_kept_whole(opense
     assert (built.documents, built.passages) == (1, len(split(first, SMALL)))
     with ledgers.existing(opensearch_engine, built.index) as ledger:
         assert verify(opensearch_engine, built.index, ledger).ok
+
+
+@pytest.mark.engine
+def test_a_document_with_several_ids_ends_a_search_with_what_finds_and_removes_it(
+    opensearch_engine, name, corpus, tmp_path, capsys
+):
+    def verb(*arguments, status=0):
+        assert cli.run([*arguments, "--url", opensearch_engine.url]) == status
+        return "".join(capsys.readouterr())
+
+    build(opensearch_engine, corpus([{"_id": "a", "text": "This is a sentence. " * 30}]), name, CUT)
+    foreign = {"id": ["x", "y"], "content": "a sentence"}
+    opensearch_engine.request("PUT", f"/{name}/_doc/odd", params={"refresh": True}, body=foreign)
+    assert "'termweave verify NAME' names it, and" in verb("search", name, "sentence", status=1)
+    assert "extra: odd" in verb("verify", name, status=4)
+    models = ("--weights", "none", "--dense", "none")
+    verb("index", str(tmp_path / "corpus.jsonl"), name, "--update", "--delete-missing", *models)
+    assert "a  passage 1" in verb("search", name, "sentence")
+    verb("verify", name)

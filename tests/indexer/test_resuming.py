@@ -15,7 +15,6 @@ from termweave.errors import EngineError, UsageError
 from termweave.indexer import Options, build, building, ledgers
 from termweave.indexer.generations import live
 from termweave.search import Index
-from termweave.signals import Pruning
 
 from .builds import LEXICAL, check, numbered
 
@@ -85,7 +84,7 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     same = corpus(numbered(10))
     for setting, said in (
         ({"shards": 2}, "--shards was 1 and is 2"),
-        ({"prune": Pruning(below=0.1)}, "--prune was none and is 0.1"),
+        ({"analyzer": "german"}, "--analyzer was english and is german"),
         ({"dense": None}, "--dense was none and is .*; --signals was lexical and is lexical,dense"),
         ({"settings": {"index.codec": "default"}}, '--settings was none and is {"index.codec":"default"}'),
     ):

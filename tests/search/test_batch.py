@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from termweave.corpora import queries
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import runs
 from termweave.indexer import Options, build
-from termweave.records import Query
+from termweave.records import Query, Run
 from termweave.search import batch
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "batch.1.json").read_text())
@@ -81,6 +82,23 @@ def test_a_run_has_its_name_when_it_is_whole(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == before
     assert runs.read(tmp_path / "x.trec.partial").scores == {"q2": {"c": 1.0}}
+
+
+def test_a_disk_that_is_full_leaves_whole_queries(tmp_path):
+    """A file that may not grow beyond 10,000 bytes: the write that reaches them is cut short, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "x.trec"
+    scores = {f"document {place}": 1 - place / 100 for place in range(50)}
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        with pytest.raises(OSError, match="too large"):
+            runs.write(Run("x", {f"q{number}": scores for number in range(100)}), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    found = runs.read(tmp_path / "x.trec.partial").scores
+    assert 0 < len(found) < 10
+    assert {len(documents) for documents in found.values()} == {50}
+    assert not path.exists()
 
 
 @pytest.fixture(scope="module")

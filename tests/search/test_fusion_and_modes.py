@@ -18,6 +18,7 @@ from termweave.search.fusion import METHODS, Ranked, fuse
 from termweave.search.modes import Mode
 from termweave.search.ranking import Reranking, order
 from termweave.signals.dense import Dense, to_half
+from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 
 LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
@@ -224,7 +225,14 @@ def test_vectors_decoded_together_are_those_decoded_one_by_one():
 )
 def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, two_phase, said):
     with pytest.raises(UsageError, match=said):
-        Execution(two_phase, Mode("asked", weights)).check(capabilities)
+        Execution(two_phase, Mode("asked", weights)).check(capabilities, [Weights()])
+
+
+def test_two_phases_without_weighted_terms_are_refused():
+    capabilities = Capabilities("3.6.0")
+    Execution(two_phase=True).check(capabilities, [Lexical(), Weights()])
+    with pytest.raises(UsageError, match=r"a search by lexical and dense weighs none\. Leave --two-phase out"):
+        Execution(two_phase=True).check(capabilities, [Lexical(), Dense(3)])
 
 
 def test_only_the_window_is_reranked_however_far_somebody_pages():

@@ -60,6 +60,9 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
     for wrong, said in (
         ({"like": "json-1"}, "like is a list of ids"),
         ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
+        ({"where": iter([{"term": {"id": "a"}}])}, "where is a list, not list_iterator"),
+        ({"like": 5}, "like is a list, not int"),
+        ({"fields": 5}, "fields is a list, not int"),
         ({"k": 2.5}, "whole numbers"),
         ({"k": "3"}, "whole numbers"),
         ({"rerank": True}, "rerank is the name"),
@@ -70,6 +73,9 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
             index.search("json", **wrong)
     with pytest.raises(UsageError, match="id -> text, not list"):
         index.run(["json"])
+    for clause in ({"term": 5}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
+        with pytest.raises(EngineError, match="Where that is about the filter, mend it: it is a clause"):
+            index.search("json", where=[clause])
     assert len(index.search("json", k=np.int64(3))) == 3
     for wrong, kind, said in (("one text", "query", "a list of texts"), ([None], "query", "NoneType"), (["a"], "q", "not 'q'")):
         with pytest.raises(UsageError, match=said):
@@ -106,8 +112,9 @@ def test_what_the_index_has_not_is_said(index):
         with pytest.raises(UsageError, match="The id of a document is text, not int") as number:
             ask()
         assert number.value.hint == "Write '5'."
-    with pytest.raises(UsageError, match="a list of texts, not one text"):
-        index.encode("json")
+    for wrong, said in (("json", "one text"), (5, "int"), ([5], "int"), ({"q1": "json"}, "dict")):
+        with pytest.raises(UsageError, match=f"What is encoded .*, not {said}"):
+            index.encode(wrong)
     for option in ("fields", "where", "like"):
         with pytest.raises(UsageError, match=f"{option} is a list, not None"):
             index.search("json", **{option: None})
@@ -230,19 +237,6 @@ def test_a_hit_deleted_while_it_was_searched_is_searched_without(index, monkeypa
     assert gone[0] not in {hit.id for hit in found}
     with pytest.raises(UsageError, match="has no document"):
         index.explain("json functions", gone[0])
-
-
-def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
-    path = f"/{index.generation}/_doc"
-    for number in range(2):
-        index.engine.request("PUT", f"{path}/foreign-{number}", body={"text": "json functions", "title": ["json", "functions"]})
-    other = {"doc": {"title": 7, "text": ["json functions", "and more"]}}
-    index.engine.request("POST", f"/{index.generation}/_update/json-0", params={"refresh": True}, body=other)
-    for options in ({"mode": "lexical"}, {"mode": "hybrid", "rerank": "rnn"}):
-        found = {hit.id for hit in index.search("json functions", k=8, highlight=True, explain=True, **options)}
-        assert {"json-0", "json-1"} <= found
-        assert len(found) == 8
-    assert len(index.search(like=["json-0"], k=3)) == 3
 
 
 def test_explain_sees_what_search_saw(index):

@@ -1,8 +1,11 @@
 """A BERT small enough to train in seconds, randomly initialised, with a tokeniser of its own, and a toy collection."""
 
+import json
 import random
 
 import pytest
+
+from termweave.cli import run
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 pytest.importorskip("transformers", reason="training needs the extra [train]")
@@ -10,6 +13,8 @@ pytest.importorskip("onnx", reason="exporting needs the extra [train]")
 
 SUBJECTS = [f"{a}{b}" for a in ("gran", "mor", "tel", "vex", "lum") for b in ("ada", "ino", "ust", "ert")]
 NOISE = [f"{a}{b}" for a in ("fil", "pad", "oth", "com") for b in ("ler", "ing", "ers", "mon", "ish")]
+#: Settings of a run of seconds.
+SMALL = ("layer=1", "hidden=16", "max_length=64", "training_length=64", "batch=12", "rate=0.005", "dev=8", "every=10")
 
 
 def passage(subject, generator):
@@ -91,3 +96,34 @@ def model(base):
 
     torch.manual_seed(0)
     return JointModel(store.load_backbone(base), HeadShape(layer=1, hidden=16))
+
+
+@pytest.fixture(scope="module")
+def folder(toy, tmp_path_factory):
+    """The toy collection as a BEIR folder; every subject is asked for in several ways."""
+    documents, questions, relevant = toy
+    path = tmp_path_factory.mktemp("toy") / "toy"
+    (path / "qrels").mkdir(parents=True)
+    rows, asked = [], []
+    for number, (question, known) in enumerate(zip(questions, relevant, strict=True)):
+        for way, form in enumerate(("{}", "about {}", "{} filler", "padmon {}")):
+            asked.append({"_id": f"q{number}-{way}", "text": form.format(question)})
+            rows += [f"q{number}-{way}\td{document}\t1" for document in known]
+    (path / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(documents)))
+    (path / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    (path / "qrels" / "train.tsv").write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path_factory):
+    monkeypatch.setattr("termweave.places.cache", lambda: tmp_path_factory.getbasetemp() / "cache")
+
+
+def train(capsys, folder, base, out, *more, method="fectek", settings=SMALL, status=0):
+    """`termweave train`: what it printed, or where it should fail, what it said."""
+    sets = [part for each in (f"backbone={base}", *settings) for part in ("--set", each)]
+    assert run(["train", method, str(folder), "--out", str(out), *sets, *more, "--json"]) == status, capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return json.loads(captured.out) if status == 0 else captured.err

@@ -1,15 +1,9 @@
-"""`termweave train` on a toy collection where context decides and BM25 cannot: the whole way, stopped, resumed, refused."""
+"""`termweave train` on a toy collection where context decides and BM25 cannot: what it makes, and what it says of it."""
 
 import gzip
 import json
-import os
-import random
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,53 +12,20 @@ import numpy as np
 import onnx
 import pytest
 
-from termweave import locks
 from termweave.cli import run
 from termweave.encoders import export as exporting
 from termweave.encoders import load
 from termweave.encoders.folder import ModelFolder, digests, write_manifest
-from termweave.errors import InputError
-from termweave.training import checkpoints, lessons, methods, scratch, shipped
-from termweave.training import run as running
+from termweave.training import shipped
 from termweave.training.measure import Pool, measure
 from termweave.training.pairs import Collection
 from termweave.training.shipped import Source, ship
 
+from .conftest import SMALL, train
+
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
-pytestmark = pytest.mark.slow
-
-SMALL = ("layer=1", "hidden=16", "max_length=64", "training_length=64", "batch=12", "rate=0.005", "dev=8", "every=10")
-
-
-@pytest.fixture(scope="module")
-def folder(toy, tmp_path_factory):
-    """A BEIR folder; every subject is asked for in several ways."""
-    documents, questions, relevant = toy
-    path = tmp_path_factory.mktemp("toy") / "toy"
-    (path / "qrels").mkdir(parents=True)
-    rows, asked = [], []
-    for number, (question, known) in enumerate(zip(questions, relevant, strict=True)):
-        for way, form in enumerate(("{}", "about {}", "{} filler", "padmon {}")):
-            asked.append({"_id": f"q{number}-{way}", "text": form.format(question)})
-            rows += [f"q{number}-{way}\td{document}\t1" for document in known]
-    (path / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": f"d{n}", "text": text}) for n, text in enumerate(documents)))
-    (path / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)))
-    (path / "qrels" / "train.tsv").write_text("\n".join(rows) + "\n")
-    return path
-
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-    monkeypatch.setattr("termweave.places.cache", lambda: tmp_path_factory.getbasetemp() / "cache")
-
-
-def train(capsys, folder, base, out, *more, method="fectek", settings=SMALL, status=0):
-    sets = [part for each in (f"backbone={base}", *settings) for part in ("--set", each)]
-    assert run(["train", method, str(folder), "--out", str(out), *sets, *more, "--json"]) == status, capsys.readouterr().err
-    captured = capsys.readouterr()
-    assert "Traceback" not in captured.err
-    return json.loads(captured.out) if status == 0 else captured.err
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
 def test_the_whole_way(capsys, folder, base, tmp_path):
@@ -112,76 +73,6 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert "steps was 60, is 61" in train(
         capsys, folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2
     )
-
-
-@pytest.mark.parametrize(
-    "sets",
-    [("steps=35",), ("steps=12", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true")],
-    ids=["frozen", "layers"],
-)
-def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, sets):
-    sets = (*SMALL, *sets)
-    whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
-
-    draw, at = lessons.Lesson.draw, {}
-
-    def dies(self, step):
-        if step == at.get("dies"):
-            raise RuntimeError("the machine went away")
-        if step == at.get("asked"):
-            os.kill(os.getpid(), signal.SIGINT)
-        return draw(self, step)
-
-    monkeypatch.setattr(lessons.Lesson, "draw", dies)
-    out = tmp_path / "out"
-    at["dies"] = 8  # after a look at the frozen one's start only, or after a checkpoint
-    assert "the machine went away" in train(capsys, folder, base, out, settings=sets, status=1)
-    at.clear()
-    at["asked"] = 9  # Ctrl-C
-    train(capsys, folder, base, out, "--resume", settings=sets, status=130)
-    assert checkpoints.latest(out / "checkpoints").name == "checkpoint-10"
-    (out / "checkpoints" / "checkpoint-11").mkdir()  # half written
-    at.clear()
-    at["dies"] = 11
-    train(capsys, folder, base, out, "--resume", settings=sets, status=1)
-    at.clear()
-    resumed = train(capsys, folder, base, out, "--resume", settings=sets)
-    assert resumed["hash"] == whole["hash"]
-    assert resumed["history"] == whole["history"]
-    for name in ("heads.safetensors", "model.safetensors", "model.onnx", "model.int8.onnx"):
-        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-@pytest.mark.parametrize("seed", [3])
-def test_killed_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, seed):
-    """kill -9 of a real process, some instant after some checkpoint: in a step, a look, or half-way through a checkpoint."""
-    generator = random.Random(seed)
-    sets = (*SMALL, "steps=120", "every=4", "patience=99", "ema=0.9", "dropout=0.2")
-    whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
-
-    out = tmp_path / "out"
-    words = ["train", "fectek", str(folder), "--out", str(out), "--set", f"backbone={base}"]
-    words += [part for each in sets for part in ("--set", each)]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "termweave", *words],
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wanted = 4 * generator.randint(1, 20)
-    while child.poll() is None and not list((out / "checkpoints").glob(f"checkpoint-{wanted}")):
-        time.sleep(0.001)
-    time.sleep(generator.uniform(0, 0.05))
-    child.kill()
-    _, said = child.communicate(timeout=60)
-    assert child.returncode == -signal.SIGKILL, said
-    assert not (out / "termweave.json").exists()
-
-    resumed = train(capsys, folder, base, out, "--resume", settings=sets)
-    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
-    for name in ("heads.safetensors", "model.onnx", "model.int8.onnx"):
-        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_a_model_below_bm25_is_no_default(capsys, folder, base, tmp_path, monkeypatch):
@@ -348,58 +239,6 @@ def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tm
     assert f"beside was '{folder}', is ''" in other
 
 
-def test_mistakes(capsys, folder, base, tmp_path):
-    """The plan says what the run says; and a run that ended before it began leaves its folder to the next one."""
-    scores, out = tmp_path / "scores.tsv", tmp_path / "out"
-    scores.write_text("nobody\td1\t1.0\n")
-
-    def refused(*settings, status=2, base=base, **given):
-        given.update(settings=(*SMALL, *settings), status=status)
-        planned = train(capsys, folder, base, out, "--plan", **given)
-        assert not out.exists() or not any(out.iterdir())
-        said = train(capsys, folder, base, out, **given)
-        assert said.endswith(planned)  # what was done until then goes before
-        return planned
-
-    assert "no method 'fektek'" in refused(method="fektek")
-    assert "has 3 layers" in refused("layer=9")
-    assert "tokenizer.json is missing" in refused(base=tmp_path)
-    assert "scores no pair" in refused(f"teacher={scores}", status=1)
-    assert "another shape" in refused("start=shipped")
-    assert not out.exists()
-    out.mkdir()
-    assert "has 3 layers" in refused("top_layers=7")
-    assert "no model named 'foo'" in refused("start=foo")
-    assert "no file of scores" in refused("teacher=/nope")
-    assert "above 0" in refused("scale=0")
-    assert "no-such-set" in refused("beside=no-such-set")
-    train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
-    assert "holds a run already" in train(capsys, folder, base, out, "--plan", status=2)
-    begun = json.loads((out / "run.json").read_text())
-    del begun["settings"]["text_field"]  # by a version that did not have it
-    (out / "run.json").write_text(json.dumps(begun))
-    train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"))
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "mine.txt").write_text("x")
-    assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
-
-
-def test_one_process_trains_in_a_folder(capsys, folder, base, tmp_path):
-    with locks.one_at_a_time(tmp_path / ".out.lock", lambda: pytest.fail("nobody trains here")):
-        assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", status=2)
-        assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", "--resume", status=2)
-    assert not any(tmp_path.iterdir())
-
-
-def test_stopped_before_its_first_checkpoint_a_run_can_be_begun_otherwise(capsys, folder, base, tmp_path, monkeypatch):
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(lessons.Lesson, "draw", stopped)
-    train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=3"), status=130)
-    assert not (tmp_path / "out").exists()
-
-
 def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     """The toy backbone counts to 64; teacher, its weight and the temperature were left to termweave."""
     sets = ("steps=1", "dev=8", "layer=1", "pairs=corpus", "views=span", "max_length=30000")
@@ -414,17 +253,3 @@ def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     words = shlex.split(made["command"])  # it can be given as it stands
     assert words[:6] == ["termweave", "train", "fectek", str(folder), "--out", "DIR"]
     assert f"backbone={base}" in words
-
-
-def test_killed_before_or_while_it_was_written_down(tmp_path, monkeypatch):
-    (tmp_path / ".run.json.4711").write_text("{")
-    assert not running.holds(tmp_path, methods.get("fectek"), "docs", {}, resume=True)
-    for damaged in ("{", "[]", "{}", '{"method": "fectek", "dataset": "docs", "settings": 1}'):
-        (tmp_path / "run.json").write_text(damaged)
-        with pytest.raises(InputError, match="is damaged"):
-            running.holds(tmp_path, methods.get("fectek"), "docs", {}, resume=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            scratch.make(["granada"], tmp_path / "backbone", 64, 0)
-    assert (scratch.make(["granada"], tmp_path / "backbone", 64, 0) / "tokenizer.json").stat().st_size > 0

@@ -1,0 +1,79 @@
+"""The command as a process, and an index of six documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+DOCUMENTS = {
+    "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
+    "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
+    "path": ("os.path.join", "Join one or more path components; os.path.join handles separators."),
+    "csv": ("csv reader", "Iterate over the lines of a CSV file as lists of strings."),
+    "random": ("random choice", "Pick a random element from a sequence that is not empty."),
+    "empty": ("", ""),
+}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A BEIR folder of six documents and two judged queries."""
+    root = tmp_path_factory.mktemp("beir")
+    lines = [json.dumps({"_id": key, "title": title, "text": text, "kind": "entry"}) for key, (title, text) in DOCUMENTS.items()]
+    (root / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    (root / "queries.jsonl").write_text(
+        '{"_id": "q1", "text": "run a function later"}\n{"_id": "q2", "text": "read json text"}\n'
+    )
+    (root / "qrels").mkdir()
+    for split, first in (("test", "timer"), ("hard", "empty")):  # no search finds a document without a word
+        (root / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\nq1\t{first}\t1\nq2\tjson\t1\n")
+    return root
+
+
+@pytest.fixture(scope="session")
+def termweave(opensearch_engine, own_places):
+    """Run the command; returns the finished process."""
+
+    def call(*arguments, stdin=None, status=0):
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("TERMWEAVE_")},
+            "OPENSEARCH_URL": opensearch_engine.url,
+            "XDG_STATE_HOME": str(own_places / "xdg-state"),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "termweave", *arguments],
+            capture_output=True,
+            text=True,
+            input=stdin,
+            env=environment,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        assert done.returncode == status, done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def live(termweave, folder, opensearch_engine):
+    """The folder, indexed."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    done = termweave("index", str(folder), name, "--json")
+    valid(done.stdout, "index")
+    yield name
+    opensearch_engine.request("DELETE", f"/{name}*")
+
+
+def valid(output, schema):
+    data = json.loads(output)
+    jsonschema.validate(data, json.loads((SCHEMAS / f"{schema}.1.json").read_text()))
+    return data

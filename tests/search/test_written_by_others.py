@@ -1,0 +1,52 @@
+"""Documents that something else wrote into the index, or changed: searches show them as well as they can, and do not end."""
+
+from __future__ import annotations
+
+import pytest
+
+from termweave.errors import UsageError
+
+pytestmark = pytest.mark.engine
+
+
+def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
+    path = f"/{index.generation}/_doc"
+    for number in range(2):
+        index.engine.request("PUT", f"{path}/foreign-{number}", body={"text": "json functions", "title": ["json", "functions"]})
+    other = {"doc": {"title": 7, "text": ["json functions", "and more"]}}
+    index.engine.request("POST", f"/{index.generation}/_update/json-0", params={"refresh": True}, body=other)
+    for options in ({"mode": "lexical"}, {"mode": "hybrid", "rerank": "rnn"}):
+        found = {hit.id for hit in index.search("json functions", k=8, highlight=True, explain=True, **options)}
+        assert {"json-0", "json-1"} <= found
+        assert len(found) == 8
+    assert len(index.search(like=["json-0"], k=3)) == 3
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"metadata": [{"kind": "list"}, {"kind": "of objects"}]},
+        {"metadata_long": "text"},
+        {"passage": 1},
+        {"passage": [1, 2], "passage_start": [0, 5], "passage_end": 7},
+        {"weights": [{"json": 30}, {"function": 20}]},
+    ],
+    ids=lambda written: next(iter(written)),
+)
+def test_values_of_another_kind_are_passed_over(index, written):
+    path = f"/{index.generation}/_doc/foreign"
+    body = {"id": "foreign", "text": "json functions", "content": "json functions", **written}
+    index.engine.request("PUT", path, params={"refresh": True}, body=body)
+    for mode in ("lexical", "weights", "hybrid"):
+        for hit in index.search("json functions", mode=mode, k=100, explain=True, highlight=True):
+            assert hit.passage is None
+            assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
+    shown = index.explain("json functions", "foreign", mode="lexical")
+    assert (shown.fields.get("metadata"), shown.fields["text"]) == (None, "json functions")
+    assert len(index.search(like=["foreign", "json-0"], k=3)) == 3
+
+
+def test_what_has_no_id_is_no_document_to_be_explained(index):
+    index.engine.request("PUT", f"/{index.generation}/_doc/nameless", params={"refresh": True}, body={"text": "json"})
+    with pytest.raises(UsageError, match="has no document 'nameless'"):
+        index.explain("json", "nameless")
