@@ -24,11 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 @pytest.mark.parametrize(
     "sets",
-    [("steps=35",), ("steps=12", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true")],
+    [("steps=35", "start={first}", "keep=0.3"), ("steps=12", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true")],
     ids=["frozen", "layers"],
 )
 def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, sets):
-    sets = (*SMALL, *sets)
+    train(capsys, folder, base, tmp_path / "first", settings=(*SMALL, "steps=5", "seed=7"))
+    sets = [each.format(first=tmp_path / "first") for each in (*SMALL, *sets)]
     whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
 
     draw, at = lessons.Lesson.draw, {}
