@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote
 
@@ -41,17 +43,27 @@ class Writer:
         self._name = name
 
     def __enter__(self) -> Self:
-        self._file = self.partial.open("w", encoding="utf-8")
+        self._file = self.partial.open("wb")
+        self._whole = 0
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._file.close()
-        if kind is None and self.partial != self.path:
-            self.partial.replace(self._place)
+        if kind is None:
+            self._file.close()
+            if self.partial != self.path:
+                self.partial.replace(self._place)
+            return
+        with suppress(OSError):  # a disk that is full will not take the rest now
+            self._file.close()
+        if self.partial != self.path:
+            os.truncate(self.partial, self._whole)
 
     def add(self, query: str, scores: Mapping[str, float]) -> None:
         """Add a query's documents, best first; without documents it has no line, as trec_eval wants it."""
-        self._file.write(lines(query, scores, self._name))
+        written = lines(query, scores, self._name).encode()
+        self._file.write(written)
+        self._file.flush()  # a query counts when it is there
+        self._whole += len(written)
         self.queries += 1
 
 

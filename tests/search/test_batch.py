@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -81,6 +82,27 @@ def test_a_run_has_its_name_when_it_is_whole(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == before
     assert runs.read(tmp_path / "x.trec.partial").scores == {"q2": {"c": 1.0}}
+
+
+def test_what_a_full_disk_leaves_of_a_run_is_whole_queries(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer = runs.Writer(tmp_path / "x.trec", "x")
+    run = {f"q{number}": {f"d{place}": -place for place in range(100)} for number in range(10)}
+
+    def write():
+        with writer:
+            for query, scores in run.items():
+                writer.add(query, scores)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    found = runs.read(writer.partial).scores
+    assert writer.queries > 1
+    assert found == dict(list(run.items())[: writer.queries])
 
 
 @pytest.fixture(scope="module")
