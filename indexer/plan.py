@@ -120,8 +120,9 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
     """
     doors.check(source=source, options=options)
     encoder = encoders.load(weights=options.weights, dense=options.dense)
-    advice = language.advise(source, encoder, options)
-    signals, notes = _choose(options.signals or advice.signals, encoder, capabilities)
+    possible, notes = _choose(options.signals, encoder, capabilities)
+    advice = language.advise(source, encoder, options, possible)
+    signals = advice.signals
     # A model that no signal stands on would run for nothing.
     encoder = encoder.only({signal_class(name).needs for name in signals})
     fingerprint = _fingerprint(source, encoder, signals, advice.analyzer, options)
