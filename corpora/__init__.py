@@ -63,7 +63,11 @@ def open_source(
         UsageError: There is nothing of this name, no reader knows its format, or it has no such field.
         InputError: It is a damaged file. Errors in single documents come from `Source.documents`.
     """
-    spec, fields = str(spec), Fields(id_field, title_field, tuple(text_fields))
+    if isinstance(text_fields, str):
+        raise UsageError(
+            f"text_fields is a list of names, not the text {text_fields!r}.", f"Write text_fields=[{text_fields!r}]."
+        )
+    spec, fields = _spec(spec, "source"), Fields(id_field, title_field, tuple(text_fields))
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Each is one of id, title and text.")
     copies: list[Path] = []
@@ -100,7 +104,7 @@ def open_dataset(spec: str | Path) -> Dataset:
     Raises:
         UsageError: There is nothing of this name, it is no data set, or it has no such split.
     """
-    spec, split = path_and_split(str(spec))
+    spec, split = path_and_split(_spec(spec, "data set"))
     if spec == "-":
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
     reader = _reader(spec, spec)
@@ -108,6 +112,13 @@ def open_dataset(spec: str | Path) -> Dataset:
         raise UsageError(f"{spec} is a corpus without queries and judgements.", _DATASETS)
     dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
     return dataset
+
+
+def _spec(spec: object, what: str) -> str:
+    if not isinstance(spec, str | os.PathLike):
+        hint = "Documents of your own go into JSON lines first, for they are read twice, and found again by a later update."
+        raise UsageError(f"A {what} is a path or a name, not {type(spec).__name__}.", hint)
+    return str(spec)
 
 
 def path_and_split(spec: str) -> tuple[str, str | None]:

@@ -32,6 +32,8 @@ QUERY_TEXT_KEYS = ("text", "query", "question", "title")
 _TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz|\.zst)?")
 _HEADER = re.compile(r"[A-Za-z].*")
 _COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
+#: trec_eval keeps a count of every grade up to the largest: beyond this, of times that were taken for grades, it takes all memory.
+_LARGEST = 1_000_000
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
 
@@ -234,4 +236,6 @@ def _grade(grade: str) -> int:
         number = 0.5
     if not number.is_integer():
         raise BadLine(f"the grade {grade!r} is no whole number", _COLUMNS)
+    if abs(number) > _LARGEST:
+        raise BadLine(f"the grade {grade!r} is beyond {_LARGEST:,}", f"{_COLUMNS} Is it another number?")
     return int(number)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import os
 import re
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote
 
+from termweave.corpora import files
+from termweave.corpora.fields import BadLine, text_line
 from termweave.errors import InputError, UsageError
 from termweave.records import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 #: What separates columns, and what stands for it.
@@ -46,21 +48,22 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        with suppress(OSError) if kind else nullcontext():  # a full disk says so for the second time
-            self._file.close()
-        if self.partial == self.path:
-            return
         if kind is None:
-            self.partial.replace(self._place)
-        else:
+            self._file.close()
+            if self.partial != self.path:
+                self.partial.replace(self._place)
+            return
+        with suppress(OSError):  # a disk that is full will not take the rest now
+            self._file.close()
+        if self.partial != self.path:
             os.truncate(self.partial, self._whole)
 
     def add(self, query: str, scores: Mapping[str, float]) -> None:
         """Add a query's documents, best first; without documents it has no line, as trec_eval wants it."""
-        found = lines(query, scores, self._name).encode()
-        self._file.write(found)
-        self._file.flush()  # what is counted is there
-        self._whole += len(found)
+        written = lines(query, scores, self._name).encode()
+        self._file.write(written)
+        self._file.flush()  # a query counts when it is there
+        self._whole += len(written)
         self.queries += 1
 
 
@@ -106,7 +109,9 @@ def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def read(path: Path) -> Run:
-    """Read a run. As for trec_eval the scores order it, equal ones by id, descending; lines and ranks of others may say otherwise.
+    """Read a run, plain or packed.
+
+    As for trec_eval the scores order it, equal ones by id, descending; lines and ranks of others may say otherwise.
 
     Raises:
         UsageError: There is no such file.
@@ -114,42 +119,42 @@ def read(path: Path) -> Run:
     """
     import numpy as np  # noqa: PLC0415
 
-    scores: dict[str, dict[str, float]] = {}
-    name = path.stem
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                fields = line.split()
-                if not fields:
-                    continue
-                try:
-                    query, _, document, _, text, name = map(_read_back, fields)
-                    score = float(text)
-                except ValueError:
-                    score = math.nan
-                if math.isnan(score):
-                    raise InputError(
-                        f"{path}, line {number}: not a line of a run.", "Six columns: query Q0 document rank score name."
-                    )
-                if document in scores.setdefault(query, {}):
-                    raise InputError(f"{path}, line {number}: document {document!r} for the second time.", "Keep one of the two.")
-                scores[query][document] = score
-    except (OSError, UnicodeDecodeError) as error:
-        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        made = "Write one with: termweave evaluate NAME DATASET --save-run DIR"
-        hint = "See who may read it." if isinstance(error, PermissionError) else made
-        raise UsageError(f"The run {path} cannot be read: {why}.", hint) from None
+    found: dict[str, dict[str, float]] = {}
+    name, ours = path.stem, True
+    for number, line in _lines(path):
+        try:
+            query, _, document, _, text, name = line.split()
+            score = float(text)
+        except ValueError:
+            score = math.nan
+        if math.isnan(score):
+            raise InputError(f"{path}, line {number}: not a line of a run.", "Six columns: query Q0 document rank score name.")
+        if document in found.setdefault(query, {}):
+            raise InputError(f"{path}, line {number}: document {document!r} for the second time.", "Keep one of the two.")
+        found[query][document] = score
+        ours = ours and all("%" not in word or _word(unquote(word)) == word for word in (query, document, name))
+    # Another program's ids may be URLs: one escape that we would not write says that all stand as they are.
+    back = unquote if ours else str
 
     def place(scored: tuple[str, float]) -> tuple[float, str]:
         return float(np.float32(scored[1])), scored[0]
 
-    return Run(name, {query: dict(sorted(found.items(), key=place, reverse=True)) for query, found in scores.items()})
+    scores = {back(query): {back(each): score for each, score in ranked.items()} for query, ranked in found.items()}
+    return Run(back(name), {query: dict(sorted(ranked.items(), key=place, reverse=True)) for query, ranked in scores.items()})
 
 
-def _read_back(word: str) -> str:
-    """What `_word` made a word of; one that it would not have written (another program's ids may be URLs) is as it stands."""
-    text = unquote(word)
-    return text if _word(text) == word else word
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        made = "Write one with: termweave evaluate NAME DATASET --save-run DIR"
+        hint = "See who may read it." if isinstance(error, PermissionError) else made
+        raise UsageError(f"The run {path} cannot be read: {error.strerror}.", hint) from None
+    for number, line in files.lines(path):
+        try:
+            yield number, text_line(line, "A run is a text in UTF-8.")
+        except BadLine as bad:
+            raise bad.at(str(path), number) from None
 
 
 def _word(text: str) -> str:

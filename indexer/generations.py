@@ -196,7 +196,7 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
     now = live(engine, name)
     if now is None:
         check_name(engine, name)
-    if now not in {expected, index}:
+    if now not in {None, expected, index}:  # where nothing is live any more, there is nothing to be left there
         raise EngineError(
             f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.",
             "Look at both; run 'termweave index' again to publish yours.",
@@ -208,6 +208,22 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
     if now and now != index:
         actions.insert(0, {"remove": {"index": now, "alias": name, "must_exist": True}})
     engine.request("POST", "/_aliases", body={"actions": actions})
+
+
+def stayed(engine: Engine, name: str, index: str) -> None:
+    """Say so where a generation that was updated in place is not the live one any more.
+
+    Raises:
+        EngineError: The alias was moved while it was updated.
+    """
+    now = live(engine, name)
+    if now != index:
+        raise EngineError(
+            f"{index!r} was updated, and is not live: meanwhile somebody pointed {name!r} at {now!r}."
+            if now
+            else f"{index!r} was updated, and is not live: meanwhile somebody removed the alias {name!r}.",
+            f"'termweave promote {name} {index}' publishes it.",
+        )
 
 
 def was_published(engine: Engine, index: str, ledger: Ledger, live: str | None) -> bool:

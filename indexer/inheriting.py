@@ -22,12 +22,12 @@ def inherit(engine: Engine, index: str, live: str | None) -> list[str]:
     Args:
         engine: Where.
         index: The generation; the live one itself has what it needs.
-        live: The live one; None where there is none.
+        live: The one that was live when it was begun; None where there was none. It may have been deleted since.
 
     Returns:
         What a user should know: the profiles that are left behind.
     """
-    if live is None or live == index:
+    if live is None or live == index or not lineage.exists(engine, live):
         return []
     before, own = lineage.read(engine, live), lineage.read(engine, index)
     if before.models != own.models or before.signals.keys() != own.signals.keys():

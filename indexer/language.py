@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from termweave import plugins
 from termweave.signals import signal_class
 
 if TYPE_CHECKING:
@@ -30,28 +29,33 @@ class Advice:
 
     Attributes:
         analyzer: Of the text: the one asked for, or else what suits it.
-        signals: The only ones to build, where the models would do harm and nobody asked for them; else None.
+        signals: Those to build: all that can be, less those whose models would do harm and nobody asked for.
         warnings: What a user should know.
     """
 
     analyzer: str
-    signals: tuple[str, ...] | None = None
+    signals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
 
-def advise(source: Source, encoder: TextEncoder, options: Options) -> Advice:
+def advise(source: Source, encoder: TextEncoder, options: Options, signals: tuple[str, ...]) -> Advice:
     """Look at the first documents of a source.
 
     What was asked for is built, with a warning; by default a model that does not know the text is left out.
+
+    Args:
+        source: The corpus.
+        encoder: The models.
+        options: What was asked for.
+        signals: What models and server allow of it, or of the default.
 
     Raises:
         InputError: One of these documents cannot be read.
     """
     if not encoder.models:
-        return Advice(options.analyzer or _DEFAULT_ANALYZER)
+        return Advice(options.analyzer or _DEFAULT_ANALYZER, signals)
     found = encoder.familiarity([document.content for document in islice(source.documents(), _SAMPLE)])
     analyzer = options.analyzer or next(iter(found.values())).analyzer
-    signals = options.signals or [name for name in plugins.names("signals") if signal_class(name).default]
     needed = {signal_class(name).needs for name in signals}
     foreign = {output for output, each in found.items() if each.verdict == "foreign" and output in needed}
     asked = {"weights": options.weights is not None, "dense": options.dense is not None}
@@ -70,7 +74,7 @@ def advise(source: Source, encoder: TextEncoder, options: Options) -> Advice:
             said.append(f"The model {model!r} does not know the language of {source.name} ({each.reason}): {what}.")
     if foreign:
         said[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
-    return Advice(analyzer, kept if dropped else None, tuple(said))
+    return Advice(analyzer, kept, tuple(said))
 
 
 def _by_model(encoder: TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:

@@ -120,8 +120,9 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
     """
     doors.check(source=source, options=options)
     encoder = encoders.load(weights=options.weights, dense=options.dense)
-    advice = language.advise(source, encoder, options)
-    signals, notes = _choose(options.signals or advice.signals, encoder, capabilities)
+    possible, notes = _choose(options.signals, encoder, capabilities)
+    advice = language.advise(source, encoder, options, possible)
+    signals = advice.signals
     if options.prune != Pruning() and not any(signal_class(name).needs == "weights" for name in signals):
         raise UsageError(
             f"--prune leaves light term weights out, and an index of {' and '.join(signals)} has none.",

@@ -102,6 +102,7 @@ def update(
 
     Raises:
         UsageError: There is nothing to update, or a gate without a new generation.
+        EngineError: In place, and the alias was moved to another generation meanwhile.
         TermweaveError: As `build`.
     """
     started = time.monotonic()
@@ -154,6 +155,8 @@ def update(
             else:
                 generations.close_writer(engine, current.index)
             ledger.put("state", "complete")
+            if not new:
+                generations.stayed(engine, name, current.index)
             return updated()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError
 from termweave.records import Query, Run
 from termweave.search import paging
-from termweave.search.options import check
+from termweave.search.options import checked
 from termweave.search.ranking import order
 from termweave.sequences import in_parts
 
@@ -124,8 +124,11 @@ def run(
     paging.reachable(k, 0, candidates)
     if not isinstance(queries, Mapping):
         raise UsageError(f"Queries are a mapping, id -> text, not {type(queries).__name__}.", 'Write {"q1": "first query"}.')
+    if not hasattr(workers, "__index__") or workers < 1:
+        raise UsageError(f"workers is a whole number from 1 on, not {workers!r}.")
+    _, _, where = checked("", where=where)
     for text in queries.values():
-        check(text, like=(), fields=(), where=where)
+        checked(text)
     pinned = copy(index)  # as `Index.pinned`, without opening the models once more
     pinned.name = pinned.generation
     chosen, options = pinned.choose(mode, rerank, reranking)

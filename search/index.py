@@ -26,7 +26,7 @@ from termweave.search import (
 )
 from termweave.search.candidates import Candidates, Legs, gather, legs
 from termweave.search.execution import Execution
-from termweave.search.options import check
+from termweave.search.options import checked
 from termweave.search.ranking import Reranking, beneath, chosen_reranking, order
 from termweave.words import readable
 
@@ -148,7 +148,7 @@ class Index:
             two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
             server_fusion: Let the server fuse, which gives other scores (`search.server_side`) that cannot be explained.
         """
-        check(query, like=like, fields=fields, where=where)
+        like, fields, where = checked(query, like=like, fields=fields, where=where)
         last = paging.reachable(k, start, candidates)
         if server_fusion and explain:
             raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
@@ -216,7 +216,7 @@ class Index:
         Raises:
             UsageError: The index does not hold the document.
         """
-        check(query, like=[document], fields=FIELDS, where=where)
+        _, _, where = checked(query, like=[document], where=where)
 
         def once() -> Hit:
             chosen, options = self.choose(mode, rerank, reranking)
@@ -252,9 +252,8 @@ class Index:
                 raise UsageError(
                     f"The profile in {mode!r} names its own fusion.", f"Say --mode {mode.partition('@')[0]}, or tune again."
                 )
-            return modes.parse("hybrid" if mode is None else mode, self.signals, self.lineage.profiles), chosen_reranking(
-                rerank, reranking
-            )
+            found = modes.parse("hybrid" if mode is None else mode, self.signals, self.lineage.profiles)
+            return found, chosen_reranking(rerank, reranking)
         return profile.mode, chosen_reranking(rerank, reranking or profile.rerank)
 
     def adopt(self, profile: Profile) -> None:
@@ -342,6 +341,7 @@ class Index:
 
         The first says "dropped" as `Answer` does, where the query has more terms than the server takes.
         """
+        _, fields, where = checked(query, fields=fields, where=where)
         chosen, options = self.choose(mode, rerank)
         last = paging.reachable(k, start, candidates)
         depth = next((depth for depth in paging.depths(candidates) if depth >= last), paging.MAX_DEPTH)

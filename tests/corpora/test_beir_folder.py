@@ -61,6 +61,8 @@ def test_the_columns_judgements_may_have(tmp_path, table):
         (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is no whole number"),
         (TEST + "q1\td2\t0.5\n", "line 5: the grade '0.5' is no whole number"),
         ("q1\td1\tnan\nq2\td2\tnan\n", "line 2: the grade 'nan'"),
+        (TEST + "q1\td1\t1624290000\n", "line 5: the grade '1624290000' is beyond 1,000,000"),
+        (TEST + "q1\td1\t-1e30\n", "line 5: the grade '-1e30' is beyond 1,000,000"),
         ("q1 d1 1\nq2 d 2 1\n", "line 2: 4 columns where the first judgement has 3"),
         (TEST + "q1\td1\t1\n", "line 5: the document 'd1' is judged twice for the query 'q1', with different grades"),
     ],

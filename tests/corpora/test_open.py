@@ -211,3 +211,12 @@ def test_data_sets_have_what_the_protocol_says():
     members = {name for protocol in Dataset.__mro__ for name in vars(protocol) if not name.startswith("_")}
     assert members >= {"documents", "queries", "qrels", "fingerprint", "relevant_from"}
     assert all(hasattr(dataset, name) for name in members)
+
+
+def test_what_is_neither_a_path_nor_a_name_is_said_to_be_none():
+    for spec in (None, [{"_id": "a", "text": "b"}], b"demo"):
+        for open_, what in ((open_source, "source"), (open_dataset, "data set")):
+            with pytest.raises(UsageError, match=f"A {what} is a path or a name, not {type(spec).__name__}"):
+                open_(spec)
+    with pytest.raises(UsageError, match="text_fields is a list of names, not the text 'body'"):
+        open_source("demo", text_fields="body")

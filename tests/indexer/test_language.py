@@ -43,6 +43,21 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source)
 
 
 @pytest.mark.parametrize(
+    ("asked", "server", "left_out"),
+    [
+        ({"dense": "none"}, SERVER, "The signal 'dense' is left out: no model gives 'dense'."),
+        ({"weights": "none"}, SERVER, "The signal 'weights' is left out: no model gives 'weights'."),
+        ({}, replace(SERVER, knn=False), "The signal 'dense' is left out: the server has no k-NN plugin"),
+    ],
+)
+def test_what_is_not_there_is_no_signal_that_somebody_asked_for(source, asked, server, left_out):
+    planned = plan(source(CHINESE), server, Options(**asked))
+    assert planned.signals == ("lexical",)
+    assert planned.notes[0].startswith(left_out)
+    assert "Built: lexical; the text is analysed with 'cjk'" in planned.warnings[0]
+
+
+@pytest.mark.parametrize(
     ("asked", "signals"),
     [
         ({"weights": "shipped"}, {"lexical", "weights"}),

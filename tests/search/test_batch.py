@@ -21,7 +21,7 @@ from termweave.corpora import queries
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import runs
 from termweave.indexer import Options, build
-from termweave.records import Query, Run
+from termweave.records import Query
 from termweave.search import batch
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "batch.1.json").read_text())
@@ -84,21 +84,25 @@ def test_a_run_has_its_name_when_it_is_whole(tmp_path):
     assert runs.read(tmp_path / "x.trec.partial").scores == {"q2": {"c": 1.0}}
 
 
-def test_a_disk_that_is_full_leaves_whole_queries(tmp_path):
-    """A file that may not grow beyond 10,000 bytes: the write that reaches them is cut short, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    path = tmp_path / "x.trec"
-    scores = {f"document {place}": 1 - place / 100 for place in range(50)}
+def test_what_a_full_disk_leaves_of_a_run_is_whole_queries(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer = runs.Writer(tmp_path / "x.trec", "x")
+    run = {f"q{number}": {f"d{place}": -place for place in range(100)} for number in range(10)}
+
+    def write():
+        with writer:
+            for query, scores in run.items():
+                writer.add(query, scores)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
         with pytest.raises(OSError, match="too large"):
-            runs.write(Run("x", {f"q{number}": scores for number in range(100)}), path)
+            write()
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    found = runs.read(tmp_path / "x.trec.partial").scores
-    assert 0 < len(found) < 10
-    assert {len(documents) for documents in found.values()} == {50}
-    assert not path.exists()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    found = runs.read(writer.partial).scores
+    assert writer.queries > 1
+    assert found == dict(list(run.items())[: writer.queries])
 
 
 @pytest.fixture(scope="module")

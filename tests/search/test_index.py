@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 import termweave as tw
-from termweave import cli, corpora, encoders
+from termweave import cli, corpora
 from termweave.errors import EngineError, UsageError
 from termweave.indexer import Options, build
 from termweave.search import Reranking, explanation
@@ -54,33 +54,6 @@ def test_a_hit_of_another_process_says_what_it_knows(index):
     assert sum(part["share"] for part in far.explain()["parts"]) == pytest.approx(hit.score, abs=1e-6)
     assert explanation.as_text(far.explain()).endswith("in all")
     assert {hit, far} == {hit}
-
-
-def test_arguments_that_python_would_take_apart_are_refused(index):
-    for wrong, said in (
-        ({"like": "json-1"}, "like is a list of ids"),
-        ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
-        ({"where": iter([{"term": {"id": "a"}}])}, "where is a list, not list_iterator"),
-        ({"like": 5}, "like is a list, not int"),
-        ({"fields": 5}, "fields is a list, not int"),
-        ({"k": 2.5}, "whole numbers"),
-        ({"k": "3"}, "whole numbers"),
-        ({"rerank": True}, "rerank is the name"),
-        ({"mode": ["weights", "dense"]}, "mode is a text, not list"),
-        ({"reranking": {"k": 3}}, "reranking is a Reranking, not dict"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            index.search("json", **wrong)
-    with pytest.raises(UsageError, match="id -> text, not list"):
-        index.run(["json"])
-    for clause in ({"term": 5}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
-        with pytest.raises(EngineError, match="Where that is about the filter, mend it: it is a clause"):
-            index.search("json", where=[clause])
-    assert len(index.search("json", k=np.int64(3))) == 3
-    for wrong, kind, said in (("one text", "query", "a list of texts"), ([None], "query", "NoneType"), (["a"], "q", "not 'q'")):
-        with pytest.raises(UsageError, match=said):
-            encoders.load().encode(wrong, kind=kind)
-    assert len(encoders.load().encode(np.array(["one text", "two"]), kind="query")) == 2
 
 
 def test_a_connection_closes_itself(opensearch_engine, index):

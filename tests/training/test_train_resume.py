@@ -24,7 +24,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 @pytest.mark.parametrize(
     "sets",
-    [("steps=35", "start={first}", "keep=0.3"), ("steps=12", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true")],
+    [
+        ("steps=35", "start={first}", "keep=0.3"),
+        ("steps=12", "every=5", "top_layers=2", "batch=6", "anchor=none", "hidden=0", "shared=true"),
+    ],
     ids=["frozen", "layers"],
 )
 def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, sets):

@@ -1,0 +1,60 @@
+"""Arguments from Python: whatever can be gone through is taken, what Python would take apart is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from termweave import encoders
+from termweave.errors import EngineError, UsageError
+
+pytestmark = pytest.mark.engine
+
+
+def test_arguments_that_python_would_take_apart_are_refused(index):
+    for wrong, said in (
+        ({"like": "json-1"}, "like is a list of ids"),
+        ({"like": 5}, "like is a list of ids, not int"),
+        ({"fields": [5]}, "The name of a field is text, not int"),
+        ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
+        ({"where": None}, "where is a list, not None"),
+        ({"where": [{"terms": {"id": {"a"}}}]}, "where holds what JSON cannot say: .*set"),
+        ({"k": 2.5}, "whole numbers"),
+        ({"k": "3"}, "whole numbers"),
+        ({"rerank": True}, "rerank is the name"),
+        ({"mode": ["weights", "dense"]}, "mode is a text, not list"),
+        ({"reranking": {"k": 3}}, "reranking is a Reranking, not dict"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            index.search("json", **wrong)
+    with pytest.raises(UsageError, match="id -> text, not list"):
+        index.run(["json"])
+    for workers in (0, "2"):
+        with pytest.raises(UsageError, match="workers is a whole number from 1 on"):
+            index.run({"q": "json"}, workers=workers)
+    for clause in ({"term": 5}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
+        with pytest.raises(EngineError, match="Where that is about the filter, mend it: it is a clause"):
+            index.search("json", where=[clause])
+    assert len(index.search("json", k=np.int64(3))) == 3
+    for wrong, kind, said in (("one text", "query", "a list of texts"), ([None], "query", "NoneType"), (["a"], "q", "not 'q'")):
+        with pytest.raises(UsageError, match=said):
+            encoders.load().encode(wrong, kind=kind)
+    assert len(encoders.load().encode(np.array(["one text", "two"]), kind="query")) == 2
+
+
+def test_what_can_be_gone_through_once_only_means_what_a_list_means(index):
+    first, second = (hit.id for hit in index.search("json", k=2))
+    where = [{"bool": {"must_not": [{"term": {"id": first}}]}}]
+    liked, fields = [first, second], ["title"]
+    wanted = index.search("json", where=where, fields=fields, like=liked, k=5)
+    assert wanted[0].fields.keys() == {"title"}
+    assert wanted == index.search("json", where=iter(where), fields=iter(fields), like=iter(liked), k=5)
+    assert wanted == index.search("json", where=np.array(where), fields=np.array(fields), like=np.array(liked), k=5)
+    assert first not in [hit.id for hit in index.search("json", where=iter(where), k=50)]
+    assert index.explain("json", first, where=iter(where)) == index.explain("json", first, where=where)
+    asked = [index.requests("json", mode="weights,lexical", where=given(where), fields=given(fields)) for given in (list, iter)]
+    assert asked[0] == asked[1]
+    queries = {f"q{number}": "json" for number in range(40)}  # several blocks
+    found = index.run(queries, where=iter(where))
+    assert found == index.run(queries, where=where)
+    assert not any(first in scores for scores in found.scores.values())
