@@ -7,13 +7,10 @@ goes on with it.
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from termweave.engine.connection import quote
-from termweave.errors import EngineError
-from termweave.indexer import generations, ledgers
+from termweave.indexer import generations, ledgers, reindexing
 from termweave.search import stored_statistics
 from termweave.search.lineage import exists
 
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
     from termweave.indexer.survey import Progress
     from termweave.search.lineage import Lineage
     from termweave.statistics import CorpusStatistics
-
-#: Documents a step; a document of the shipped model has some 4 kB.
-_STEP = 1000
-_LOOK = 0.3
 
 
 def copy(
@@ -57,7 +50,7 @@ def copy(
     else:
         index, ledger = begun
     if not ledger.get("copied"):
-        _reindex(engine, live, index, progress)
+        reindexing.run(engine, live, index, progress)
         ledger.put("copied", value=True)
     return index, ledger
 
@@ -78,21 +71,3 @@ def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | N
         if copying:
             generations.remove(engine, index)
     return found
-
-
-def _reindex(engine: Engine, live: str, index: str, progress: Progress) -> None:
-    body = {"source": {"index": live, "size": _STEP}, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
-    task = engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"]
-    while True:
-        told: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")
-        status = told["task"]["status"]
-        progress("Copying", status["created"] + status["version_conflicts"], status["total"])
-        if told["completed"]:
-            break
-        time.sleep(_LOOK)
-    trouble = told.get("error") or (told["response"]["failures"] or [None])[0]
-    if trouble:
-        cause = trouble.get("cause", trouble)
-        raise EngineError(
-            f"The engine could not copy {live}: {cause.get('reason', cause)}.", "Run the command again: it goes on from there."
-        )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.connection import quote
 from termweave.errors import EngineError, TermweaveError, UsageError
-from termweave.indexer import ledgers
+from termweave.indexer import ledgers, reindexing
 from termweave.search.lineage import Lineage, check_one, exists, known_names, read, resolve, write
 from termweave.search.stored_statistics import companion
 
@@ -373,6 +373,7 @@ def _published(generation: Generation) -> bool:
 
 def remove(engine: Engine, index: str) -> None:
     """Delete a generation with its statistics and, where it is on this host, its ledger. What is gone already is no error."""
+    reindexing.stop(engine, index)
     # One request: a builder that dies between two would leave statistics that nobody looks for.
     engine.request("DELETE", f"/{index},{companion(index)}", params={"ignore_unavailable": True})
     ledgers.forget(engine, index)

@@ -1,11 +1,13 @@
-"""What somebody does to the live generation while a build or an update of its name runs."""
+"""What happens to the live generation, and to a copy of it, while a build or an update of its name runs."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 
 from termweave.errors import EngineError
-from termweave.indexer import build, generations, update
+from termweave.indexer import build, generations, reindexing, update
 from termweave.search import lineage
 
 from .builds import LEXICAL, check, numbered
@@ -51,3 +53,43 @@ def test_an_update_in_place_of_what_is_not_live_any_more_says_so(opensearch_engi
     generations.promote(opensearch_engine, name, newer.index)
     assert check(opensearch_engine, name).ok
     assert lineage.read(opensearch_engine, newer.index).documents == 8
+
+
+@pytest.mark.parametrize("then", ["update", "cancel", "remove"])
+def test_what_the_engine_still_copies_for_a_client_that_died(opensearch_engine, name, corpus, monkeypatch, then):
+    """It would bring back what the next update deletes, and an index that was deleted."""
+    built = build(opensearch_engine, corpus(numbered(60)), name, LEXICAL)
+    source, request, tasks = corpus(numbered(40)), type(opensearch_engine).request, []
+
+    def slow(engine, method, path, **given):
+        reindexing = path == "/_reindex"
+        if reindexing and not tasks:
+            given["params"] = {**given["params"], "requests_per_second": 20}
+        answer = request(engine, method, path, **given)
+        if reindexing:
+            tasks.append(answer["task"])
+        return answer
+
+    def die(stage, *_):
+        if stage == "Copying":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(reindexing, "_STEP", 10)
+    monkeypatch.setattr(type(opensearch_engine), "request", slow)
+    with pytest.raises(KeyboardInterrupt):
+        update(opensearch_engine, source, name, LEXICAL, new=True, progress=die)
+    assert not opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
+    (copy,) = [each.index for each in generations.of(opensearch_engine, name) if not each.complete]
+    if then == "remove":
+        generations.remove(opensearch_engine, copy)
+        assert opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
+        assert not opensearch_engine.request("HEAD", f"/{copy}")
+    elif then == "cancel":
+        cancel = partial(opensearch_engine.request, "POST", f"/_tasks/{tasks[0]}/_cancel")
+        with pytest.raises(EngineError, match=f"could not copy {built.index}: by user request"):
+            update(opensearch_engine, source, name, LEXICAL, new=True, progress=lambda *_: cancel())
+    updated = update(opensearch_engine, source, name, LEXICAL, delete_missing=True, new=True)
+    assert len(tasks) == (1 if then == "update" else 2)
+    assert opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
+    assert (updated.documents, updated.deleted) == (40, 20)
+    assert check(opensearch_engine, name).ok
