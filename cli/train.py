@@ -81,6 +81,7 @@ def command(
       termweave train fectek ./products.csv --out runs/products --id-field sku --text-field description
       termweave train fectek ./docs.jsonl --out runs/alone --set anchor=idf --set fcm=true
       termweave train fectek ./docs.jsonl --out runs/both --set beside=./judged-elsewhere
+      termweave train fectek ./docs.jsonl --out runs/more --set start=shipped --set keep=0.3
       termweave train bert-scorer ./my-beir-folder --out runs/deepct --set target=recall --plan
       termweave index ./docs.jsonl docs --weights runs/mine --dense runs/mine
     """
