@@ -127,8 +127,10 @@ def run(
     if not hasattr(workers, "__index__") or workers < 1:
         raise UsageError(f"workers is a whole number from 1 on, not {workers!r}.")
     _, _, where = checked("", where=where)
-    for text in queries.values():
+    for query, text in queries.items():
         checked(text)
+        if not isinstance(query, str):
+            raise UsageError(f"The id of a query is text, not {type(query).__name__}.", f"Write {str(query)!r}.")
     pinned = copy(index)  # as `Index.pinned`, without opening the models once more
     pinned.name = pinned.generation
     chosen, options = pinned.choose(mode, rerank, reranking)

@@ -289,7 +289,7 @@ class Index:
         Raises:
             AliasMoved: The alias points at another generation by now; that one is open when this is raised.
         """
-        now = self._now  # another thread may open another generation meanwhile
+        now, where = self._now, list(where)  # another thread may open another generation meanwhile
         chosen = self._signals(signals)
         encoded = self.encode(queries)
         reach = paging.further(depth) if now.lineage.passages else None

@@ -81,7 +81,7 @@ def _begin(model: JointModel, form: Form, name: str) -> None:
     if Form.of(manifest.anchor) != form:
         raise UsageError(
             f"The heads of {name!r} were trained for another form of weights ({Form.of(manifest.anchor)}).",
-            "Give the anchor and query settings it was trained with, or start=anchor.",
+            "Give the method, the anchor and query settings it was trained with, or start=anchor.",
         )
     if manifest.training.get("backbone_hash") != fingerprint(model.backbone):
         raise UsageError(

@@ -29,6 +29,8 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
             index.search("json", **wrong)
     with pytest.raises(UsageError, match="id -> text, not list"):
         index.run(["json"])
+    with pytest.raises(UsageError, match="The id of a query is text, not int"):
+        index.run({1: "json"})
     for workers in (0, "2"):
         with pytest.raises(UsageError, match="workers is a whole number from 1 on"):
             index.run({"q": "json"}, workers=workers)
@@ -52,6 +54,8 @@ def test_what_can_be_gone_through_once_only_means_what_a_list_means(index):
     assert wanted == index.search("json", where=np.array(where), fields=np.array(fields), like=np.array(liked), k=5)
     assert first not in [hit.id for hit in index.search("json", where=iter(where), k=50)]
     assert index.explain("json", first, where=iter(where)) == index.explain("json", first, where=where)
+    ranked = [index.candidates(["json"], ["lexical", "weights"], where=given(where))[0].lists for given in (list, iter)]
+    assert ranked[0] == ranked[1]
     asked = [index.requests("json", mode="weights,lexical", where=given(where), fields=given(fields)) for given in (list, iter)]
     assert asked[0] == asked[1]
     queries = {f"q{number}": "json" for number in range(40)}  # several blocks
