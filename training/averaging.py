@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-_FILE = "average.safetensors"
+_FILE, _BEGUN = "average.safetensors", "begun.safetensors"
 
 
 class Average:
@@ -28,7 +28,7 @@ class Average:
 
     def __init__(self, module: nn.Module, decay: float, keep: float = 0.0) -> None:
         self._module, self._decay, self._keep = module, decay, keep
-        begun = {name: each.detach().clone() for name, each in self._parameters().items()}
+        begun = {name: each.detach().clone() for name, each in self._parameters().items()} if decay or keep else {}
         self._begun = begun if keep else {}
         self._means = dict(begun) if decay else {}
 
@@ -63,10 +63,12 @@ class Average:
         """Beside a checkpoint."""
         from safetensors.torch import save_file  # noqa: PLC0415
 
-        save_file({name: mean.contiguous().cpu() for name, mean in self._means.items()}, folder / _FILE)
+        for file, kept in ((_FILE, self._means), (_BEGUN, self._begun)):  # the model begun with may be another one by then
+            save_file({name: each.contiguous().cpu() for name, each in kept.items()}, folder / file)
 
     def load(self, folder: Path) -> None:
         """The inverse of `save`."""
         from safetensors.torch import load_file  # noqa: PLC0415
 
         self._means = load_file(folder / _FILE)
+        self._begun = load_file(folder / _BEGUN) if self._begun else {}
