@@ -29,9 +29,9 @@ _FILES = {"bert-scorer": "termweave.training.bert_scorer", "fectek": "termweave.
 #: The backbone that is made anew. It knows nothing until it is trained, so all of it is unless somebody says otherwise, and nobody
 #: trains its vector: it gives none.
 FROM_SCRATCH = "scratch"
+_OF_SCRATCH = {"top_layers": -1, "outputs": "weights"}
 #: The start that needs no other model.
 ANCHOR = "anchor"
-_OF_SCRATCH = {"top_layers": -1, "outputs": "weights"}
 _TRUE = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 Value = bool | int | float | str
