@@ -62,7 +62,7 @@ class Gate:
             before = evaluate(Index.open(self._server, live), self._judged)
             compared = gates.compare(found, before, self._judged, self._within, live)
             verdicts.append((f"{measures.LEADING} within {self._within:g} of {live}", compared))
-        self.told = [{"gate": text, "met": verdict.met, "reason": verdict.reason} for text, verdict in verdicts]
+        self.told = [verdict.told(text) for text, verdict in verdicts]
         for _, verdict in verdicts:
             if verdict.met:  # what is not met is the error's to say
                 self._out.say(f"Met: {verdict.reason}.")

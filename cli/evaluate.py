@@ -141,9 +141,7 @@ def command(
         out.say(note)
     if html is not None:
         _report(html, found, opened, index, verdicts, out)
-    told = [
-        {"gate": gate.text, "met": verdict.met, "reason": verdict.reason} for gate, verdict in zip(parsed, verdicts, strict=True)
-    ]
+    told = [verdict.told(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
     _shown(found, told, markdown, out)
     for verdict in verdicts:
         if verdict.met:

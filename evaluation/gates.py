@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.evaluation import measures, runs
@@ -64,6 +64,10 @@ class Verdict:
 
     met: bool
     reason: str
+
+    def told(self, gate: str) -> dict[str, Any]:
+        """As JSON says it, beside the text of the gate."""
+        return {"gate": gate, "met": self.met, "reason": self.reason}
 
 
 def parse(text: str) -> Gate:
