@@ -3,7 +3,8 @@
     termweave node start
     python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield > docs/figures.md
 
-Shipped int8 model, no tuning, test splits; an index that is there and up to date is used as it is.
+Shipped int8 model, or another one (`--model`), no tuning, test splits; an index that is there and up to date is used as it is.
+With `--neighbours N` documents are indexed with the words of their N nearest ones.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from termweave.search import Index
 
 HEAD = """# Figures
 
-Full collections, test splits, every figure through the index on OpenSearch {version}; shipped model `{model}` (int8), no tuning.
+Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8){neighbours}, no tuning.
 ▲ ▼: better or worse than BM25, p < .05 (paired randomisation test, 10,000 draws, seed 0, Holm's correction over the table).
 Relevant for MRR and recall from grade {note}. Zero-shot means that no pair of a set was in our training: true of all but squad, medquad and
 stackfaq here; MiniLM itself has seen SQuAD, MS MARCO and StackExchange pairs.
 The vectors' graph (HNSW) is approximate and built anew with every index: figures with vectors move by some .0005 from one index to the next.
 
-Made by `python benchmarks/retrieval.py {sets}`.
+Made by `python benchmarks/retrieval.py {given}`.
 """
 
 PAIRS = "What the learned weights add to the vectors, by the default fusion and by plain min-max; p uncorrected:"
@@ -77,23 +78,30 @@ def system_of(experiment: Experiment, mode: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
-    folders = parser.parse_args().folders
+    parser.add_argument("--model", help="weights and dense model  [default: the shipped one]")
+    parser.add_argument("--neighbours", type=int, default=0, help="as of `termweave index`")
+    parser.add_argument("--name", default="bench", help="indices are called NAME-DATASET  [default: bench]")
+    given = parser.parse_args()
+    options = Options(weights=given.model, dense=given.model, neighbours=given.neighbours)
     server = engine.connect(settings.load())
     experiments, pairs = [], []
     model = ""
-    for folder in folders:
+    for folder in given.folders:
         dataset = corpora.open_dataset(folder)
-        name = f"bench-{Path(folder.partition(':')[0]).name}"
+        name = f"{given.name}-{Path(folder.partition(':')[0]).name}"
         print(name, file=sys.stderr, flush=True)
-        if up_to_date(server, dataset, name, Options()) is None:
-            build(server, dataset, name, Options())
-        index = Index.open(server, name)
-        model = index.lineage.models["weights"].name
+        if up_to_date(server, dataset, name, options) is None:
+            build(server, dataset, name, options)
+        index = Index.open(server, name, weights=given.model, dense=given.model)
+        model = f"{'model' if given.model else 'shipped model'} `{index.lineage.models['weights'].name}`"
         experiments.append(evaluate(index, dataset, default_systems(index)))
         modes = [mode for pair in FUSED.values() for mode in pair]
         pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
-    sets = " ".join(f"../shared/data/{Path(folder).name}" for folder in folders)
-    print(HEAD.format(version=server.capabilities.version, model=model, note="1 (trec-dl: 2)", sets=sets))
+    near = f", every document with words of its {given.neighbours} nearest (`--neighbours`)" if given.neighbours else ""
+    said = HEAD.format(
+        version=server.capabilities.version, model=model, neighbours=near, note="1 (trec-dl: 2)", given=" ".join(sys.argv[1:])
+    )
+    print(said)
     print("\n\n".join([summary(experiments), PAIRS, fused(pairs), *(report.markdown(each) for each in experiments)]))
 
 

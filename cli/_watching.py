@@ -36,27 +36,31 @@ def watched(run: Run, out: Output, noun: str) -> Built | Updated:
         Exit: It was stopped.
     """
     from termweave.indexer.building import SENDING, STOPPING
+    from termweave.indexer.expanding import ENCODING
     from termweave.words import counted
 
     terminated = Event()
     stopping = False
-    acknowledged = ""
+    acknowledged = encoded = ""
 
     def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        nonlocal stopping, acknowledged
+        nonlocal stopping, acknowledged, encoded
         if stage == STOPPING and not stopping:
             stopping = True  # that the first Ctrl-C was understood is said in any case
             out.say(f"Finishing what is under way; {'a second SIGTERM' if terminated.is_set() else 'Ctrl-C'} stops at once.")
         if stage in {SENDING, STOPPING}:
             acknowledged = f"{done:,} of {counted(total or 0, noun)}"
+        if stage == ENCODING:
+            encoded = f"{done:,} of {counted(total or 0, noun)}"
         bar(done, total, stage, detail)
 
     try:
         with _terminable(terminated), out.progress("Reading") as bar:
             return run(progress=show)
     except KeyboardInterrupt:
-        sent = f"The engine has acknowledged {acknowledged}, which are kept: the same command goes on from there."
-        out.say(f"Stopped. {sent if acknowledged else 'Nothing was sent: the same command begins anew.'}")
+        kept = f"The engine has acknowledged {acknowledged}" if acknowledged else f"Nothing was sent yet; encoded are {encoded}"
+        on = f"{kept}, which are kept: the same command goes on from there."
+        out.say(f"Stopped. {on if acknowledged or encoded else 'Nothing was sent: the same command begins anew.'}")
         raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
 
 

@@ -35,6 +35,7 @@ _OF_A_BUILD = (
     "mapping_file",
     "passage_size",
     "passage_stride",
+    "neighbours",
 )
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -85,6 +86,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=IntRange(1),
     metavar="WORDS",
     help="Words from the start of one passage to the next.  [default: three quarters of the size]",
+)
+@click.option(
+    "--neighbours",
+    type=IntRange(0, 100),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Weigh in each document the words of its N nearest documents, too (by vector; 5 is a good number); 0: its own alone.",
 )
 @click.option("--workers", type=IntRange(1, 64), default=4, show_default=True, help="Connections that send at once.")
 @click.option("--compress", is_flag=True, help="Compress what is sent (gzip): for a slow line, not for a near server.")
@@ -148,6 +157,7 @@ def command(
     mapping_file: Path | None,
     passage_size: int,
     passage_stride: int | None,
+    neighbours: int,
     workers: int,
     compress: bool,
     patience: float,
@@ -184,6 +194,7 @@ def command(
       termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
+      termweave index ./nfcorpus docs --neighbours 5
       termweave index ./reports reports --passage-size 160
       termweave index ./reports reports --plan
       termweave index ./nfcorpus docs --update --delete-missing
@@ -227,6 +238,7 @@ def command(
         fresh=fresh,
         skip_bad=skip_bad,
         passages=Window(passage_size, passage_stride or max(1, passage_size * 3 // 4)) if passage_size else None,
+        neighbours=neighbours,
     )
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
     server = engine.connect(settings, pool_maxsize=workers + 2, compress=compress)  # the lease and we ask meanwhile

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from termweave import __version__, doors
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import custom, generations, inheriting, ledgers, refusals, resuming, summary
+from termweave.indexer import custom, expanding, generations, inheriting, ledgers, refusals, resuming, summary
 from termweave.indexer.passages import in_passages
 from termweave.indexer.pipeline import Pipeline
 from termweave.indexer.plan import Options, Plan, plan
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.engine import Engine
+    from termweave.indexer.expanding import Encode
     from termweave.indexer.leases import Lease
     from termweave.indexer.ledger import Ledger
     from termweave.indexer.passages import Window
@@ -138,8 +139,10 @@ def build(
         current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, options, *found)
         with current.ledger as ledger:
             try:
-                sent = send_rest(engine, source, planned, current, watched)
+                encode = _encode(source, planned, current, watched)
+                sent = send_rest(engine, source, planned.options, encode, current, watched)
                 current.notes.extend(_settle(engine, current, options))
+                expanding.forget(ledger)
             except (RefusedDocuments, VerificationFailed):
                 lineage.write(engine, current.index, current.lineage)  # it may have been whole when its gate refused it
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
@@ -233,6 +236,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
             documents=ledger.documents,
             passages=_cut(options.passages, ledger),
             fields=layout.extra,
+            neighbours=options.neighbours,
         )
         settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
         settings |= _LOADING if options.loading else {"index.number_of_replicas": _replicas(engine, options)}
@@ -291,20 +295,28 @@ def while_held(lease: Lease, progress: Progress) -> Progress:
     return watched
 
 
-def send_rest(engine: Engine, source: Source, planned: Plan, current: Generation, progress: Progress) -> int:
+def _encode(source: Source, planned: Plan, current: Generation, progress: Progress) -> Encode:
+    """What encodes the documents of a build."""
+    encode = expanding.alone(planned.encoder, current.statistics)
+    ledger, count = current.ledger, planned.options.neighbours
+    if not count or ledger.acknowledged == ledger.total:
+        return encode
+    return expanding.from_source(source, encode, ledger, count, progress)
+
+
+def send_rest(engine: Engine, source: Source, options: Options, encode: Encode, current: Generation, progress: Progress) -> int:
     """Encode and send what is not acknowledged yet; returns how many documents that were."""
     before = current.ledger.acknowledged
     pipeline = Pipeline(
         engine=engine,
         index=current.index,
         source=source,
-        encoder=planned.encoder,
-        statistics=current.statistics,
+        encode=encode,
         layout=current.layout,
         ledger=current.ledger,
-        workers=planned.options.workers,
-        patience=planned.options.patience,
-        allow_refused=planned.options.allow_refused,
+        workers=options.workers,
+        patience=options.patience,
+        allow_refused=options.allow_refused,
     )
     stages = {None: SENDING, True: STOPPING, False: FAILING}
     counts = pipeline.run(lambda now: progress(stages[now.interrupted], now.acknowledged, now.total, str(now)))

@@ -32,6 +32,7 @@ from termweave.indexer.plan import plan
 from termweave.indexer.survey import survey, unreadable
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
+from termweave.words import sized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +52,8 @@ _ENCODED, _WARM = 96, 8
 #: Queries, or titles in their place, whose terms are counted.
 _QUERIES = 200
 _DOTTED = re.compile(r"\w\.\w")
+#: Bytes of an encoding in memory, besides the vector.
+_HELD = 1_200
 #: Heap of an engine that holds nothing, and what building the graph takes for each vector.
 _HEAP, _HEAP_VECTOR = 512_000_000, 400
 #: While segments are merged they lie there twice.
@@ -197,7 +200,7 @@ def forecast(
         signals=planned.signals,
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
-            *_warnings(planned, surveyed, unreadable(source)),
+            *_warnings(planned, surveyed, unreadable(source), passages),
             *drifting.ahead(live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read),
         ),
         notes=planned.notes,
@@ -250,7 +253,7 @@ def _clauses(planned: Plan, surveyed: Survey, queries: Sequence[str], capabiliti
     return Clauses(sum(counts) / len(counts), max(counts), capabilities.max_clause_count, of)
 
 
-def _warnings(planned: Plan, surveyed: Survey, unreadable: Sequence[str]) -> Iterator[str]:
+def _warnings(planned: Plan, surveyed: Survey, unreadable: Sequence[str], passages: int) -> Iterator[str]:
     texts = [document.content for document in surveyed.sample]
     stops = "" if planned.options.skip_bad else " Without --skip-bad the build stops there."
     yield from (f"{warning}{stops}" for warning in (*surveyed.warnings, *unreadable))
@@ -262,6 +265,12 @@ def _warnings(planned: Plan, surveyed: Survey, unreadable: Sequence[str]) -> Ite
             what = "passages" if planned.options.passages else "documents"
             advice = "a smaller --passage-size" if planned.options.passages else "--passage-size 160"
             yield f"{long} of the {what} are longer than the {longest} word-pieces that the model sees: {advice} gives all of it a vector."
+    if planned.options.neighbours:
+        held = (_HELD + 4 * (planned.encoder.dimension or 0)) * passages
+        yield (
+            f"--neighbours encodes everything before it sends anything, and holds it in memory: {sized(held)}. "
+            "Impacts of neighbours' words come on top of the index size above."
+        )
     dotted = _share([_DOTTED.search(text) is not None for text in texts])
     if dotted:
         yield f"{dotted} of the texts hold words with dots (os.path, 3.5): models see them in parts, the analyzer perhaps as one."

@@ -49,6 +49,7 @@ def _asked(options: Options) -> dict[str, Any]:
         "--prune": str(options.prune),
         "--passage-size": cut.size if cut else 0,
         "--passage-stride": cut.stride if cut else 0,
+        "--neighbours": options.neighbours,
         "--shards": str(options.shards),
         "--replicas": str(options.replicas),
         "--settings": {key: _as_told(value) for key, value in options.settings.items()},
@@ -75,6 +76,7 @@ def _held(engine: Engine, index: str, made: lineage.Lineage, flag: str, asked: A
         "--prune": str(Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0))),
         "--passage-size": made.passages.get("size", 0),
         "--passage-stride": made.passages.get("stride", 0),
+        "--neighbours": made.neighbours,
     }[flag]
 
 

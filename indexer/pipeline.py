@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from termweave.corpora import Source
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.indexer.expanding import Encode
     from termweave.indexer.ledger import Ledger
     from termweave.records import Document, Encoding
     from termweave.signals import DocumentLayout
-    from termweave.statistics import CorpusStatistics
 
 T = TypeVar("T")
 #: Blocks that may wait between two stages: one to take while the next is made.
@@ -71,8 +70,7 @@ class Pipeline:
         engine: Where to.
         index: The concrete index.
         source: What to read.
-        encoder: The models.
-        statistics: Of the source; None without a weights model.
+        encode: What gives the encodings of documents.
         layout: How documents look.
         ledger: Which of them are acknowledged.
         workers: Connections.
@@ -83,8 +81,7 @@ class Pipeline:
     engine: Engine
     index: str
     source: Source
-    encoder: TextEncoder
-    statistics: CorpusStatistics | None
+    encode: Encode
     layout: DocumentLayout
     ledger: Ledger
     workers: int
@@ -141,8 +138,7 @@ class Pipeline:
 
     def _encode(self, waiting: Iterator[list[Document]], counts: Counts) -> Iterator[list[tuple[Document, Encoding]]]:
         for todo in waiting:
-            texts = [document.content for document in todo]
-            encodings = self.encoder.encode(texts, kind="document", statistics=self.statistics)
+            encodings = self.encode(todo)
             counts.encoded += len(todo)
             yield list(zip(todo, encodings, strict=True))
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("signals",), tuple | list | None, '("lexical", "dense")'),
     (("prune",), Pruning, 'Pruning.parse("30%"), from termweave.signals'),
-    (("shards", "workers"), int, "2"),
+    (("shards", "workers", "neighbours"), int, "2"),
     (("replicas",), int | None, "1"),
     (("settings", "mapping"), Mapping, "{...}"),
     (("passages",), Window | None, "Window(160, 120), from termweave.indexer.passages"),
@@ -59,6 +59,7 @@ class Options:
         fresh: Throw an unfinished generation away instead of resuming it.
         skip_bad: Leave out what cannot be read, and the second of two documents with one id.
         passages: How long texts are cut; None: not at all.
+        neighbours: How many of its nearest documents each document is given words of (`indexer.expanding`).
     """
 
     weights: str | Path | None = None
@@ -77,6 +78,7 @@ class Options:
     fresh: bool = False
     skip_bad: bool = False
     passages: Window | None = None
+    neighbours: int = 0
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for values of another kind, which would end far inside."""
@@ -84,6 +86,8 @@ class Options:
             for name in names:
                 if not isinstance(value := getattr(self, name), kind):
                     raise UsageError(f"Options.{name} cannot be {value!r}.", f"Write {name}={example}.")
+        if self.neighbours < 0:
+            raise UsageError(f"Options.neighbours cannot be {self.neighbours}.", "Write neighbours=5, or 0 for none.")
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,11 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
         raise UsageError(
             f"--prune leaves light term weights out, and an index of {' and '.join(signals)} has none.",
             "Leave --prune out, or index with a weights model and its signal.",
+        )
+    if options.neighbours and not {"weights", "dense"} <= {signal_class(name).needs for name in signals}:
+        raise UsageError(
+            f"--neighbours needs term weights and vectors, and an index of {' and '.join(signals)} has not both.",
+            "Leave --neighbours out, or index with models and signals for both.",
         )
     # A model that no signal stands on would run for nothing.
     encoder = encoder.only({signal_class(name).needs for name in signals})
@@ -172,6 +181,8 @@ def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], a
     }
     if options.prune != Pruning():
         parts["prune"] = [options.prune.share, options.prune.below]
+    if options.neighbours:
+        parts["neighbours"] = options.neighbours
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
@@ -196,5 +207,6 @@ def _in_words(source: Source, encoder: TextEncoder, signals: Sequence[str], anal
         "--passage-size": str(cut.size) if cut else "none",
         "--passage-stride": str(cut.stride) if cut else "none",
         "--prune": str(options.prune),
+        "--neighbours": str(options.neighbours),
         "layout": str(lineage.SCHEMA),
     }

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from termweave import doors
 from termweave.errors import UsageError, VerificationFailed
-from termweave.indexer import changes, copying, drifting, generations, inheriting, ledgers, refusals
+from termweave.indexer import changes, copying, drifting, expanding, generations, inheriting, ledgers, refusals
 from termweave.indexer.building import Generation, keep_statistics, pass_gate, send_rest, while_held
 from termweave.indexer.ledger import Ledger
 from termweave.indexer.passages import Window, in_passages
-from termweave.indexer.plan import Plan
 from termweave.indexer.removing import PAGE, remove
 from termweave.indexer.survey import survey
 from termweave.indexer.verification import verify
@@ -124,7 +123,7 @@ def update(
         current = _begin(engine, name, live, found, moment, options, watched, new=new)
         with current.ledger as ledger:
             counts, sent, deleted, outdated = _apply(
-                engine, source, options, encoder, current, watched, delete_missing=delete_missing
+                engine, source, options, encoder, current, live, watched, delete_missing=delete_missing
             )
             after = _described(source, current, counts, moment, deleted=deleted + outdated)
             _prove(engine, current, options.allow_refused, new=new)
@@ -184,6 +183,7 @@ def _apply(
     options: Options,
     encoder: TextEncoder,
     current: Generation,
+    live: str,
     progress: Progress,
     *,
     delete_missing: bool,
@@ -215,8 +215,10 @@ def _apply(
             if counts.new or counts.changed or (delete_missing and counts.gone):
                 changing = replace(lineage.read(engine, current.index), fingerprint=_CHANGING)
                 lineage.write(engine, current.index, changing)
-            planned = Plan(options, encoder, tuple(found.signals), "", found.fingerprint, ())
-            sent = send_rest(engine, cut, planned, current, progress)
+            encode = expanding.alone(encoder, current.statistics)
+            if found.neighbours:
+                encode = expanding.from_index(engine, live, current.layout, encode, found.neighbours)
+            sent = send_rest(engine, cut, options, encode, current, progress)
             difference.keep_refused()
             outdated = remove(engine, current.index, ledger, difference.stale(gone=False))
             deleted = 0

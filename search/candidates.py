@@ -204,7 +204,7 @@ def gather(
         short = False
         for name, clause in each.clauses.items():
             answer = next(remaining)
-            hits = _hits(answer, name)
+            hits = hits_of(answer, name)
             signal = by_name[name]
             by_vector = signal.needs == "dense"  # of a document in passages the one that its vector found
             pairs: list[tuple[str, float]] = []
@@ -234,7 +234,12 @@ def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) 
     return total >= clause.reach
 
 
-def _hits(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
+def hits_of(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
+    """The hits of one signal's search in an `_msearch`.
+
+    Raises:
+        EngineError: It failed, or answered from a part of the shards only.
+    """
     if "error" in answer:
         causes = answer["error"].get("root_cause") or [answer["error"]]
         reason = str(causes[0].get("reason", answer["error"])).rstrip(".")

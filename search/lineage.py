@@ -54,6 +54,7 @@ class Lineage:
         profile: The one that `search` uses unless told otherwise; "" for none.
         passages: "size" and "stride" in words, "count" of what is stored, "most" of one document; empty where texts are not cut.
         fields: Entries of the metadata that are fields of their own, by the user's mapping.
+        neighbours: How many of its nearest documents each document has words of; 0: none.
         updated: When it was last updated, UTC, ISO 8601; "" when never.
         schema: Of this record.
     """
@@ -73,6 +74,7 @@ class Lineage:
     profile: str = ""
     passages: Mapping[str, int] = field(default_factory=dict)
     fields: Sequence[str] = ()
+    neighbours: int = 0
     updated: str = ""
     schema: int = SCHEMA
 
@@ -121,7 +123,7 @@ class Lineage:
 def _sound(made: Lineage) -> bool:
     """Whether what was read is of the kinds that others build on."""
     mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages)
-    if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple)):
+    if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple) and isinstance(made.neighbours, int)):
         return False
     if not all(isinstance(each, dict) for each in mappings):
         return False

@@ -242,9 +242,9 @@ def deleted_meanwhile(monkeypatch):
     """Builds whose index somebody deletes before the sending begins."""
     send = building.send_rest
 
-    def meddle(engine, source, planned, current, progress):
+    def meddle(engine, source, options, encode, current, progress):
         engine.request("DELETE", f"/{current.index}")
-        return send(engine, source, planned, current, progress)
+        return send(engine, source, options, encode, current, progress)
 
     monkeypatch.setattr(building, "send_rest", meddle)
     return monkeypatch

@@ -58,9 +58,9 @@ def test_settings_for_loading_are_restored_and_can_be_declined(opensearch_engine
     seen = {}
     send = building.send_rest
 
-    def look(engine, source, planned, current, progress):
+    def look(engine, source, options, encode, current, progress):
         seen.update(settings(engine, current.index))
-        return send(engine, source, planned, current, progress)
+        return send(engine, source, options, encode, current, progress)
 
     monkeypatch.setattr(building, "send_rest", look)
     built = build(

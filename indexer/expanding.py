@@ -1,0 +1,272 @@
+"""Words of the nearest documents: what a document's neighbours say counts as if it said so itself, but less.
+
+    w'(t, d) = max(w(t, d), 1/n * sum over the n documents e nearest to d of cos(d, e) * w(t, e))
+
+Document expansion by neighbours (Singhal and Pereira 1999; Tao, Wang, Mei and Zhai 2006), with learned weights for their
+language models and vectors for the neighbourhood. The larger of the two and not their sum, so that what tells a document from
+its neighbours keeps its weight: a sum costs where documents differ in one name alone (docs/term-weights.md has the figures).
+
+A build needs all encodings before the first document can be sent, so it encodes the source first and keeps what comes on the
+disk: a build that was killed goes on there. An update asks the index for the neighbours of the documents that it sends.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from termweave import atomic
+from termweave.indexer.survey import blocks
+from termweave.records import Encoding, TermWeights
+from termweave.search.candidates import hits_of
+from termweave.sequences import in_parts
+from termweave.signals.terms import WeightedTerms, scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.indexer.ledger import Ledger
+    from termweave.indexer.survey import Progress
+    from termweave.records import Document
+    from termweave.signals import DocumentLayout
+    from termweave.statistics import CorpusStatistics
+
+    Encode = Callable[[Sequence[Document]], list[Encoding]]
+
+#: The stage in which nothing is sent yet.
+ENCODING = "Encoding"
+#: Words of neighbours that would weigh less than this share of the scale's top are left out: most of the words, little of the gain.
+_LEAST = 0.04
+#: Documents that a block is compared with at once: 512 times so many cosines are 128 MiB.
+_COLUMNS = 1 << 16
+#: k-NN searches in one request.
+_SEARCHES = 64
+
+
+def alone(encoder: TextEncoder, statistics: CorpusStatistics | None) -> Encode:
+    """Documents by what they say themselves."""
+
+    def encode(documents: Sequence[Document]) -> list[Encoding]:
+        return encoder.encode([document.content for document in documents], kind="document", statistics=statistics)
+
+    return encode
+
+
+def joined(own: TermWeights, near: Sequence[tuple[float, TermWeights]], least: float) -> TermWeights:
+    """The weights of a document together with those of its neighbours.
+
+    Args:
+        own: Of the document. One that says nothing stays so: what its vector is near to means nothing.
+        near: (cosine, weights) of each neighbour; one that points away says nothing.
+        least: Lighter words of neighbours are left out.
+
+    Returns:
+        The document's own terms in their order, none of them lighter than before, and then the new ones.
+
+    Example:
+        >>> weights = lambda **each: TermWeights(tuple(each), np.array(list(each.values()), np.float32))
+        >>> joined(weights(bank=4.0), [(0.5, weights(river=4.0)), (1.0, weights(bank=1.0))], least=0.5).as_dict()
+        {'bank': 4.0, 'river': 1.0}
+    """
+    if not len(own) or not near:
+        return own
+    said: defaultdict[str, float] = defaultdict(float)
+    for cosine, weights in near:
+        if cosine > 0:
+            for term, weight in zip(weights.terms, weights.weights.tolist(), strict=True):
+                said[term] += cosine / len(near) * weight
+    merged = dict(zip(own.terms, own.weights.tolist(), strict=True))
+    merged |= {term: weight for term, weight in said.items() if weight >= least and weight > merged.get(term, 0.0)}
+    return TermWeights(tuple(merged), np.array(list(merged.values()), np.float32))
+
+
+def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, progress: Progress) -> Encode:
+    """Documents with the words of their neighbours in the source.
+
+    Encodes all of the source first, into files beside the ledger; those that are there already are of a build that was
+    stopped, and `resuming` has seen to it that source, models and settings are the same.
+
+    Args:
+        source: The documents, or their passages.
+        encode: What they say themselves, weights and vectors.
+        ledger: Of the generation.
+        count: How many neighbours.
+        progress: Told (stage, done, total).
+
+    Returns:
+        What encodes documents of this source; it holds all encodings: of each the vector and 1.2 KB.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    corpus = _Corpus()
+    for number, block in enumerate(blocks(source.documents())):
+        path = ledger.path.with_suffix(f".{number:06}.npz")
+        found = _read(path, len(block))
+        if found is None:
+            found = encode(block)
+            atomic.write(path, _packed(found))
+        corpus.add(block, found)
+        progress(ENCODING, len(corpus.rows), ledger.total)
+    corpus.close()
+    return lambda documents: corpus.expanded(documents, count)
+
+
+def forget(ledger: Ledger) -> None:
+    """Remove the encodings that `from_source` keeps, once all are sent."""
+    for path in ledger.path.parent.glob(f"{ledger.path.stem}.*.npz"):
+        path.unlink(missing_ok=True)
+
+
+def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encode, count: int) -> Encode:
+    """Documents with the words of their neighbours in an index, as they are stored there: with those of theirs.
+
+    Args:
+        engine: Where it is.
+        index: A generation, refreshed.
+        layout: Of its documents, with vectors and weights.
+        encode: What the documents say themselves.
+        count: How many neighbours.
+    """
+    dense = next(signal for signal in layout.signals if signal.needs == "dense")
+    terms = next(signal for signal in layout.signals if isinstance(signal, WeightedTerms))
+    unit = terms.w_max / terms.levels
+
+    def near(parts: Sequence[tuple[Document, Encoding]]) -> Iterable[list[tuple[float, TermWeights]]]:
+        clauses, lines = [], []
+        for document, encoding in parts:
+            others = {"bool": {"must_not": [{"term": {"id": document.source_id}}]}}
+            clause = dense.clause(encoding, size=count, where=[others], capabilities=engine.capabilities)
+            assert clause is not None  # of a text
+            clauses.append(clause)
+            body = {"query": clause.query, "size": count, "_source": list(terms.explains_from)}
+            lines += [b"{}", orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
+        answers = engine.request("POST", f"/{index}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
+        for clause, answer in zip(clauses, answers, strict=True):
+            held = [(dense.score(hit["_score"], clause), terms.levels_of(hit["_source"])) for hit in hits_of(answer, dense.name)]
+            yield [(cosine, _weights(levels, unit)) for cosine, levels in held]
+
+    def expanded(documents: Sequence[Document]) -> list[Encoding]:
+        encodings = encode(documents)
+        say = [place for place, each in enumerate(encodings) if each.weights and each.text.strip()]
+        for places in in_parts(say, _SEARCHES):
+            found = near([(documents[place], encodings[place]) for place in places])
+            for place, others in zip(places, found, strict=True):
+                encodings[place] = _with(encodings[place], others, _LEAST * terms.w_max)
+        return encodings
+
+    return expanded
+
+
+def _with(encoding: Encoding, near: Sequence[tuple[float, TermWeights]], least: float) -> Encoding:
+    assert encoding.weights is not None
+    return Encoding(encoding.text, joined(encoding.weights, near, least), encoding.vector)
+
+
+def _weights(levels: dict[str, float], unit: float) -> TermWeights:
+    return TermWeights(tuple(levels), np.array(list(levels.values()), np.float32) * np.float32(unit))
+
+
+class _Corpus:
+    """The encodings of a whole source.
+
+    Attributes:
+        rows: (id, line) of a document -> its row.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, int | None], int] = {}
+        self._weights: list[TermWeights] = []
+        self._parts: list[NDArray[np.float32]] = []
+        self._families: list[int] = []
+        self._known: dict[str, int] = {}
+
+    def add(self, documents: Sequence[Document], encodings: Sequence[Encoding]) -> None:
+        """Take a block in; every term is held once, however many documents have it."""
+        for document, encoding in zip(documents, encodings, strict=True):
+            assert encoding.weights is not None
+            self.rows[document.id, document.line] = len(self.rows)
+            self._families.append(self._known.setdefault(document.source_id, len(self._known)))
+            self._weights.append(TermWeights(tuple(map(sys.intern, encoding.weights.terms)), encoding.weights.weights))
+        self._parts.append(_vectors(encodings))
+
+    def close(self) -> None:
+        """All are in."""
+        self._vectors = np.concatenate(self._parts)
+        self._family = np.array(self._families)
+        self._least = _LEAST * scale([weights.weights for weights in self._weights])
+        self._parts, self._families, self._known = [], [], {}
+
+    def expanded(self, documents: Sequence[Document], count: int) -> list[Encoding]:
+        """Encodings of some of them, weights joined with those of their neighbours."""
+        rows = np.array([self.rows[document.id, document.line] for document in documents])
+        cosines, nearest = self._nearest(rows, count)
+        return [
+            _with(
+                Encoding(document.content, self._weights[row], self._vectors[row]),
+                [(cosine, self._weights[other]) for cosine, other in zip(near, others, strict=True) if cosine > -np.inf],
+                self._least,
+            )
+            for document, row, near, others in zip(documents, rows, cosines.tolist(), nearest.tolist(), strict=True)
+        ]
+
+    def _nearest(self, rows: NDArray[np.intp], count: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+        """Cosines and rows of the nearest that are no passage of the same document; both ``(len(rows), count)``, best first.
+
+        Where there are fewer, the cosine is -inf. All are compared: what is nearest is exact, and costs n^2.
+        """
+        best = np.full((len(rows), count), -np.inf, np.float32)
+        where = np.zeros((len(rows), count), np.intp)
+        vectors, family = self._vectors[rows], self._family[rows][:, None]
+        for start in range(0, len(self._vectors), _COLUMNS):
+            similar = vectors @ self._vectors[start : start + _COLUMNS].T
+            similar[family == self._family[None, start : start + _COLUMNS]] = -np.inf
+            some = np.argpartition(-similar, min(count, similar.shape[1]) - 1, axis=1)[:, :count]
+            best = np.concatenate([best, np.take_along_axis(similar, some, axis=1)], axis=1)
+            where = np.concatenate([where, some + start], axis=1)
+            first = np.lexsort((where, -best), axis=1)[:, :count]
+            best, where = np.take_along_axis(best, first, axis=1), np.take_along_axis(where, first, axis=1)
+        return best, where
+
+
+def _vectors(encodings: Sequence[Encoding]) -> NDArray[np.float32]:
+    return np.stack([encoding.vector for encoding in encodings if encoding.vector is not None])
+
+
+def _packed(encodings: Sequence[Encoding]) -> bytes:
+    """A block of encodings as the bytes of an .npz file."""
+    weights = [encoding.weights for encoding in encodings if encoding.weights is not None]
+    terms = orjson.dumps([each.terms for each in weights])
+    parts = {
+        "vectors": _vectors(encodings),
+        "weights": np.concatenate([each.weights for each in weights]),
+        "terms": np.frombuffer(terms, np.uint8),
+    }
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **parts)
+    return packed.getvalue()
+
+
+def _read(path: Path, count: int) -> list[Encoding] | None:
+    """The inverse of `_packed`, without texts; None where the file is not there, or damaged."""
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as parts:
+            vectors, weights, terms = parts["vectors"], parts["weights"], orjson.loads(parts["terms"].tobytes())
+        ends = np.cumsum([len(each) for each in terms])
+        held = [TermWeights(tuple(each), part) for each, part in zip(terms, np.split(weights, ends[:-1]), strict=True)]
+        found = [Encoding("", each, vector) for each, vector in zip(held, vectors, strict=True)]
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        return None
+    return found if len(found) == count else None

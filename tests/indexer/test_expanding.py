@@ -1,0 +1,273 @@
+"""Words of the nearest documents: by the formula, stored, found, resumed and updated."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import numpy as np
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.cli import run
+from termweave.encoders import load
+from termweave.errors import UsageError
+from termweave.indexer import Options, build, expanding, forecast, ledgers, survey, update
+from termweave.indexer.generations import live
+from termweave.indexer.passages import Window
+from termweave.indexer.resuming import UnfinishedBuild
+from termweave.records import TermWeights
+from termweave.search import Index, stored_statistics
+from termweave.signals.terms import scale
+
+from .builds import check
+from .conftest import Bench, until
+
+THREE = Options(neighbours=3)
+
+
+def weights(**each):
+    return TermWeights(tuple(each), np.array(list(each.values()), np.float32))
+
+
+@pytest.fixture(scope="module")
+def documents():
+    """Sixty passages of the demo corpus, and some that nothing can be said of."""
+    found = [each for each in corpora.open_source("demo").documents() if each.content][:60]
+    lines = [{"_id": each.id, "title": each.title, "text": each.text} for each in found]
+    return [
+        *lines,
+        {"_id": "empty", "text": ""},
+        {"_id": "stop", "text": "of the and"},
+        {"_id": "twin", "text": lines[0]["text"]},
+    ]
+
+
+def write(path, lines):
+    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    return corpora.open_source(path)
+
+
+def stored(engine, name):
+    """Document -> its impacts, as integers."""
+    engine.request("POST", f"/{name}/_refresh")
+    hits = engine.request("POST", f"/{name}/_search", body={"size": 1000, "_source": ["weights"]})["hits"]["hits"]
+    return {hit["_id"]: hit["_source"].get("weights", {}) for hit in hits}
+
+
+class TestJoined:
+    def test_the_larger_of_ones_own_and_the_mean_of_the_neighbours(self):
+        near = [(1.0, weights(bank=9.0, river=2.0)), (0.5, weights(bank=2.0, money=8.0))]
+        found = expanding.joined(weights(bank=4.0, loan=1.0), near, least=0.1)
+        assert found.as_dict() == {"bank": 5.0, "money": 2.0, "river": 1.0, "loan": 1.0}
+        assert found.terms[:2] == ("bank", "loan")
+        assert found.weights.dtype == np.float32
+
+    def test_light_words_of_neighbours_are_left_out_and_own_ones_never(self):
+        found = expanding.joined(weights(own=0.01), [(1.0, weights(light=0.4, heavy=0.6, own=0.005))], least=0.5)
+        assert found.as_dict() == pytest.approx({"heavy": 0.6, "own": 0.01})
+
+    def test_who_points_away_says_nothing_but_counts(self):
+        near = [(-0.5, weights(far=9.0)), (1.0, weights(close=2.0))]
+        assert expanding.joined(weights(own=1.0), near, least=0.1).as_dict() == {"own": 1.0, "close": 1.0}
+
+    @pytest.mark.parametrize(("own", "near"), [(weights(), [(1.0, weights(word=1.0))]), (weights(own=1.0), [])])
+    def test_without_words_or_neighbours_nothing_is_added(self, own, near):
+        assert expanding.joined(own, near, least=0.0) is own
+
+
+@pytest.mark.engine
+class TestBuild:
+    def test_what_is_stored_is_the_formula(self, opensearch_engine, name, documents, tmp_path, monkeypatch):
+        monkeypatch.setattr(survey, "_BLOCK_DOCUMENTS", 16)
+        monkeypatch.setattr(expanding, "_COLUMNS", 7)  # many columns, the last ones not full
+        source = write(tmp_path / "corpus.jsonl", documents)
+        build(opensearch_engine, source, name, THREE)
+        assert check(opensearch_engine, name).ok
+        index = Index.open(opensearch_engine, name)
+        signal = next(each for each in index._now.layout.signals if each.name == "weights")  # its scale
+        statistics = stored_statistics.load(opensearch_engine, index.generation, index.lineage)
+        encodings = load().encode([each.content for each in source.documents()], kind="document", statistics=statistics)
+        least = 0.04 * scale([each.weights.weights for each in encodings])
+        held = stored(opensearch_engine, name)
+        added = 0
+        for one, (line, encoding) in enumerate(zip(documents, encodings, strict=True)):
+            cosines = [float(encoding.vector @ other.vector) if place != one else -9 for place, other in enumerate(encodings)]
+            nearest = sorted(range(len(cosines)), key=lambda place: -cosines[place])[:3]
+            own = encoding.weights.as_dict()
+            wanted = dict(own)
+            for term in {term for place in nearest for term in encodings[place].weights.terms} if own else ():
+                said = sum(max(0.0, cosines[place]) * encodings[place].weights.as_dict().get(term, 0.0) for place in nearest) / 3
+                if said >= least:
+                    wanted[term] = max(wanted.get(term, 0.0), said)
+            levels = {
+                term.replace(".", "%2E"): min(255, max(1, round(weight * 255 / signal.w_max))) for term, weight in wanted.items()
+            }
+            assert held[line["_id"]].keys() == levels.keys()
+            for term, level in levels.items():
+                assert held[line["_id"]][term] == pytest.approx(level, abs=1)  # at .5 the last digit decides
+            added += len(wanted) - len(own)
+        assert added > 300
+        assert held["empty"] == held["stop"] == {}
+
+    def test_a_document_is_found_by_a_word_of_its_neighbour_and_the_explanation_says_so(self, opensearch_engine, name, tmp_path):
+        lines = [
+            {"_id": "guitar", "text": "How to tune the strings of an acoustic guitar."},
+            {"_id": "ukulele", "text": "How to tune the strings of a ukulele."},
+            {"_id": "other", "text": "Interest rates of the central bank."},
+        ]
+        build(opensearch_engine, write(tmp_path / "corpus.jsonl", lines), name, Options(neighbours=1))
+        index = Index.open(opensearch_engine, name)
+        assert index.lineage.neighbours == 1
+        hits = index.search("acoustic", mode="weights", explain=True)
+        assert [hit.id for hit in hits[:2]] == ["guitar", "ukulele"]  # the bank has a nearest one, too, and it is far
+        assert all(hit.score < hits[1].score / 2 for hit in hits[2:])
+        for hit in hits:
+            assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-5)
+        assert index.search("acoustic", mode="lexical")[0].id == "guitar"
+        assert len(index.search("acoustic", mode="lexical")) == 1
+
+    def test_passages_of_one_document_are_no_neighbours(self, opensearch_engine, name, tmp_path):
+        text = " ".join(f"The acoustic guitar number {number} has six strings and a body of wood." for number in range(12))
+        lines = [{"_id": "long", "text": text}, {"_id": "short", "text": "An acoustic guitar with a loudspeaker."}]
+        options = Options(neighbours=1, passages=Window(30, 30))
+        source = write(tmp_path / "corpus.jsonl", lines)
+        built = build(opensearch_engine, source, name, options)
+        assert built.passages > 4
+        held = stored(opensearch_engine, name)
+        passages = [impacts for identity, impacts in held.items() if identity.startswith("long#")]
+        assert all("loudspeak" in impacts for impacts in passages)
+        assert not any("11" in impacts for impacts in passages[:2])  # of another passage of the same document
+
+    def test_more_neighbours_than_documents(self, opensearch_engine, name, tmp_path):
+        source = write(tmp_path / "corpus.jsonl", [{"_id": "only", "text": "An acoustic guitar."}])
+        build(opensearch_engine, source, name, Options(neighbours=5))
+        assert set(stored(opensearch_engine, name)["only"]) == {"acoust", "guitar"}
+
+    def test_encodings_are_removed_when_all_is_sent(self, opensearch_engine, name, documents, tmp_path):
+        build(opensearch_engine, write(tmp_path / "corpus.jsonl", documents), name, THREE)
+        assert not list(ledgers.folder(opensearch_engine).glob(f"{name}*.npz"))
+
+    @pytest.mark.parametrize("given", [{"dense": "none"}, {"weights": "none"}, {"signals": ("lexical",)}])
+    def test_it_takes_weights_and_vectors(self, opensearch_engine, name, documents, tmp_path, given):
+        with pytest.raises(UsageError, match="needs term weights and vectors"):
+            build(opensearch_engine, write(tmp_path / "corpus.jsonl", documents), name, Options(neighbours=3, **given))
+
+    def test_fewer_than_none_is_no_number(self):
+        with pytest.raises(UsageError, match="neighbours cannot be -1"):
+            Options(neighbours=-1)
+
+    def test_the_plan_says_what_it_takes(self, opensearch_engine, documents, tmp_path):
+        source = write(tmp_path / "corpus.jsonl", documents)
+        (said,) = (
+            each for each in forecast.forecast(source, opensearch_engine.capabilities, THREE).warnings if "--neigh" in each
+        )
+        assert "holds it in memory: 172 kB" in said
+
+
+@pytest.mark.engine
+class TestResume:
+    @pytest.mark.parametrize("damage", [False, True])
+    def test_what_was_encoded_is_not_encoded_again(self, opensearch_engine, name, documents, tmp_path, monkeypatch, damage):
+        monkeypatch.setattr(survey, "_BLOCK_DOCUMENTS", 16)
+        source = write(tmp_path / "corpus.jsonl", documents)
+        build(opensearch_engine, source, f"{name}-whole", THREE)
+        encoded = []
+        alone = expanding.alone
+
+        def counted(encoder, statistics):
+            encode = alone(encoder, statistics)
+
+            def one(block):
+                if not stopped and len(encoded) == 2:
+                    raise KeyboardInterrupt
+                encoded.append(len(block))
+                return encode(block)
+
+            return one
+
+        monkeypatch.setattr(expanding, "alone", counted)
+        stopped = False
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, source, name, THREE)
+        kept = sorted(ledgers.folder(opensearch_engine).glob(f"{name}-*.npz"))
+        assert len(kept) == len(encoded) == 2
+        if damage:
+            kept[1].write_bytes(kept[1].read_bytes()[:1000])
+        with pytest.raises(UnfinishedBuild, match="--neighbours was 3 and is 2"):
+            build(opensearch_engine, source, name, Options(neighbours=2))
+        stopped = True
+        before = len(encoded)
+        assert "Resumed" in " ".join(build(opensearch_engine, source, name, THREE).notes)
+        assert len(encoded) - before == (3 if damage else 2)
+        assert check(opensearch_engine, name).ok
+        assert stored(opensearch_engine, name) == stored(opensearch_engine, f"{name}-whole")
+
+    def test_killed_and_interrupted_while_it_encodes(self, opensearch_engine, name, tmp_path):
+        bench = Neighbours(tmp_path, opensearch_engine.url, name).write(150)
+        child = bench.start(prelude=HELD, stdin=subprocess.PIPE)
+        until(child, "HELD")
+        child.kill()
+        child.communicate(timeout=60)
+        child = bench.start(prelude=HELD, stdin=subprocess.PIPE)
+        until(child, "HELD")
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=60)
+        assert child.returncode == 130, said
+        assert "encoded are 100 of 150 documents, which are kept: the same command goes on from there" in said
+        assert "verified and live" in bench.run()
+        bench.whole()
+
+
+#: Waits on standard input once a second block was to be written.
+HELD = """
+from termweave import atomic
+write = atomic.write
+def held(path, content):
+    if path.name.endswith(".000001.npz"):
+        print("HELD", flush=True)
+        sys.stdin.readline()
+    write(path, content)
+atomic.write = held
+"""
+
+
+class Neighbours(Bench):
+    def _verb(self):
+        return ["index", str(self.corpus), self.name, "--neighbours", "2"]
+
+
+LINES = [
+    {"_id": "guitar", "text": "How to tune the strings of an acoustic guitar."},
+    {"_id": "bank", "text": "Interest rates of the central bank."},
+]
+NEW = {"_id": "ukulele", "text": "How to tune the strings of a ukulele."}
+
+
+@pytest.mark.engine
+class TestUpdate:
+    @pytest.mark.parametrize("new", [False, True])
+    def test_what_is_new_is_given_words_of_what_is_there(self, opensearch_engine, name, tmp_path, new):
+        path = tmp_path / "corpus.jsonl"
+        build(opensearch_engine, write(path, LINES), name, Options(neighbours=1))
+        before = stored(opensearch_engine, live(opensearch_engine, name))
+        update(opensearch_engine, write(path, [*LINES, NEW]), name, Options(), new=new)
+        assert check(opensearch_engine, name).ok
+        held = stored(opensearch_engine, live(opensearch_engine, name))
+        assert {"acoust", "guitar", "ukulel"} <= held["ukulele"].keys()
+        assert held["guitar"] == before["guitar"]  # as it was: only what is sent is given words
+        assert Index.open(opensearch_engine, name).lineage.neighbours == 1
+        changed = {**LINES[0], "text": "How to tune an electric guitar."}
+        update(opensearch_engine, write(path, [changed, LINES[1], NEW]), name, Options())
+        held = stored(opensearch_engine, live(opensearch_engine, name))
+        assert {"electr", "ukulel"} <= held["guitar"].keys()
+        assert check(opensearch_engine, name).ok
+
+    def test_an_update_keeps_their_number(self, opensearch_engine, name, tmp_path, capsys):
+        path = tmp_path / "corpus.jsonl"
+        build(opensearch_engine, write(path, LINES), name, Options(neighbours=1))
+        command = ["index", str(path), name, "--update", "--url", opensearch_engine.url]
+        assert run([*command, "--neighbours", "2"]) == 2
+        assert "--neighbours is 1 there and 2 here" in capsys.readouterr().err
+        assert run([*command, "--neighbours", "1"]) == 0
