@@ -36,17 +36,9 @@ from termweave.signals.dense import Dense
 from termweave.words import sized
 
 if TYPE_CHECKING:
-    from termweave.records import Encoding
+    from collections.abc import Sequence
 
-
-class Kept:
-    """Encodings by text."""
-
-    def __init__(self, texts: list[str], encodings: list[Encoding]) -> None:
-        self._kept = dict(zip(texts, encodings, strict=True))
-
-    def encode(self, texts: list[str], **_: object) -> list[Encoding]:
-        return [self._kept[text] for text in texts]
+    from termweave.records import Document, Encoding
 
 
 class OneCore(Cached):
@@ -81,6 +73,10 @@ def settings_of(folder: Path) -> dict[str, Path]:
     return paths
 
 
+def texts_of(documents: Sequence[Document]) -> list[str]:
+    return [document.content for document in documents]
+
+
 def busy(server: engine.Engine) -> float:
     """Seconds of processor that client and server have used."""
     nodes = server.request("GET", "/_nodes/stats/process")["nodes"].values()
@@ -94,18 +90,19 @@ def whole(server: engine.Engine, folder: Path, rounds: int = 3) -> None:
     """
     for name, path in settings_of(folder).items():
         source = corpora.open_source(path)
-        texts = [document.content for document in source.documents()]
+        documents = list(source.documents())
+        texts = texts_of(documents)
         encode: list[float] = []
         send_alone: list[float] = []
         together: list[float] = []
         work: list[float] = []
 
-        def encoded(each, texts=texts, encode=encode, work=work):
+        def encoded(each, documents=documents, encode=encode, work=work):
             before, started = busy(server), time.perf_counter()
-            encodings = each.encoder.encode(texts, kind="document", statistics=each.statistics)
+            kept = dict(zip(texts_of(documents), each.encode(documents), strict=True))
             encode.append(time.perf_counter() - started)
             work.append(busy(server) - before)
-            return replace(each, encoder=Kept(texts, encodings))
+            return replace(each, encode=lambda block: [kept[text] for text in texts_of(block)])
 
         def counted(run, work=work):
             def noted(each, report):

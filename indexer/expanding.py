@@ -111,7 +111,7 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
     Raises:
         OSError: A file cannot be written.
     """
-    corpus = _Corpus()
+    corpus = Corpus()
     for number, block in enumerate(blocks(source.documents())):
         path = ledger.path.with_suffix(f".{number:06}.npz")
         found = _read(path, len(block))
@@ -151,7 +151,7 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
             clause = dense.clause(encoding, size=count, where=[others], capabilities=engine.capabilities)
             assert clause is not None  # of a text
             clauses.append(clause)
-            body = {"query": clause.query, "size": count, "_source": list(terms.explains_from)}
+            body = {"query": clause.query, "size": count, "_source": list(terms.properties())}
             lines += [b"{}", orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
         answers = engine.request("POST", f"/{index}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
         for clause, answer in zip(clauses, answers, strict=True):
@@ -179,7 +179,7 @@ def _weights(levels: dict[str, float], unit: float) -> TermWeights:
     return TermWeights(tuple(levels), np.array(list(levels.values()), np.float32) * np.float32(unit))
 
 
-class _Corpus:
+class Corpus:
     """The encodings of a whole source.
 
     Attributes:

@@ -264,6 +264,15 @@ class TestUpdate:
         assert {"electr", "ukulel"} <= held["guitar"].keys()
         assert check(opensearch_engine, name).ok
 
+    def test_as_term_frequencies(self, opensearch_engine, name, tmp_path):
+        path = tmp_path / "corpus.jsonl"
+        options = Options(signals=("term_frequency", "dense"), neighbours=1)
+        build(opensearch_engine, write(path, LINES), name, options)
+        update(opensearch_engine, write(path, [*LINES, NEW]), name, Options())
+        assert check(opensearch_engine, name).ok
+        index = Index.open(opensearch_engine, name)
+        assert {hit.id for hit in index.search("acoustic", mode="term_frequency")[:2]} == {"guitar", "ukulele"}
+
     def test_an_update_keeps_their_number(self, opensearch_engine, name, tmp_path, capsys):
         path = tmp_path / "corpus.jsonl"
         build(opensearch_engine, write(path, LINES), name, Options(neighbours=1))
