@@ -16,6 +16,7 @@ import io
 import sys
 import zipfile
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 ENCODING = "Encoding"
 #: Words of neighbours that would weigh less than this share of the scale's top are left out: most of the words, little of the gain.
 _LEAST = 0.04
-#: Documents that a block is compared with at once: 512 times so many cosines are 128 MiB.
-_COLUMNS = 1 << 16
+#: Documents that are compared at once, and with how many: so many cosines are 128 MiB, and picking the best takes thrice that.
+_ROWS, _COLUMNS = 512, 1 << 16
 #: k-NN searches in one request.
 _SEARCHES = 64
 
@@ -99,7 +100,7 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
     stopped, and `resuming` has seen to it that source, models and settings are the same.
 
     Args:
-        source: The documents, or their passages.
+        source: The documents, or their passages; of several with one id the first counts, as for the survey.
         encode: What they say themselves, weights and vectors.
         ledger: Of the generation.
         count: How many neighbours.
@@ -111,15 +112,19 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
     Raises:
         OSError: A file cannot be written.
     """
-    corpus = Corpus()
+    corpus, total = Corpus(), ledger.total
+    lines: dict[str, int | None] = {}  # of the documents, where each stands first
     for number, block in enumerate(blocks(source.documents())):
+        kept = [document for document in block if lines.setdefault(document.source_id, document.line) == document.line]
+        if not kept:
+            continue
         path = ledger.path.with_suffix(f".{number:06}.npz")
-        found = _read(path, len(block))
+        found = _read(path, len(kept))
         if found is None:
-            found = encode(block)
+            found = encode(kept)
             atomic.write(path, _packed(found))
-        corpus.add(block, found)
-        progress(ENCODING, len(corpus.rows), ledger.total)
+        corpus.add(kept, found)
+        progress(ENCODING, len(corpus.rows), total)
     corpus.close()
     return lambda documents: corpus.expanded(documents, count)
 
@@ -172,7 +177,7 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
 
 def _with(encoding: Encoding, near: Sequence[tuple[float, TermWeights]], least: float) -> Encoding:
     assert encoding.weights is not None
-    return Encoding(encoding.text, joined(encoding.weights, near, least), encoding.vector)
+    return replace(encoding, weights=joined(encoding.weights, near, least))
 
 
 def _weights(levels: dict[str, float], unit: float) -> TermWeights:
@@ -191,26 +196,31 @@ class Corpus:
         self._weights: list[TermWeights] = []
         self._parts: list[NDArray[np.float32]] = []
         self._families: list[int] = []
-        self._known: dict[str, int] = {}
+        self._blanks: list[bool] = []
 
     def add(self, documents: Sequence[Document], encodings: Sequence[Encoding]) -> None:
         """Take a block in; every term is held once, however many documents have it."""
         for document, encoding in zip(documents, encodings, strict=True):
             assert encoding.weights is not None
             self.rows[document.id, document.line] = len(self.rows)
-            self._families.append(self._known.setdefault(document.source_id, len(self._known)))
+            first = document.passage is None or document.passage.number == 1  # the others of that document come right behind
+            self._families.append((self._families[-1] if self._families else 0) + first)
+            self._blanks.append(not document.content.strip())
             self._weights.append(TermWeights(tuple(map(sys.intern, encoding.weights.terms)), encoding.weights.weights))
         self._parts.append(_vectors(encodings))
 
     def close(self) -> None:
         """All are in."""
         self._vectors = np.concatenate(self._parts)
-        self._family = np.array(self._families)
+        self._family, self._blank = np.array(self._families), np.array(self._blanks)
         self._least = _LEAST * scale([weights.weights for weights in self._weights])
-        self._parts, self._families, self._known = [], [], {}
+        self._parts, self._families, self._blanks = [], [], []
 
     def expanded(self, documents: Sequence[Document], count: int) -> list[Encoding]:
         """Encodings of some of them, weights joined with those of their neighbours."""
+        return [each for part in in_parts(documents, _ROWS) for each in self._expanded(part, count)]
+
+    def _expanded(self, documents: Sequence[Document], count: int) -> list[Encoding]:
         rows = np.array([self.rows[document.id, document.line] for document in documents])
         cosines, nearest = self._nearest(rows, count)
         return [
@@ -225,14 +235,15 @@ class Corpus:
     def _nearest(self, rows: NDArray[np.intp], count: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
         """Cosines and rows of the nearest that are no passage of the same document; both ``(len(rows), count)``, best first.
 
-        Where there are fewer, the cosine is -inf. All are compared: what is nearest is exact, and costs n^2.
+        Documents without any text are none, in the index neither: they have no vector there. Where there are fewer, the cosine is
+        -inf. All are compared: what is nearest is exact, and costs n^2.
         """
         best = np.full((len(rows), count), -np.inf, np.float32)
         where = np.zeros((len(rows), count), np.intp)
         vectors, family = self._vectors[rows], self._family[rows][:, None]
         for start in range(0, len(self._vectors), _COLUMNS):
             similar = vectors @ self._vectors[start : start + _COLUMNS].T
-            similar[family == self._family[None, start : start + _COLUMNS]] = -np.inf
+            similar[(family == self._family[start : start + _COLUMNS]) | self._blank[start : start + _COLUMNS]] = -np.inf
             some = np.argpartition(-similar, min(count, similar.shape[1]) - 1, axis=1)[:, :count]
             best = np.concatenate([best, np.take_along_axis(similar, some, axis=1)], axis=1)
             where = np.concatenate([where, some + start], axis=1)

@@ -17,7 +17,7 @@ from termweave.indexer import Options, build, expanding, forecast, ledgers, surv
 from termweave.indexer.generations import live
 from termweave.indexer.passages import Window
 from termweave.indexer.resuming import UnfinishedBuild
-from termweave.records import TermWeights
+from termweave.records import Document, Encoding, Passage, TermWeights
 from termweave.search import Index, stored_statistics
 from termweave.signals.terms import scale
 
@@ -77,10 +77,36 @@ class TestJoined:
         assert expanding.joined(own, near, least=0.0) is own
 
 
+def three():
+    """A block of a whole document and two passages of another one, and what the models would say of it."""
+    documents = [
+        Document("whole", "a text", line=1),
+        *(Document(f"cut#{part}", "a text", line=2, passage=Passage("cut", part, 0, 6)) for part in (1, 2)),
+    ]
+    vectors = np.float32([[1, 0], [0, 1], [0, 1]])
+    encodings = [Encoding("a text", weights(**{f"w{place}": 1.0}), vector) for place, vector in enumerate(vectors)]
+    return documents, encodings
+
+
+class TestCorpus:
+    def test_neighbours_are_other_documents_with_a_text(self):
+        documents, encodings = three()
+        near = np.float32([0.8, 0.6])
+        documents += [Document("blank", " ", line=3), Document("near", "a text", line=4)]
+        encodings += [Encoding(" ", weights(), near), Encoding("a text", weights(w4=1.0), near)]
+        corpus = expanding.Corpus()
+        corpus.add(documents[:3], encodings[:3])
+        corpus.add(documents[3:], encodings[3:])
+        corpus.close()
+        found = [set(each.weights.terms) for each in corpus.expanded(documents, 3)]
+        assert found == [{"w0", "w4"}, {"w1", "w4"}, {"w2", "w4"}, set(), {"w4", "w0", "w1", "w2"}]
+
+
 @pytest.mark.engine
 class TestBuild:
     def test_what_is_stored_is_the_formula(self, opensearch_engine, name, documents, tmp_path, monkeypatch):
         monkeypatch.setattr(survey, "_BLOCK_DOCUMENTS", 16)
+        monkeypatch.setattr(expanding, "_ROWS", 5)
         monkeypatch.setattr(expanding, "_COLUMNS", 7)  # many columns, the last ones not full
         source = write(tmp_path / "corpus.jsonl", documents)
         build(opensearch_engine, source, name, THREE)
@@ -93,7 +119,10 @@ class TestBuild:
         held = stored(opensearch_engine, name)
         added = 0
         for one, (line, encoding) in enumerate(zip(documents, encodings, strict=True)):
-            cosines = [float(encoding.vector @ other.vector) if place != one else -9 for place, other in enumerate(encodings)]
+            cosines = [
+                float(encoding.vector @ other.vector) if other.text and place != one else -9
+                for place, other in enumerate(encodings)
+            ]
             nearest = sorted(range(len(cosines)), key=lambda place: -cosines[place])[:3]
             own = encoding.weights.as_dict()
             wanted = dict(own)
@@ -139,6 +168,20 @@ class TestBuild:
         passages = [impacts for identity, impacts in held.items() if identity.startswith("long#")]
         assert all("loudspeak" in impacts for impacts in passages)
         assert not any("11" in impacts for impacts in passages[:2])  # of another passage of the same document
+
+    def test_documents_left_out_lend_no_words_and_repeated_ones_count_once(self, opensearch_engine, name, tmp_path):
+        lines = [
+            {"_id": "guitar", "text": "How to tune the strings of an acoustic guitar."},
+            {"_id": "ukulele", "text": "How to tune the strings of a ukulele."},
+            {"_id": "bank", "text": "Interest rates of the central bank."},
+        ]
+        again = [lines[0], {"_id": "ukulele", "text": "How to tune the strings of a velociraptor's ukulele."}]
+        for which, documents in (("one", lines), ("all", [*lines, *again])):
+            (tmp_path / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
+            source = corpora.open_source(tmp_path / "corpus.jsonl", skip_bad=True)
+            options = Options(neighbours=2, skip_bad=True)
+            build(opensearch_engine, source, f"{name}-{which}", options)
+        assert stored(opensearch_engine, f"{name}-all") == stored(opensearch_engine, f"{name}-one")
 
     def test_more_neighbours_than_documents(self, opensearch_engine, name, tmp_path):
         source = write(tmp_path / "corpus.jsonl", [{"_id": "only", "text": "An acoustic guitar."}])
