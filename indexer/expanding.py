@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import io
 import sys
-import zipfile
 from collections import defaultdict
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 
-from termweave import atomic
+from termweave.errors import TermweaveError
 from termweave.indexer.survey import blocks
 from termweave.records import Encoding, TermWeights
 from termweave.search.candidates import hits_of
@@ -54,6 +54,8 @@ _LEAST = 0.04
 _ROWS, _COLUMNS = 512, 1 << 16
 #: k-NN searches in one request.
 _SEARCHES = 64
+#: Files of encodings end so, and begin with a digest of so many bytes.
+_SUFFIX, _DIGEST = ".encodings", 16
 
 
 def alone(encoder: TextEncoder, statistics: CorpusStatistics | None) -> Encode:
@@ -110,7 +112,7 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
         What encodes documents of this source; it holds all encodings: of each the vector and 1.2 KB.
 
     Raises:
-        OSError: A file cannot be written.
+        TermweaveError: A file cannot be written.
     """
     corpus, total = Corpus(), ledger.total
     lines: dict[str, int | None] = {}  # of the documents, where each stands first
@@ -118,11 +120,11 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
         kept = [document for document in block if lines.setdefault(document.source_id, document.line) == document.line]
         if not kept:
             continue
-        path = ledger.path.with_suffix(f".{number:06}.npz")
-        found = _read(path, len(kept))
+        path = ledger.path.with_suffix(f".{number:06}{_SUFFIX}")
+        found = _read(path, kept)
         if found is None:
             found = encode(kept)
-            atomic.write(path, _packed(found))
+            _keep(path, _packed(kept, found))
         corpus.add(kept, found)
         progress(ENCODING, len(corpus.rows), total)
     corpus.close()
@@ -131,7 +133,7 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
 
 def forget(ledger: Ledger) -> None:
     """Remove the encodings that `from_source` keeps, once all are sent."""
-    for path in ledger.path.parent.glob(f"{ledger.path.stem}.*.npz"):
+    for path in ledger.path.parent.glob(f"{ledger.path.stem}.*{_SUFFIX}"):
         path.unlink(missing_ok=True)
 
 
@@ -256,8 +258,8 @@ def _vectors(encodings: Sequence[Encoding]) -> NDArray[np.float32]:
     return np.stack([encoding.vector for encoding in encodings if encoding.vector is not None])
 
 
-def _packed(encodings: Sequence[Encoding]) -> bytes:
-    """A block of encodings as the bytes of an .npz file."""
+def _packed(documents: Sequence[Document], encodings: Sequence[Encoding]) -> bytes:
+    """A block of encodings as the bytes of a file: a digest, and an .npz behind it."""
     weights = [encoding.weights for encoding in encodings if encoding.weights is not None]
     terms = orjson.dumps([each.terms for each in weights])
     parts = {
@@ -265,19 +267,38 @@ def _packed(encodings: Sequence[Encoding]) -> bytes:
         "weights": np.concatenate([each.weights for each in weights]),
         "terms": np.frombuffer(terms, np.uint8),
     }
-    packed = io.BytesIO()
-    np.savez(packed, allow_pickle=False, **parts)
-    return packed.getvalue()
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **parts)
+    packed = file.getvalue()
+    return _digest(documents, packed) + packed
 
 
-def _read(path: Path, count: int) -> list[Encoding] | None:
-    """The inverse of `_packed`, without texts; None where the file is not there, or damaged."""
+def _keep(path: Path, packed: bytes) -> None:
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as parts:
-            vectors, weights, terms = parts["vectors"], parts["weights"], orjson.loads(parts["terms"].tobytes())
-        ends = np.cumsum([len(each) for each in terms])
-        held = [TermWeights(tuple(each), part) for each, part in zip(terms, np.split(weights, ends[:-1]), strict=True)]
-        found = [Encoding("", each, vector) for each, vector in zip(held, vectors, strict=True)]
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        path.write_bytes(packed)
+    except OSError as error:
+        raise TermweaveError(
+            f"Encodings cannot be kept in {path.parent}: {error.strerror or error}.",
+            "Free some disk space, or see who may write there, and run the command again: it resumes.",
+        ) from error
+
+
+def _read(path: Path, documents: Sequence[Document]) -> list[Encoding] | None:
+    """The inverse of `_packed`, without texts; None where the file is not there, is damaged or of other documents."""
+    try:
+        kept = path.read_bytes()
+    except OSError:
         return None
-    return found if len(found) == count else None
+    if kept[:_DIGEST] != _digest(documents, kept[_DIGEST:]):
+        return None
+    with np.load(io.BytesIO(kept[_DIGEST:]), allow_pickle=False) as parts:
+        vectors, weights, terms = parts["vectors"], parts["weights"], orjson.loads(parts["terms"].tobytes())
+    ends = np.cumsum([len(each) for each in terms])
+    held = [TermWeights(tuple(each), part) for each, part in zip(terms, np.split(weights, ends[:-1]), strict=True)]
+    return [Encoding("", each, vector) for each, vector in zip(held, vectors, strict=True)]
+
+
+def _digest(documents: Sequence[Document], packed: bytes) -> bytes:
+    """Of encodings and whose they are: blocks may have other borders, and a kill may cut a file off."""
+    whose = orjson.dumps([(document.id, document.line) for document in documents])
+    return blake2b(packed + whose, digest_size=_DIGEST).digest()

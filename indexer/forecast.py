@@ -268,7 +268,7 @@ def _warnings(planned: Plan, surveyed: Survey, unreadable: Sequence[str], passag
     if planned.options.neighbours:
         held = (_HELD + 4 * (planned.encoder.dimension or 0)) * passages
         yield (
-            f"--neighbours encodes everything before it sends anything, and holds it in memory: {sized(held)}. "
+            f"--neighbours encodes everything before it sends anything, and holds it in memory and on the disk: {sized(held)} each. "
             "Impacts of neighbours' words come on top of the index size above."
         )
     dotted = _share([_DOTTED.search(text) is not None for text in texts])

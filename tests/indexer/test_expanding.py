@@ -12,7 +12,7 @@ import pytest
 from termweave import corpora
 from termweave.cli import run
 from termweave.encoders import load
-from termweave.errors import UsageError
+from termweave.errors import TermweaveError, UsageError
 from termweave.indexer import Options, build, expanding, forecast, ledgers, survey, update
 from termweave.indexer.generations import live
 from termweave.indexer.passages import Window
@@ -47,6 +47,11 @@ def documents():
 def write(path, lines):
     path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
     return corpora.open_source(path)
+
+
+def kept(engine, name):
+    """Files of encodings of the generations of a name."""
+    return sorted(ledgers.folder(engine).glob(f"{name}-*.encodings"))
 
 
 def stored(engine, name):
@@ -86,6 +91,37 @@ def three():
     vectors = np.float32([[1, 0], [0, 1], [0, 1]])
     encodings = [Encoding("a text", weights(**{f"w{place}": 1.0}), vector) for place, vector in enumerate(vectors)]
     return documents, encodings
+
+
+class TestKept:
+    def test_what_is_read_is_what_was_written(self, tmp_path):
+        documents, encodings = three()
+        path = tmp_path / "kept"
+        path.write_bytes(expanding._packed(documents, encodings))
+        for found, given in zip(expanding._read(path, documents), encodings, strict=True):
+            assert (found.weights.terms, found.weights.weights) == (given.weights.terms, given.weights.weights)
+            assert np.array_equal(found.vector, given.vector)
+
+    def test_damaged_anywhere_is_not_there(self, tmp_path):
+        documents, encodings = three()
+        path, packed = tmp_path / "kept", expanding._packed(documents, encodings)
+        assert expanding._read(path, documents) is None
+        for place in range(len(packed)):
+            path.write_bytes(packed[:place])
+            assert expanding._read(path, documents) is None
+            path.write_bytes(packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :])
+            assert expanding._read(path, documents) is None
+
+    def test_what_cannot_be_kept_is_said(self, tmp_path):
+        with pytest.raises(TermweaveError, match=r"Encodings cannot be kept in .*: Is a directory"):
+            expanding._keep(tmp_path, b"")
+
+    def test_of_as_many_other_documents_is_not_there(self, tmp_path):
+        documents, encodings = three()
+        path = tmp_path / "kept"
+        path.write_bytes(expanding._packed(documents, encodings))
+        for other in (Document("other", "a text", line=1), Document("whole", "a text", line=9)):
+            assert expanding._read(path, [other, *documents[1:]]) is None
 
 
 class TestCorpus:
@@ -190,7 +226,7 @@ class TestBuild:
 
     def test_encodings_are_removed_when_all_is_sent(self, opensearch_engine, name, documents, tmp_path):
         build(opensearch_engine, write(tmp_path / "corpus.jsonl", documents), name, THREE)
-        assert not list(ledgers.folder(opensearch_engine).glob(f"{name}*.npz"))
+        assert kept(opensearch_engine, name) == []
 
     @pytest.mark.parametrize("given", [{"dense": "none"}, {"weights": "none"}, {"signals": ("lexical",)}])
     def test_it_takes_weights_and_vectors(self, opensearch_engine, name, documents, tmp_path, given):
@@ -206,7 +242,7 @@ class TestBuild:
         (said,) = (
             each for each in forecast.forecast(source, opensearch_engine.capabilities, THREE).warnings if "--neigh" in each
         )
-        assert "holds it in memory: 172 kB" in said
+        assert "holds it in memory and on the disk: 172 kB each" in said
 
 
 @pytest.mark.engine
@@ -234,10 +270,10 @@ class TestResume:
         stopped = False
         with pytest.raises(KeyboardInterrupt):
             build(opensearch_engine, source, name, THREE)
-        kept = sorted(ledgers.folder(opensearch_engine).glob(f"{name}-*.npz"))
-        assert len(kept) == len(encoded) == 2
+        files = kept(opensearch_engine, name)
+        assert len(files) == len(encoded) == 2
         if damage:
-            kept[1].write_bytes(kept[1].read_bytes()[:1000])
+            files[1].write_bytes(files[1].read_bytes()[:1000])
         with pytest.raises(UnfinishedBuild, match="--neighbours was 3 and is 2"):
             build(opensearch_engine, source, name, Options(neighbours=2))
         stopped = True
@@ -260,19 +296,22 @@ class TestResume:
         assert child.returncode == 130, said
         assert "encoded are 100 of 150 documents, which are kept: the same command goes on from there" in said
         assert "verified and live" in bench.run()
-        bench.whole()
+        index = bench.whole()
+        left = {path.name for path in (tmp_path / "state" / "termweave" / "ledgers").rglob("*") if path.is_file()}
+        assert left == {"place", f"{name}.lease", f"{index}.sqlite"}
 
 
-#: Waits on standard input once a second block was to be written.
+#: Waits on standard input when half of the second block is written.
 HELD = """
-from termweave import atomic
-write = atomic.write
+from pathlib import Path
+write = Path.write_bytes
 def held(path, content):
-    if path.name.endswith(".000001.npz"):
+    if ".000001." in path.name:
+        write(path, content[: len(content) // 2])
         print("HELD", flush=True)
         sys.stdin.readline()
     write(path, content)
-atomic.write = held
+Path.write_bytes = held
 """
 
 
