@@ -50,7 +50,7 @@ def watched(run: Run, out: Output, noun: str) -> Built | Updated:
             out.say(f"Finishing what is under way; {'a second SIGTERM' if terminated.is_set() else 'Ctrl-C'} stops at once.")
         if stage in {SENDING, STOPPING}:
             acknowledged = f"{done:,} of {counted(total or 0, noun)}"
-        if stage == ENCODING:
+        if stage == ENCODING and done:
             encoded = f"{done:,} of {counted(total or 0, noun)}"
         bar(done, total, stage, detail)
 
@@ -58,7 +58,7 @@ def watched(run: Run, out: Output, noun: str) -> Built | Updated:
         with _terminable(terminated), out.progress("Reading") as bar:
             return run(progress=show)
     except KeyboardInterrupt:
-        kept = f"The engine has acknowledged {acknowledged}" if acknowledged else f"Nothing was sent yet; encoded are {encoded}"
+        kept = f"The engine has acknowledged {acknowledged}" if acknowledged else f"Encoded are {encoded}"
         on = f"{kept}, which are kept: the same command goes on from there."
         out.say(f"Stopped. {on if acknowledged or encoded else 'Nothing was sent: the same command begins anew.'}")
         raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None

@@ -116,17 +116,18 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
     """
     corpus, total = Corpus(), ledger.total
     lines: dict[str, int | None] = {}  # of the documents, where each stands first
-    for number, block in enumerate(blocks(source.documents())):
+    for number, block in enumerate(blocks(source.documents(), total)):
         kept = [document for document in block if lines.setdefault(document.source_id, document.line) == document.line]
         if not kept:
             continue
         path = ledger.path.with_suffix(f".{number:06}{_SUFFIX}")
         found = _read(path, kept)
         if found is None:
+            progress(ENCODING, len(corpus.rows), total)
             found = encode(kept)
             _keep(path, _packed(kept, found))
         corpus.add(kept, found)
-        progress(ENCODING, len(corpus.rows), total)
+    progress(ENCODING, len(corpus.rows), total)
     corpus.close()
     return lambda documents: corpus.expanded(documents, count)
 

@@ -212,12 +212,14 @@ class TestBuild:
             {"_id": "bank", "text": "Interest rates of the central bank."},
         ]
         again = [lines[0], {"_id": "ukulele", "text": "How to tune the strings of a velociraptor's ukulele."}]
+        told = []
         for which, documents in (("one", lines), ("all", [*lines, *again])):
             (tmp_path / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
             source = corpora.open_source(tmp_path / "corpus.jsonl", skip_bad=True)
             options = Options(neighbours=2, skip_bad=True)
-            build(opensearch_engine, source, f"{name}-{which}", options)
+            build(opensearch_engine, source, f"{name}-{which}", options, lambda *each: told.append(each))
         assert stored(opensearch_engine, f"{name}-all") == stored(opensearch_engine, f"{name}-one")
+        assert [each[1:3] for each in told if each[0] == expanding.ENCODING] == [(0, 3), (3, 3)] * 2
 
     def test_more_neighbours_than_documents(self, opensearch_engine, name, tmp_path):
         source = write(tmp_path / "corpus.jsonl", [{"_id": "only", "text": "An acoustic guitar."}])
@@ -294,7 +296,7 @@ class TestResume:
         child.send_signal(signal.SIGINT)
         said, _ = child.communicate(timeout=60)
         assert child.returncode == 130, said
-        assert "encoded are 100 of 150 documents, which are kept: the same command goes on from there" in said
+        assert "Stopped. Encoded are 32 of 150 documents, which are kept: the same command goes on from there." in said
         assert "verified and live" in bench.run()
         index = bench.whole()
         left = {path.name for path in (tmp_path / "state" / "termweave" / "ledgers").rglob("*") if path.is_file()}
