@@ -213,11 +213,16 @@ class Corpus:
         self._parts.append(_vectors(encodings))
 
     def close(self) -> None:
-        """All are in."""
-        self._vectors = np.concatenate(self._parts)
+        """All are in; a part of the vectors goes as it is copied, so that they are not held twice."""
+        end = len(self.rows)
+        self._vectors = np.empty((end, self._parts[0].shape[1]), np.float32)
+        while self._parts:
+            part = self._parts.pop()
+            self._vectors[end - len(part) : end] = part
+            end -= len(part)
         self._family, self._blank = np.array(self._families), np.array(self._blanks)
         self._least = _LEAST * scale([weights.weights for weights in self._weights])
-        self._parts, self._families, self._blanks = [], [], []
+        self._families, self._blanks = [], []
 
     def expanded(self, documents: Sequence[Document], count: int) -> list[Encoding]:
         """Encodings of some of them, weights joined with those of their neighbours."""
