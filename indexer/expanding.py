@@ -4,7 +4,7 @@
 
 Document expansion by neighbours (Singhal and Pereira 1999; Tao, Wang, Mei and Zhai 2006), with learned weights for their
 language models and vectors for the neighbourhood. The larger of the two and not their sum, so that what tells a document from
-its neighbours keeps its weight: a sum costs where documents differ in one name alone (docs/term-weights.md has the figures).
+its neighbours keeps its weight: a sum costs where documents differ in one name alone.
 
 A build needs all encodings before the first document can be sent, so it encodes the source first and keeps what comes on the
 disk: a build that was killed goes on there. An update asks the index for the neighbours of the documents that it sends.
@@ -52,6 +52,8 @@ ENCODING = "Encoding"
 _LEAST = 0.04
 #: Documents that are compared at once, and with how many: so many cosines are 128 MiB, and picking the best takes thrice that.
 _ROWS, _COLUMNS = 512, 1 << 16
+#: Columns of cosines whose largest is looked at in place of them all.
+_GROUP = 16
 #: k-NN searches in one request.
 _SEARCHES = 64
 #: Files of encodings end so, and begin with a digest of so many bytes.
@@ -252,12 +254,28 @@ class Corpus:
         for start in range(0, len(self._vectors), _COLUMNS):
             similar = vectors @ self._vectors[start : start + _COLUMNS].T
             similar[(family == self._family[start : start + _COLUMNS]) | self._blank[start : start + _COLUMNS]] = -np.inf
-            some = np.argpartition(-similar, min(count, similar.shape[1]) - 1, axis=1)[:, :count]
+            some = _promising(similar, count)
             best = np.concatenate([best, np.take_along_axis(similar, some, axis=1)], axis=1)
             where = np.concatenate([where, some + start], axis=1)
             first = np.lexsort((where, -best), axis=1)[:, :count]
             best, where = np.take_along_axis(best, first, axis=1), np.take_along_axis(where, first, axis=1)
         return best, where
+
+
+def _promising(rows: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """Columns among which the `count` largest of each row are: all of the `count` groups of columns with the largest maxima.
+
+    To look for the largest themselves takes ten times as long.
+    """
+    stride = rows.shape[1] // _GROUP
+    if stride <= count:
+        return np.broadcast_to(np.arange(rows.shape[1]), rows.shape)
+    grouped = stride * _GROUP
+    maxima = rows[:, :grouped].reshape(len(rows), _GROUP, stride).max(axis=1)
+    groups = np.argpartition(maxima, stride - count, axis=1)[:, -count:]
+    columns = (groups[:, None] + stride * np.arange(_GROUP)[:, None]).reshape(len(rows), -1)
+    over = np.broadcast_to(np.arange(grouped, rows.shape[1]), (len(rows), rows.shape[1] - grouped))
+    return np.concatenate([columns, over], axis=1)
 
 
 def _vectors(encodings: Sequence[Encoding]) -> NDArray[np.float32]:

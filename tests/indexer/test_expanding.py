@@ -138,6 +138,16 @@ class TestCorpus:
         assert found == [{"w0", "w4"}, {"w1", "w4"}, {"w2", "w4"}, set(), {"w4", "w0", "w1", "w2"}]
 
 
+@pytest.mark.parametrize(("columns", "count"), [(3, 5), (79, 5), (95, 5), (96, 5), (1000, 1), (1601, 100), (70001, 7)])
+def test_the_largest_are_among_the_promising(columns, count):
+    rows = np.random.default_rng(columns).normal(size=(20, columns)).astype(np.float32)
+    rows[:, : columns // 2] = np.round(rows[:, : columns // 2])  # many are equal
+    found = expanding._promising(rows, count)
+    assert all(len(set(each)) == len(each) for each in found.tolist())
+    held = np.sort(np.take_along_axis(rows, found, axis=1), axis=1)[:, -count:]
+    assert np.array_equal(held, np.sort(rows, axis=1)[:, -count:])
+
+
 @pytest.mark.engine
 class TestBuild:
     def test_what_is_stored_is_the_formula(self, opensearch_engine, name, documents, tmp_path, monkeypatch):
