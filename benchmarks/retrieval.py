@@ -4,7 +4,8 @@
     python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield > docs/figures.md
 
 Shipped int8 model, or another one (`--model`), no tuning, test splits; an index that is there and up to date is used as it is.
-With `--neighbours N` documents are indexed with the words of their N nearest ones.
+With `--neighbours N` documents are indexed with the words of their N nearest ones; `--against bench` then compares with the
+indices of an earlier run without.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ Made by `python benchmarks/retrieval.py {given}`.
 """
 
 PAIRS = "What the learned weights add to the vectors, by the default fusion and by plain min-max; p uncorrected:"
+
+
+AGAINST = "The indices `{name}-DATASET` -> these; p uncorrected:"
 
 
 def summary(experiments: list[Experiment]) -> str:
@@ -70,6 +74,26 @@ def fused(experiments: list[Experiment]) -> str:
     return "\n".join([*lines, f"| mean {means} |"])
 
 
+def compared(experiments: list[Experiment], others: list[Experiment]) -> str:
+    """The same systems over two indices of a set: nDCG@10 and recall@100 there and here, p of the difference."""
+    columns = [(row.system, measure) for measure in ("nDCG@10", "recall@100") for row in experiments[0].rows]
+    columns = [
+        column
+        for column in columns
+        if column[0] in {"weights", "hybrid", "hybrid+rNN"} and column != ("hybrid+rNN", "recall@100")
+    ]
+    lines = ["| set | " + " | ".join(f"{system}, {measure}" for system, measure in columns) + " |"]
+    lines.append("|---|" + "---:|" * len(columns))
+    differences: list[list[float]] = []
+    for here, there in zip(experiments, others, strict=True):
+        pairs = [(there.values[system][measure], here.values[system][measure]) for system, measure in columns]
+        differences.append([float((new - old).mean()) for old, new in pairs])
+        cells = [f"{old.mean():.4f} -> {new.mean():.4f} ({randomisation_test(new, old):.2g})" for old, new in pairs]
+        lines.append(f"| {here.dataset.partition(':')[0]} | {' | '.join(cells)} |")
+    means = [sum(column) / len(column) for column in zip(*differences, strict=True)]
+    return "\n".join([*lines, f"| mean | {' | '.join(f'{mean:+.4f}' for mean in means)} |"])
+
+
 def system_of(experiment: Experiment, mode: str) -> str:
     """The name of a mode in a table."""
     return next(row.system for row in experiment.rows if row.mode == mode)
@@ -81,10 +105,12 @@ def main() -> None:
     parser.add_argument("--model", help="weights and dense model  [default: the shipped one]")
     parser.add_argument("--neighbours", type=int, default=0, help="as of `termweave index`")
     parser.add_argument("--name", default="bench", help="indices are called NAME-DATASET  [default: bench]")
+    parser.add_argument("--against", metavar="NAME", help="compare with the indices NAME-DATASET")
     given = parser.parse_args()
     options = Options(weights=given.model, dense=given.model, neighbours=given.neighbours)
     server = engine.connect(settings.load())
-    experiments, pairs = [], []
+    experiments: list[Experiment] = []
+    pairs, others = [], []
     model = ""
     for folder in given.folders:
         dataset = corpora.open_dataset(folder)
@@ -95,6 +121,9 @@ def main() -> None:
         index = Index.open(server, name, weights=given.model, dense=given.model)
         model = f"{'model' if given.model else 'shipped model'} `{index.lineage.models['weights'].name}`"
         experiments.append(evaluate(index, dataset, default_systems(index)))
+        if given.against:
+            other = Index.open(server, f"{given.against}-{name.removeprefix(f'{given.name}-')}")
+            others.append(evaluate(other, dataset, default_systems(other)))
         modes = [mode for pair in FUSED.values() for mode in pair]
         pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
     near = f", every document with words of its {given.neighbours} nearest (`--neighbours`)" if given.neighbours else ""
@@ -102,7 +131,8 @@ def main() -> None:
         version=server.capabilities.version, model=model, neighbours=near, note="1 (trec-dl: 2)", given=" ".join(sys.argv[1:])
     )
     print(said)
-    print("\n\n".join([summary(experiments), PAIRS, fused(pairs), *(report.markdown(each) for each in experiments)]))
+    against = [AGAINST.format(name=given.against), compared(experiments, others)] if others else []
+    print("\n\n".join([summary(experiments), *against, PAIRS, fused(pairs), *(report.markdown(each) for each in experiments)]))
 
 
 if __name__ == "__main__":
