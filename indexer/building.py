@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from termweave import __version__, doors
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import custom, expanding, generations, inheriting, ledgers, refusals, resuming, summary
+from termweave.indexer import custom, encoded, expanding, generations, inheriting, ledgers, refusals, resuming, summary
 from termweave.indexer.passages import in_passages
 from termweave.indexer.pipeline import Pipeline
 from termweave.indexer.plan import Options, Plan, plan
@@ -142,7 +142,7 @@ def build(
                 encode = _encode(source, planned, current, watched)
                 sent = send_rest(engine, source, planned.options, encode, current, watched)
                 current.notes.extend(_settle(engine, current, options))
-                expanding.forget(ledger)
+                encoded.forget(ledger)
             except (RefusedDocuments, VerificationFailed):
                 lineage.write(engine, current.index, current.lineage)  # it may have been whole when its gate refused it
                 ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew

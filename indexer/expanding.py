@@ -12,17 +12,15 @@ disk: a build that was killed goes on there. An update asks the index for the ne
 
 from __future__ import annotations
 
-import io
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 
-from termweave.errors import TermweaveError
+from termweave.indexer import encoded
 from termweave.indexer.survey import blocks
 from termweave.records import Encoding, TermWeights
 from termweave.search.candidates import hits_of
@@ -31,7 +29,6 @@ from termweave.signals.terms import WeightedTerms, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -56,8 +53,6 @@ _ROWS, _COLUMNS = 512, 1 << 16
 _GROUP = 16
 #: k-NN searches in one request.
 _SEARCHES = 64
-#: Files of encodings end so, and begin with a digest of so many bytes.
-_SUFFIX, _DIGEST = ".encodings", 16
 
 
 def alone(encoder: TextEncoder, statistics: CorpusStatistics | None) -> Encode:
@@ -122,22 +117,16 @@ def from_source(source: Source, encode: Encode, ledger: Ledger, count: int, prog
         kept = [document for document in block if lines.setdefault(document.source_id, document.line) == document.line]
         if not kept:
             continue
-        path = ledger.path.with_suffix(f".{number:06}{_SUFFIX}")
-        found = _read(path, kept)
+        path = encoded.file(ledger, number)
+        found = encoded.read(path, kept)
         if found is None:
             progress(ENCODING, len(corpus.rows), total)
             found = encode(kept)
-            _keep(path, _packed(kept, found))
+            encoded.keep(path, kept, found)
         corpus.add(kept, found)
     progress(ENCODING, len(corpus.rows), total)
     corpus.close()
     return lambda documents: corpus.expanded(documents, count)
-
-
-def forget(ledger: Ledger) -> None:
-    """Remove the encodings that `from_source` keeps, once all are sent."""
-    for path in ledger.path.parent.glob(f"{ledger.path.stem}.*{_SUFFIX}"):
-        path.unlink(missing_ok=True)
 
 
 def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encode, count: int) -> Encode:
@@ -212,7 +201,7 @@ class Corpus:
             self._families.append((self._families[-1] if self._families else 0) + first)
             self._blanks.append(not document.content.strip())
             self._weights.append(TermWeights(tuple(map(sys.intern, encoding.weights.terms)), encoding.weights.weights))
-        self._parts.append(_vectors(encodings))
+        self._parts.append(encoded.vectors(encodings))
 
     def close(self) -> None:
         """All are in; a part of the vectors goes as it is copied, so that they are not held twice."""
@@ -276,53 +265,3 @@ def _promising(rows: NDArray[np.float32], count: int) -> NDArray[np.intp]:
     columns = (groups[:, None] + stride * np.arange(_GROUP)[:, None]).reshape(len(rows), -1)
     over = np.broadcast_to(np.arange(grouped, rows.shape[1]), (len(rows), rows.shape[1] - grouped))
     return np.concatenate([columns, over], axis=1)
-
-
-def _vectors(encodings: Sequence[Encoding]) -> NDArray[np.float32]:
-    return np.stack([encoding.vector for encoding in encodings if encoding.vector is not None])
-
-
-def _packed(documents: Sequence[Document], encodings: Sequence[Encoding]) -> bytes:
-    """A block of encodings as the bytes of a file: a digest, and an .npz behind it."""
-    weights = [encoding.weights for encoding in encodings if encoding.weights is not None]
-    terms = orjson.dumps([each.terms for each in weights])
-    parts = {
-        "vectors": _vectors(encodings),
-        "weights": np.concatenate([each.weights for each in weights]),
-        "terms": np.frombuffer(terms, np.uint8),
-    }
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **parts)
-    packed = file.getvalue()
-    return _digest(documents, packed) + packed
-
-
-def _keep(path: Path, packed: bytes) -> None:
-    try:
-        path.write_bytes(packed)
-    except OSError as error:
-        raise TermweaveError(
-            f"Encodings cannot be kept in {path.parent}: {error.strerror or error}.",
-            "Free some disk space, or see who may write there, and run the command again: it resumes.",
-        ) from error
-
-
-def _read(path: Path, documents: Sequence[Document]) -> list[Encoding] | None:
-    """The inverse of `_packed`, without texts; None where the file is not there, is damaged or of other documents."""
-    try:
-        kept = path.read_bytes()
-    except OSError:
-        return None
-    if kept[:_DIGEST] != _digest(documents, kept[_DIGEST:]):
-        return None
-    with np.load(io.BytesIO(kept[_DIGEST:]), allow_pickle=False) as parts:
-        vectors, weights, terms = parts["vectors"], parts["weights"], orjson.loads(parts["terms"].tobytes())
-    ends = np.cumsum([len(each) for each in terms])
-    held = [TermWeights(tuple(each), part) for each, part in zip(terms, np.split(weights, ends[:-1]), strict=True)]
-    return [Encoding("", each, vector) for each, vector in zip(held, vectors, strict=True)]
-
-
-def _digest(documents: Sequence[Document], packed: bytes) -> bytes:
-    """Of encodings and whose they are: blocks may have other borders, and a kill may cut a file off."""
-    whose = orjson.dumps([(document.id, document.line) for document in documents])
-    return blake2b(packed + whose, digest_size=_DIGEST).digest()

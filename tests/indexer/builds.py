@@ -1,9 +1,12 @@
-"""What the tests of builds share: small corpora, and verification of what is live."""
+"""What the tests of builds share: small corpora, encodings, and verification of what is live."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from termweave.indexer import Options, ledgers, verify
 from termweave.indexer.generations import live
+from termweave.records import Document, Encoding, Passage, TermWeights
 
 LEXICAL = Options(weights="none", dense="none")
 
@@ -16,3 +19,18 @@ def check(engine, name, *, deep=True):
     index = live(engine, name)
     with ledgers.existing(engine, index) as ledger:
         return verify(engine, index, ledger, deep=deep)
+
+
+def weights(**each):
+    return TermWeights(tuple(each), np.array(list(each.values()), np.float32))
+
+
+def three():
+    """A block of a whole document and two passages of another one, and what the models would say of it."""
+    documents = [
+        Document("whole", "a text", line=1),
+        *(Document(f"cut#{part}", "a text", line=2, passage=Passage("cut", part, 0, 6)) for part in (1, 2)),
+    ]
+    vectors = np.float32([[1, 0], [0, 1], [0, 1]])
+    encodings = [Encoding("a text", weights(**{f"w{place}": 1.0}), vector) for place, vector in enumerate(vectors)]
+    return documents, encodings

@@ -12,23 +12,19 @@ import pytest
 from termweave import corpora
 from termweave.cli import run
 from termweave.encoders import load
-from termweave.errors import TermweaveError, UsageError
+from termweave.errors import UsageError
 from termweave.indexer import Options, build, expanding, forecast, ledgers, survey, update
 from termweave.indexer.generations import live
 from termweave.indexer.passages import Window
 from termweave.indexer.resuming import UnfinishedBuild
-from termweave.records import Document, Encoding, Passage, TermWeights
+from termweave.records import Document, Encoding
 from termweave.search import Index, stored_statistics
 from termweave.signals.terms import scale
 
-from .builds import check
+from .builds import check, three, weights
 from .conftest import Bench, until
 
 THREE = Options(neighbours=3)
-
-
-def weights(**each):
-    return TermWeights(tuple(each), np.array(list(each.values()), np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -80,48 +76,6 @@ class TestJoined:
     @pytest.mark.parametrize(("own", "near"), [(weights(), [(1.0, weights(word=1.0))]), (weights(own=1.0), [])])
     def test_without_words_or_neighbours_nothing_is_added(self, own, near):
         assert expanding.joined(own, near, least=0.0) is own
-
-
-def three():
-    """A block of a whole document and two passages of another one, and what the models would say of it."""
-    documents = [
-        Document("whole", "a text", line=1),
-        *(Document(f"cut#{part}", "a text", line=2, passage=Passage("cut", part, 0, 6)) for part in (1, 2)),
-    ]
-    vectors = np.float32([[1, 0], [0, 1], [0, 1]])
-    encodings = [Encoding("a text", weights(**{f"w{place}": 1.0}), vector) for place, vector in enumerate(vectors)]
-    return documents, encodings
-
-
-class TestKept:
-    def test_what_is_read_is_what_was_written(self, tmp_path):
-        documents, encodings = three()
-        path = tmp_path / "kept"
-        path.write_bytes(expanding._packed(documents, encodings))
-        for found, given in zip(expanding._read(path, documents), encodings, strict=True):
-            assert (found.weights.terms, found.weights.weights) == (given.weights.terms, given.weights.weights)
-            assert np.array_equal(found.vector, given.vector)
-
-    def test_damaged_anywhere_is_not_there(self, tmp_path):
-        documents, encodings = three()
-        path, packed = tmp_path / "kept", expanding._packed(documents, encodings)
-        assert expanding._read(path, documents) is None
-        for place in range(len(packed)):
-            path.write_bytes(packed[:place])
-            assert expanding._read(path, documents) is None
-            path.write_bytes(packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :])
-            assert expanding._read(path, documents) is None
-
-    def test_what_cannot_be_kept_is_said(self, tmp_path):
-        with pytest.raises(TermweaveError, match=r"Encodings cannot be kept in .*: Is a directory"):
-            expanding._keep(tmp_path, b"")
-
-    def test_of_as_many_other_documents_is_not_there(self, tmp_path):
-        documents, encodings = three()
-        path = tmp_path / "kept"
-        path.write_bytes(expanding._packed(documents, encodings))
-        for other in (Document("other", "a text", line=1), Document("whole", "a text", line=9)):
-            assert expanding._read(path, [other, *documents[1:]]) is None
 
 
 class TestCorpus:
