@@ -104,10 +104,11 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
     parser.add_argument("--model", help="weights and dense model  [default: the shipped one]")
     parser.add_argument("--neighbours", type=int, default=0, help="as of `termweave index`")
+    parser.add_argument("--saturation", type=float, help="likewise")
     parser.add_argument("--name", default="bench", help="indices are called NAME-DATASET  [default: bench]")
     parser.add_argument("--against", metavar="NAME", help="compare with the indices NAME-DATASET")
     given = parser.parse_args()
-    options = Options(weights=given.model, dense=given.model, neighbours=given.neighbours)
+    options = Options(weights=given.model, dense=given.model, neighbours=given.neighbours, saturation=given.saturation)
     server = engine.connect(settings.load())
     experiments: list[Experiment] = []
     pairs, others = [], []
@@ -127,6 +128,7 @@ def main() -> None:
         modes = [mode for pair in FUSED.values() for mode in pair]
         pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
     near = f", every document with words of its {given.neighbours} nearest (`--neighbours`)" if given.neighbours else ""
+    near += f", impacts saturated (`--saturation {given.saturation:g}`)" if given.saturation else ""
     said = HEAD.format(
         version=server.capabilities.version, model=model, neighbours=near, note="1 (trec-dl: 2)", given=" ".join(sys.argv[1:])
     )

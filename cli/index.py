@@ -36,6 +36,7 @@ _OF_A_BUILD = (
     "passage_size",
     "passage_stride",
     "neighbours",
+    "saturation",
 )
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -94,6 +95,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     metavar="N",
     help="Weigh in each document the words of its N nearest documents, too (by vector; 5 is a good number); 0: its own alone.",
+)
+@click.option(
+    "--saturation",
+    type=FloatRange(0, 1000, min_open=True),
+    metavar="S",
+    help="Store x (1 + S) / (x + S) of each impact x, a share of the largest, so that one heavy word outweighs fewer light ones. "
+    "0.75 goes well with --neighbours.  [default: x as it is]",
 )
 @click.option("--workers", type=IntRange(1, 64), default=4, show_default=True, help="Connections that send at once.")
 @click.option("--compress", is_flag=True, help="Compress what is sent (gzip): for a slow line, not for a near server.")
@@ -158,6 +166,7 @@ def command(
     passage_size: int,
     passage_stride: int | None,
     neighbours: int,
+    saturation: float | None,
     workers: int,
     compress: bool,
     patience: float,
@@ -194,7 +203,7 @@ def command(
       termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
-      termweave index ./nfcorpus docs --neighbours 5
+      termweave index ./nfcorpus docs --neighbours 5 --saturation 0.75
       termweave index ./reports reports --passage-size 160
       termweave index ./reports reports --plan
       termweave index ./nfcorpus docs --update --delete-missing
@@ -239,6 +248,7 @@ def command(
         skip_bad=skip_bad,
         passages=Window(passage_size, passage_stride or max(1, passage_size * 3 // 4)) if passage_size else None,
         neighbours=neighbours,
+        saturation=saturation,
     )
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
     server = engine.connect(settings, pool_maxsize=workers + 2, compress=compress)  # the lease and we ask meanwhile

@@ -220,7 +220,7 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
         statistics = surveyed.statistics
         texts = [document.content for document in surveyed.sample]
         sample = encoder.encode(texts, kind="document", statistics=statistics)
-        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
+        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune, options.saturation)
         layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
         mapping = custom.merged(layout.mapping({}), options.mapping)
         layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))

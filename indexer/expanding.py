@@ -141,7 +141,6 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
     """
     dense = next(signal for signal in layout.signals if signal.needs == "dense")
     terms = next(signal for signal in layout.signals if isinstance(signal, WeightedTerms))
-    unit = terms.w_max / terms.levels
 
     def near(parts: Sequence[tuple[Document, Encoding]]) -> Iterable[list[tuple[float, TermWeights]]]:
         clauses, lines = [], []
@@ -154,8 +153,7 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
             lines += [b"{}", orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
         answers = engine.request("POST", f"/{index}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
         for clause, answer in zip(clauses, answers, strict=True):
-            held = [(dense.score(hit["_score"], clause), terms.levels_of(hit["_source"])) for hit in hits_of(answer, dense.name)]
-            yield [(cosine, _weights(levels, unit)) for cosine, levels in held]
+            yield [(dense.score(hit["_score"], clause), terms.impacts_of(hit["_source"])) for hit in hits_of(answer, dense.name)]
 
     def expanded(documents: Sequence[Document]) -> list[Encoding]:
         encodings = encode(documents)
@@ -172,10 +170,6 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
 def _with(encoding: Encoding, near: Sequence[tuple[float, TermWeights]], least: float) -> Encoding:
     assert encoding.weights is not None
     return replace(encoding, weights=joined(encoding.weights, near, least))
-
-
-def _weights(levels: dict[str, float], unit: float) -> TermWeights:
-    return TermWeights(tuple(levels), np.array(list(levels.values()), np.float32) * np.float32(unit))
 
 
 class Corpus:

@@ -179,7 +179,7 @@ def forecast(
         documents, stored = ledger.documents, ledger.total
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
     encodings, seconds = _encoded(planned.encoder, sample, surveyed)
-    fitting = Fitting(capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune)
+    fitting = Fitting(capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune, options.saturation)
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
     one = _weight(layout, sample, encodings)
     passages = round(stored / head.share)

@@ -50,6 +50,7 @@ def _asked(options: Options) -> dict[str, Any]:
         "--passage-size": cut.size if cut else 0,
         "--passage-stride": cut.stride if cut else 0,
         "--neighbours": options.neighbours,
+        "--saturation": options.saturation,
         "--shards": str(options.shards),
         "--replicas": str(options.replicas),
         "--settings": {key: _as_told(value) for key, value in options.settings.items()},
@@ -77,6 +78,7 @@ def _held(engine: Engine, index: str, made: lineage.Lineage, flag: str, asked: A
         "--passage-size": made.passages.get("size", 0),
         "--passage-stride": made.passages.get("stride", 0),
         "--neighbours": made.neighbours,
+        "--saturation": made.signals.get("weights", {}).get("saturation") or "none",
     }[flag]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -31,6 +32,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("prune",), Pruning, 'Pruning.parse("30%"), from termweave.signals'),
     (("shards", "workers", "neighbours"), int, "2"),
     (("replicas",), int | None, "1"),
+    (("saturation",), float | int | None, "0.75"),
     (("settings", "mapping"), Mapping, "{...}"),
     (("passages",), Window | None, "Window(160, 120), from termweave.indexer.passages"),
 )
@@ -60,6 +62,7 @@ class Options:
         skip_bad: Leave out what cannot be read, and the second of two documents with one id.
         passages: How long texts are cut; None: not at all.
         neighbours: How many of its nearest documents each document is given words of (`indexer.expanding`).
+        saturation: `WeightedTerms.saturation` of the weights signal; None: impacts are stored in proportion.
     """
 
     weights: str | Path | None = None
@@ -79,6 +82,7 @@ class Options:
     skip_bad: bool = False
     passages: Window | None = None
     neighbours: int = 0
+    saturation: float | None = None
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for values of another kind, which would end far inside."""
@@ -88,6 +92,8 @@ class Options:
                     raise UsageError(f"Options.{name} cannot be {value!r}.", f"Write {name}={example}.")
         if self.neighbours < 0:
             raise UsageError(f"Options.neighbours cannot be {self.neighbours}.", "Write neighbours=5, or 0 for none.")
+        if self.saturation is not None and not 0 < self.saturation < math.inf:
+            raise UsageError(f"Options.saturation cannot be {self.saturation}.", "Write saturation=0.75, or None for none.")
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,11 @@ def plan(source: Source, capabilities: Capabilities, options: Options) -> Plan:
             f"--neighbours needs term weights and vectors, and an index of {' and '.join(signals)} has not both.",
             "Leave --neighbours out, or index with models and signals for both.",
         )
+    if options.saturation is not None and "weights" not in signals:
+        raise UsageError(
+            f"--saturation is of the weights signal, and an index of {' and '.join(signals)} has none.",
+            "Leave --saturation out, or index with a weights model and its signal.",
+        )
     # A model that no signal stands on would run for nothing.
     encoder = encoder.only({signal_class(name).needs for name in signals})
     fingerprint = _fingerprint(source, encoder, signals, advice.analyzer, options)
@@ -183,6 +194,8 @@ def _fingerprint(source: Source, encoder: TextEncoder, signals: Sequence[str], a
         parts["prune"] = [options.prune.share, options.prune.below]
     if options.neighbours:
         parts["neighbours"] = options.neighbours
+    if options.saturation is not None:
+        parts["saturation"] = float(options.saturation)
     return blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
@@ -208,5 +221,6 @@ def _in_words(source: Source, encoder: TextEncoder, signals: Sequence[str], anal
         "--passage-stride": str(cut.stride) if cut else "none",
         "--prune": str(options.prune),
         "--neighbours": str(options.neighbours),
+        "--saturation": "none" if options.saturation is None else f"{options.saturation:g}",
         "layout": str(lineage.SCHEMA),
     }

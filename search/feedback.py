@@ -105,10 +105,10 @@ def _weights(signal: WeightedTerms, sources: Sequence[Mapping[str, Any]]) -> Ter
     """Mean impacts of the documents' terms, the heaviest first; a document without a term counts 0."""
     summed: dict[str, float] = {}
     for source in sources:
-        for term, level in signal.levels_of(source).items():
-            summed[term] = summed.get(term, 0.0) + level
-    scale = signal.w_max / signal.levels / len(sources)
-    return _heaviest({term: value * scale for term, value in summed.items()})
+        found = signal.impacts_of(source)
+        for term, impact in zip(found.terms, found.weights.tolist(), strict=True):
+            summed[term] = summed.get(term, 0.0) + impact / len(sources)
+    return _heaviest(summed)
 
 
 def _heaviest(weights: Mapping[str, float]) -> TermWeights:

@@ -32,6 +32,7 @@ class Fitting:
         dimension: Of the dense vectors, if there are any.
         analyzer: Name of the OpenSearch analyzer for text.
         pruning: Which impacts are left out.
+        saturation: `WeightedTerms.saturation` of the weights signal.
     """
 
     capabilities: Capabilities
@@ -39,6 +40,7 @@ class Fitting:
     dimension: int | None = None
     analyzer: str = "english"
     pruning: Pruning = field(default_factory=Pruning)
+    saturation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

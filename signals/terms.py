@@ -35,6 +35,8 @@ class WeightedTerms(Signal):
         levels: The largest integer stored, that of `w_max`; heavier impacts are clipped to it.
         prune_share: `Pruning.share`.
         prune_below: `Pruning.below`.
+        saturation: s of x (1 + s) / (x + s), which takes the place of x, an impact's share of `w_max`: BM25's saturation of a
+            term frequency, with s for k1. The smaller, the less a heavy term outweighs several light ones. None: x as it is.
     """
 
     needs: ClassVar[Output | None] = "weights"
@@ -43,6 +45,7 @@ class WeightedTerms(Signal):
     levels: int = 255
     prune_share: float = 0.0
     prune_below: float = 0.0
+    saturation: float | None = None
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
@@ -54,8 +57,37 @@ class WeightedTerms(Signal):
         """Impacts ``(n,)`` to integers of 1..`levels`: no word is lost to rounding."""
         import numpy as np  # noqa: PLC0415 - not needed by `--help`
 
-        scaled = np.rint(impacts.astype(np.float64) * (self.levels / self.w_max))
+        scaled = np.rint(self.scaled(impacts.astype(np.float64)))
         return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
+
+    def scaled(self, impacts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Impacts on the scale of what is stored, not yet rounded or clipped."""
+        on_scale = impacts * (self.levels / self.w_max)
+        if self.saturation is None:
+            return on_scale
+        half = self.saturation * self.levels
+        return on_scale * (self.levels + half) / (on_scale + half)
+
+    def impacts_of(self, stored: Mapping[str, Any]) -> TermWeights:
+        """The impacts that a document's `_source` holds, as far as rounding and clipping have left them."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        found = self.levels_of(stored)
+        levels = np.fromiter(found.values(), np.float64, len(found))
+        if self.saturation is not None:
+            half = self.saturation * self.levels
+            levels = levels.clip(max=self.levels)  # another program may have stored what no saturation gives
+            levels *= half / (self.levels + half - levels)
+        return TermWeights(tuple(found), (levels * (self.w_max / self.levels)).astype(np.float32))
+
+    def par(self, query: TermWeights) -> float | None:
+        """`TermWeights.par` on the scale of what is stored; under saturation as if all terms weighed what they do on average."""
+        import numpy as np  # noqa: PLC0415 - not needed by `--help`
+
+        factors = float(query.weights.sum())
+        if query.par is None or factors <= 0:
+            return None
+        return factors * float(self.scaled(np.array(query.par / factors)))
 
     def rounded(self, weights: TermWeights) -> TermWeights:
         """The weights of a text as the integers that are stored of them."""

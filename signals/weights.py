@@ -10,8 +10,8 @@ pivot from shard-local statistics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
 from termweave.signals.terms import WeightedTerms, escape, to_send, unescape
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
+    from termweave.signals.base import Fitting
 
 #: `neural_sparse` refuses token weights outside (0, 64].
 _NEURAL_SPARSE_CAP = 64.0
@@ -35,6 +36,11 @@ class Weights(WeightedTerms):
     name: ClassVar[str] = "weights"
     explains_from: ClassVar[tuple[str, ...]] = ("weights",)
     counted: ClassVar[tuple[str, str] | None] = ("weights_terms", "impacts")
+
+    @classmethod
+    def fit(cls, fitting: Fitting) -> Self:
+        """With the saturation asked for, too; term frequencies have BM25's."""
+        return replace(super().fit(fitting), saturation=fitting.saturation)
 
     def properties(self) -> dict[str, Any]:
         """The features, and two companions that can be aggregated (the field itself cannot)."""
@@ -74,7 +80,7 @@ class Weights(WeightedTerms):
         kept, dropped = to_send(query.weights, clause_budget(capabilities, where))
         if not kept:
             return None
-        par = None if query.weights.par is None else query.weights.par * self.levels / self.w_max
+        par = self.par(query.weights)
         if capabilities.neural_sparse:
             scale = min(1.0, _NEURAL_SPARSE_CAP / max(kept.values()))
             tokens = {escape(term, SEPARATOR): factor * scale for term, factor in kept.items()}
