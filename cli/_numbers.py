@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import click
 
 
@@ -15,3 +18,10 @@ class FloatRange(click.FloatRange):
     """A number within bounds, likewise."""
 
     name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """NaN lies within all bounds, as no comparison with it holds; what it would do comes out far from here."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail("nan is no number.", param, ctx)
+        return number

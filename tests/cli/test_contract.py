@@ -159,7 +159,12 @@ def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "says"), [("-k=1.5", "'1.5' is not a valid integer."), ("--timeout=x", "'x' is not a valid number.")]
+    ("option", "says"),
+    [
+        ("-k=1.5", "'1.5' is not a valid integer."),
+        ("--timeout=x", "'x' is not a valid number."),
+        ("--timeout=nan", "Invalid value for '--timeout': nan is no number."),
+    ],
 )
 def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
     assert run(["search", "docs", "json", *option.split("=")]) == 2
