@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -36,6 +35,8 @@ _KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("settings", "mapping"), Mapping, "{...}"),
     (("passages",), Window | None, "Window(160, 120), from termweave.indexer.passages"),
 )
+#: As at the command line: more neighbours are asked for by mistake, and a larger saturation changes nothing until it overflows.
+_MOST_NEIGHBOURS, _MOST_SATURATION = 100, 1000
 #: Plain text first, then what stands on models: the order in which tables show signals.
 _ORDER = (None, "weights", "dense")
 
@@ -90,10 +91,16 @@ class Options:
             for name in names:
                 if not isinstance(value := getattr(self, name), kind):
                     raise UsageError(f"Options.{name} cannot be {value!r}.", f"Write {name}={example}.")
-        if self.neighbours < 0:
-            raise UsageError(f"Options.neighbours cannot be {self.neighbours}.", "Write neighbours=5, or 0 for none.")
-        if self.saturation is not None and not 0 < self.saturation < math.inf:
-            raise UsageError(f"Options.saturation cannot be {self.saturation}.", "Write saturation=0.75, or None for none.")
+        if not 0 <= self.neighbours <= _MOST_NEIGHBOURS:
+            raise UsageError(
+                f"Options.neighbours cannot be {self.neighbours}.",
+                f"Write neighbours=5, at most {_MOST_NEIGHBOURS}, or 0 for none.",
+            )
+        if self.saturation is not None and not 0 < self.saturation <= _MOST_SATURATION:
+            raise UsageError(
+                f"Options.saturation cannot be {self.saturation}.",
+                f"Write saturation=0.75, above 0 and at most {_MOST_SATURATION:,}, or None for none.",
+            )
 
 
 @dataclass(frozen=True)

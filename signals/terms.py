@@ -77,7 +77,7 @@ class WeightedTerms(Signal):
         if self.saturation is not None:
             half = self.saturation * self.levels
             levels = levels.clip(max=self.levels)  # another program may have stored what no saturation gives
-            levels *= half / (self.levels + half - levels)
+            levels *= half / (self.levels - levels + half)  # in this order: 255 + half may round to 255
         return TermWeights(tuple(found), (levels * (self.w_max / self.levels)).astype(np.float32))
 
     def par(self, query: TermWeights) -> float | None:

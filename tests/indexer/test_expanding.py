@@ -199,9 +199,10 @@ class TestBuild:
         with pytest.raises(UsageError, match="needs term weights and vectors"):
             build(opensearch_engine, write(tmp_path / "corpus.jsonl", documents), name, Options(neighbours=3, **given))
 
-    def test_fewer_than_none_is_no_number(self):
-        with pytest.raises(UsageError, match="neighbours cannot be -1"):
-            Options(neighbours=-1)
+    @pytest.mark.parametrize("count", [-1, 101])
+    def test_fewer_than_none_and_more_than_a_hundred_are_no_number(self, count):
+        with pytest.raises(UsageError, match=f"neighbours cannot be {count}"):
+            Options(neighbours=count)
 
     def test_the_plan_says_what_it_takes(self, opensearch_engine, documents, tmp_path):
         source = write(tmp_path / "corpus.jsonl", documents)

@@ -74,6 +74,15 @@ class TestFormula:
         found = HALF.impacts_of({"weights": {"foreign": 9000, "top": 255}})
         assert found.weights.tolist() == [4.0, 4.0]
 
+    @pytest.mark.parametrize("saturation", [5e-324, 1e-17, 1e-4, 1000.0])
+    def test_extreme_ones_give_numbers(self, saturation):
+        signal = Weights(w_max=4.0, saturation=saturation)
+        levels = signal.quantise(np.array([1e-6, 0.1, 4.0, 9.0], np.float32)).tolist()
+        assert 1 <= levels[0] <= levels[1] <= levels[2] == levels[3] == 255
+        found = signal.impacts_of({"weights": {f"t{place}": level for place, level in enumerate(levels)}}).weights
+        assert found[-1] == pytest.approx(4.0)
+        assert ((found >= 0) & (found <= 4.0)).all()
+
     def test_par_is_that_of_terms_of_average_impact(self):
         query = TermWeights(("a", "b"), np.array([1.0, 3.0], np.float32), par=8.0)  # impacts of 2: half of the scale
         clause = HALF.clause(Encoding("q", query), size=10, where=(), capabilities=CORE)
@@ -87,7 +96,7 @@ class TestFormula:
         again = DocumentLayout.from_meta({"weights": Weights.fit(fitting).parameters()}).signals[0]
         assert again == Weights.fit(fitting)
 
-    @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "much"])
+    @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), 1000.1, 1e305, float("inf"), "much"])
     def test_what_is_none(self, value):
         with pytest.raises(UsageError, match=r"Options\.saturation cannot be"):
             Options(saturation=value)
