@@ -82,9 +82,12 @@ class TermFrequency(WeightedTerms):
         return "\n".join(sorted(stored.get(_FIELD) or ())).encode()
 
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
-        """The term frequencies, by their terms."""
-        tokens = (token.rpartition(DELIMITER) for token in stored.get(_FIELD) or ())
-        return {unescape(name, DELIMITER): float(tf) for name, _, tf in tokens}
+        """The term frequencies, by their terms; 1 where a token has none, as the engine counts what another program wrote so."""
+        found = stored.get(_FIELD)
+        tokens = (
+            str(token).partition(DELIMITER) for token in (found if isinstance(found, list) else [found]) if token is not None
+        )
+        return {unescape(name, DELIMITER): float(tf or 1) for name, _, tf in tokens}
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities

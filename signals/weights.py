@@ -67,8 +67,8 @@ class Weights(WeightedTerms):
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
         """The features, by their terms."""
         features = stored.get("weights") or {}
-        parts = features if isinstance(features, list) else [features]  # the engine takes several objects; others may write so
-        return {unescape(name, SEPARATOR): level for part in parts for name, level in part.items()}
+        parts = features if isinstance(features, list) else [features]  # the engine takes several objects, and numbers in quotes
+        return {unescape(name, SEPARATOR): float(level) for part in parts for name, level in part.items()}
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities

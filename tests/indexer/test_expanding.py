@@ -322,6 +322,21 @@ class TestUpdate:
         index = Index.open(opensearch_engine, name)
         assert {hit.id for hit in index.search("acoustic", mode="term_frequency")[:2]} == {"guitar", "ukulele"}
 
+    @pytest.mark.parametrize("signal", ["weights", "term_frequency"])
+    def test_what_others_wrote_does_not_end_an_update(self, opensearch_engine, name, tmp_path, signal):
+        path = tmp_path / "corpus.jsonl"
+        build(opensearch_engine, write(path, LINES), name, Options(signals=(signal, "dense"), neighbours=3))
+        index = live(opensearch_engine, name)
+        whole = opensearch_engine.request("GET", f"/{index}/_doc/guitar")["_source"]
+        opensearch_engine.request("PUT", f"/{index}/_settings", body={"index.blocks.write": False})
+        written = {"weights": [{"theirs": "255"}], "term_frequency": ["theirs", None, 5, "theirs|100"]}
+        body = {"vector": whole["vector"], signal: written[signal]}
+        opensearch_engine.request("PUT", f"/{index}/_doc/foreign", params={"refresh": True}, body=body)
+        update(opensearch_engine, write(path, [*LINES, NEW]), name, Options(), delete_missing=True)
+        assert check(opensearch_engine, name).ok
+        held = opensearch_engine.request("GET", f"/{index}/_doc/ukulele")["_source"]
+        assert "theirs" in str(held[signal])
+
     def test_an_update_keeps_their_number(self, opensearch_engine, name, tmp_path, capsys):
         path = tmp_path / "corpus.jsonl"
         build(opensearch_engine, write(path, LINES), name, Options(neighbours=1))

@@ -30,8 +30,9 @@ def test_what_something_else_wrote_into_the_index_does_not_end_a_search(index):
         {"passage": 1},
         {"passage": [1, 2], "passage_start": [0, 5], "passage_end": 7},
         {"weights": [{"json": 30}, {"function": 20}]},
+        {"weights": {"json": "30"}},
     ],
-    ids=lambda written: next(iter(written)),
+    ids=str,
 )
 def test_values_of_another_kind_are_passed_over(index, written):
     path = f"/{index.generation}/_doc/foreign"
