@@ -193,7 +193,7 @@ class Corpus:
             self.rows[document.id, document.line] = len(self.rows)
             first = document.passage is None or document.passage.number == 1  # the others of that document come right behind
             self._families.append((self._families[-1] if self._families else 0) + first)
-            self._blanks.append(not document.content.strip())
+            self._blanks.append(document.blank)
             self._weights.append(TermWeights(tuple(map(sys.intern, encoding.weights.terms)), encoding.weights.weights))
         self._parts.append(encoded.vectors(encodings))
 

@@ -121,8 +121,8 @@ class Dense(Signal):
         return {"index.knn": True}
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """The vector, twice. A document without any text has none: its vector would mean nothing and be near to everything."""
-        if not (document.text.strip() or document.title.strip()):
+        """The vector, twice; a blank document has none."""
+        if document.blank:
             return {}
         vector = encoding.vector
         if vector is None or vector.shape != (self.dimension,):

@@ -74,6 +74,11 @@ class Document:
         return " ".join(each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str))
 
     @property
+    def blank(self) -> bool:
+        """Whether it has no text of its own: a vector would mean nothing, and be near to everything."""
+        return not (self.title.strip() or self.text.strip())
+
+    @property
     def content(self) -> str:
         """What encoders see: ``"title. text"``, and the expansion on a line below; what is blank counts as not there.
 

@@ -82,14 +82,15 @@ class TestCorpus:
     def test_neighbours_are_other_documents_with_a_text(self):
         documents, encodings = three()
         near = np.float32([0.8, 0.6])
-        documents += [Document("blank", " ", line=3), Document("near", "a text", line=4)]
-        encodings += [Encoding(" ", weights(), near), Encoding("a text", weights(w4=1.0), near)]
+        tags = Document("tags", "", metadata={"expansion": "a tag"}, line=5)  # in the index it has no vector
+        documents += [Document("blank", " ", line=3), Document("near", "a text", line=4), tags]
+        encodings += [Encoding(" ", weights(), near), Encoding("a text", weights(w4=1.0), near), Encoding("a tag", weights(tag=1.0), near)]
         corpus = expanding.Corpus()
         corpus.add(documents[:3], encodings[:3])
         corpus.add(documents[3:], encodings[3:])
         corpus.close()
         found = [set(each.weights.terms) for each in corpus.expanded(documents, 3)]
-        assert found == [{"w0", "w4"}, {"w1", "w4"}, {"w2", "w4"}, set(), {"w4", "w0", "w1", "w2"}]
+        assert found == [{"w0", "w4"}, {"w1", "w4"}, {"w2", "w4"}, set(), {"w4", "w0", "w1", "w2"}, {"tag", "w4", "w0", "w1"}]
 
 
 @pytest.mark.parametrize(("columns", "count"), [(3, 5), (79, 5), (95, 5), (96, 5), (1000, 1), (1601, 100), (70001, 7)])
