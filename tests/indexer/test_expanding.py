@@ -21,7 +21,7 @@ from termweave.records import Document, Encoding
 from termweave.search import Index, stored_statistics
 from termweave.signals.terms import scale
 
-from .builds import check, three, weights
+from .builds import check, three, weights, write
 from .conftest import Bench, until
 
 THREE = Options(neighbours=3)
@@ -38,11 +38,6 @@ def documents():
         {"_id": "stop", "text": "of the and"},
         {"_id": "twin", "text": lines[0]["text"]},
     ]
-
-
-def write(path, lines):
-    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    return corpora.open_source(path)
 
 
 def kept(engine, name):
@@ -84,7 +79,11 @@ class TestCorpus:
         near = np.float32([0.8, 0.6])
         tags = Document("tags", "", metadata={"expansion": "a tag"}, line=5)  # in the index it has no vector
         documents += [Document("blank", " ", line=3), Document("near", "a text", line=4), tags]
-        encodings += [Encoding(" ", weights(), near), Encoding("a text", weights(w4=1.0), near), Encoding("a tag", weights(tag=1.0), near)]
+        encodings += [
+            Encoding(" ", weights(), near),
+            Encoding("a text", weights(w4=1.0), near),
+            Encoding("a tag", weights(tag=1.0), near),
+        ]
         corpus = expanding.Corpus()
         corpus.add(documents[:3], encodings[:3])
         corpus.add(documents[3:], encodings[3:])

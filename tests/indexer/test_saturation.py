@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from termweave import corpora
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import Options, build, building, update
@@ -22,7 +20,7 @@ from termweave.signals import DocumentLayout, Fitting
 from termweave.signals.term_frequency import TermFrequency
 from termweave.signals.weights import Weights
 
-from .builds import check
+from .builds import check, weights, write
 
 HALF = Weights(w_max=4.0, saturation=0.5)
 CORE = Capabilities("3.6.0", knn=True)
@@ -32,15 +30,6 @@ LINES = [
     {"_id": "bank", "text": "Interest rates of the central bank."},
     {"_id": "ukulele", "text": "How to tune the strings of a ukulele."},
 ]
-
-
-def write(path, lines):
-    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    return corpora.open_source(path)
-
-
-def weights(**impacts):
-    return TermWeights(tuple(impacts), np.array(list(impacts.values()), np.float32))
 
 
 class TestFormula:
