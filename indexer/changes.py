@@ -125,7 +125,10 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
 
 
 def _damaged(stored: Stored, held: tuple[str, int | None, int, int | None, str | None] | None) -> bool:
-    """Whether only the encoding is not what this ledger knows: no update of the same source text gives another one."""
+    """Whether only the encoding is not what this ledger knows: no update of the same source text gives another one.
+
+    One with words of neighbours may, from another host: that document is then sent once more.
+    """
     return held is not None and held[3] is not None and held[2] == stored.source and held[3] != stored.encoding
 
 
