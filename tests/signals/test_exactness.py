@@ -55,10 +55,11 @@ def forms(engine):
     return {"neural_sparse": capabilities, "rank_feature": replace(capabilities, neural_sparse=False)}
 
 
+@pytest.mark.parametrize("saturation", [None, 0.75])
 @pytest.mark.parametrize("form", ["neural_sparse", "rank_feature"])
-def test_score_is_the_dot_product_for_strange_terms(opensearch_engine, name, form):
+def test_score_is_the_dot_product_for_strange_terms(opensearch_engine, name, form, saturation):
     random = np.random.default_rng(7)
-    signal = Weights(w_max=10.0)
+    signal = Weights(w_max=10.0, saturation=saturation)
     documents = {
         f"d{number}": {
             term: float(weight)
