@@ -4,7 +4,7 @@
 
 The source is read twice. The survey counts the collection statistics that term weights stand on and enters every document
 in the ledger; the second pass encodes and sends what the ledger does not know to be acknowledged. So a build that was
-killed goes on where it stopped.
+killed goes on where it stopped. With words of neighbours a pass between the two encodes everything (`expanding`).
 """
 
 from __future__ import annotations
