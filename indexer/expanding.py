@@ -140,7 +140,8 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
         count: How many neighbours.
     """
     dense = next(signal for signal in layout.signals if signal.needs == "dense")
-    terms = next(signal for signal in layout.signals if isinstance(signal, WeightedTerms))
+    # Of two the finer one.
+    terms = max((signal for signal in layout.signals if isinstance(signal, WeightedTerms)), key=lambda signal: signal.levels)
 
     def near(parts: Sequence[tuple[Document, Encoding]]) -> Iterable[list[tuple[float, TermWeights]]]:
         clauses, lines = [], []

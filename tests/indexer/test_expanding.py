@@ -337,6 +337,14 @@ class TestUpdate:
         held = opensearch_engine.request("GET", f"/{index}/_doc/ukulele")["_source"]
         assert "theirs" in str(held[signal])
 
+    def test_term_frequencies_beside_weights_change_nothing(self, opensearch_engine, name, tmp_path):
+        path, found = tmp_path / "corpus.jsonl", []
+        for signals in (("weights", "dense"), ("weights", "term_frequency", "dense")):
+            build(opensearch_engine, write(path, LINES), name, Options(signals=signals, neighbours=1))
+            update(opensearch_engine, write(path, [*LINES, NEW]), name, Options())
+            found.append(stored(opensearch_engine, live(opensearch_engine, name))["ukulele"])
+        assert found[0] == found[1]
+
     def test_an_update_keeps_their_number(self, opensearch_engine, name, tmp_path, capsys):
         path = tmp_path / "corpus.jsonl"
         build(opensearch_engine, write(path, LINES), name, Options(neighbours=1))
