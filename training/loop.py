@@ -105,22 +105,25 @@ def fit(
         watch.restore(last)
         say(f"going on from step {int(last.name.rpartition('-')[2]):,}")
     optimiser, schedule = _optimiser(lesson, settings)
+    arguments = TrainingArguments(
+        output_dir=str(home),
+        max_steps=int(settings["steps"]),
+        per_device_train_batch_size=1,
+        max_grad_norm=0.0,
+        save_strategy="no",  # `_Watch` says when
+        save_total_limit=2,
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        seed=int(settings["seed"]),
+    )
+    # Of several GPUs one: a batch is drawn whole, and DataParallel would compute it on each and take as many steps at once.
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # noqa: SLF001 - as Trainer itself does for models that are spread
     trainer = _Steps(
         model=lesson,
-        args=TrainingArguments(
-            output_dir=str(home),
-            max_steps=int(settings["steps"]),
-            per_device_train_batch_size=1,
-            max_grad_norm=0.0,
-            save_strategy="no",  # `_Watch` says when
-            save_total_limit=2,
-            logging_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_pin_memory=False,
-            seed=int(settings["seed"]),
-        ),
+        args=arguments,
         train_dataset=_Numbers(int(settings["steps"])),
         data_collator=lambda items: {"step": torch.tensor(items)},
         optimizers=(optimiser, schedule),
