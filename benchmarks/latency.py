@@ -191,13 +191,17 @@ class Wire:
         self._answer = self._original
 
     def replayed(self, search: str, question: str, *, paused: bool = False) -> None:
-        """What follows is answered as what was `recorded`: at once, or after as long a sleep as that took."""
+        """What follows is answered as what was `recorded`: at once, or when as long has passed as that took.
+
+        That time is spun away and not slept: the processor neither rests nor works for a server, it only leaves our code.
+        """
         tape = iter(self._taped[search, question])
 
         def answer(*_: Any, **__: Any) -> Any:
             came, took = next(tape)
-            if paused:
-                time.sleep(took)
+            until = time.perf_counter() + (took if paused else 0.0)
+            while time.perf_counter() < until:
+                pass
             return came
 
         self._answer = answer
