@@ -256,7 +256,7 @@ def command(
         _plan(server, opened, name, _queries(dataset, source), options, out)
         return
     gate = Gate(server, name, required, within, dataset or source, options, out)
-    live = _to_update(server, name, opened, out, update=update)
+    live = _to_update(server, name, opened, options, out, update=update)
     run: Callable[..., Built | Updated] = partial(build, gate=gate)
     if live is not None:
         keeping.check(server, live, options, _said_of_a_build())
@@ -309,20 +309,24 @@ def _report(built: Built | Updated, source: Opened, gate: Gate, out: Output, *, 
     out.emit(data, text)
 
 
-def _to_update(server: Engine, name: str, source: Source, out: Output, *, update: bool) -> str | None:
-    """The live generation where it is to be updated; that there is none, or that documents of another source give way, is said."""
-    from termweave.indexer import generations
+def _to_update(server: Engine, name: str, source: Source, options: Options, out: Output, *, update: bool) -> str | None:
+    """The live generation where it is to be updated; that there is none, or what gives way to a build is said."""
+    from termweave.indexer import generations, keeping
     from termweave.search import lineage
 
     generations.check_name(server, name)
     live = generations.live(server, name)
     if update and live is None:
         out.say(f"{name!r} has no live generation to update: it is built, or a build that was begun is finished.")
-    elif live is not None and not update and (before := lineage.read(server, live).source["name"]) != source.name:
-        out.say(
-            f"{name!r} was made from {before!r}; this build puts {source.name!r} in its place, and 'termweave rollback {name}' "
-            "brings the other back."
-        )
+    elif live is not None and not update:
+        made = lineage.read(server, live)
+        if (before := made.source["name"]) != source.name:
+            out.say(
+                f"{name!r} was made from {before!r}; this build puts {source.name!r} in its place, and 'termweave rollback {name}' "
+                "brings the other back."
+            )
+        if without := keeping.left_out(made, options, _said_of_a_build()):
+            out.say(f"The live generation was made with {' '.join(without)}; this build, without that, is not.")
     return live if update else None
 
 

@@ -1,4 +1,7 @@
-"""What an update keeps: how the live generation is made. An option that says the same of it is fine, another value is refused."""
+"""How the live generation is made: an update keeps it, and a build says what it does not keep.
+
+For an update an option that says the same is fine, and another value is refused.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,19 @@ def check(engine: Engine, index: str, options: Options, flags: Collection[str]) 
             )
 
 
+def left_out(made: lineage.Lineage, options: Options, flags: Collection[str]) -> list[str]:
+    """What a build leaves out without a word: "--neighbours 5", where the live generation is made so.
+
+    Args:
+        made: The lineage of the live generation.
+        options: Of the build.
+        flags: Those that were given, whatever they say.
+    """
+    held, asked = _told(made), _asked(options)
+    silent = [flag for flag in ("--prune", "--passage-size", "--neighbours", "--saturation") if flag not in flags]
+    return [f"{flag} {_shown(held[flag])}" for flag in silent if held[flag] != asked[flag]]
+
+
 def _asked(options: Options) -> dict[str, Any]:
     cut = options.passages
     return {
@@ -50,7 +66,7 @@ def _asked(options: Options) -> dict[str, Any]:
         "--passage-size": cut.size if cut else 0,
         "--passage-stride": cut.stride if cut else 0,
         "--neighbours": options.neighbours,
-        "--saturation": options.saturation,
+        "--saturation": options.saturation or "none",
         "--shards": str(options.shards),
         "--replicas": str(options.replicas),
         "--settings": {key: _as_told(value) for key, value in options.settings.items()},
@@ -70,6 +86,11 @@ def _held(engine: Engine, index: str, made: lineage.Lineage, flag: str, asked: A
         if flag == "--settings":
             return {key: settings.get(key) for key in asked}
         return settings[f"index.number_of_{flag.removeprefix('--')}"]
+    return _told(made)[flag]
+
+
+def _told(made: lineage.Lineage) -> dict[str, Any]:
+    """What a lineage says of flags."""
     pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
     return {
         "--signals": sorted(made.signals),
@@ -79,7 +100,7 @@ def _held(engine: Engine, index: str, made: lineage.Lineage, flag: str, asked: A
         "--passage-stride": made.passages.get("stride", 0),
         "--neighbours": made.neighbours,
         "--saturation": made.signals.get("weights", {}).get("saturation") or "none",
-    }[flag]
+    }
 
 
 def _holds(held: Any, asked: Any, whole: Mapping[str, Any], path: str = "") -> bool:

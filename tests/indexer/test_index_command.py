@@ -275,6 +275,19 @@ def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_res
 
 
 @pytest.mark.engine
+def test_a_build_says_what_it_leaves_out_of_what_is_live(index):
+    said = "The live generation was made with --passage-size 50; this build, without that, is not."
+    assert said not in index(numbered(2), "--passage-size", "50").err
+    assert said not in index(numbered(3), "--passage-size", "60").err
+    index(numbered(2), "--passage-size", "50")
+    assert said not in index(numbered(3), "--update").err
+    assert said not in index(numbered(3), "--passage-size", "0").err
+    index(numbered(2), "--passage-size", "50")
+    assert said in index(numbered(3)).err
+    assert said not in index(numbered(4)).err
+
+
+@pytest.mark.engine
 def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path):
     mapping, settings = tmp_path / "mapping.json", tmp_path / "settings.json"
 

@@ -130,6 +130,9 @@ class TestIndex:
         assert run([*command, "--saturation", "2"]) == 2
         assert "--saturation is 0.75 there and 2.0 here" in capsys.readouterr().err
         assert run([*command, "--saturation", "0.75"]) == 0
+        capsys.readouterr()
+        assert run([each for each in command if each != "--update"]) == 0
+        assert "The live generation was made with --neighbours 1 --saturation 0.75; this build" in capsys.readouterr().err
 
     def test_another_saturation_is_another_index(self, opensearch_engine, name, source, monkeypatch):
         def stop(*_, **__):
