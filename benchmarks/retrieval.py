@@ -24,7 +24,7 @@ from termweave.search import Index
 
 HEAD = """# Figures
 
-Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8){neighbours}, no tuning.
+Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8){neighbours}, searches not tuned.
 ▲ ▼: better or worse than BM25, p < .05 (paired randomisation test, 10,000 draws, seed 0, Holm's correction over the table).
 Relevant for MRR and recall from grade {note}. Zero-shot means that no pair of a set was in our training: true of all but squad, medquad and
 stackfaq here; MiniLM itself has seen SQuAD, MS MARCO and StackExchange pairs.
