@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import orjson
 
-from termweave import corpora
 from termweave.indexer import Options, ledgers, verify
 from termweave.indexer.generations import live
 from termweave.records import Document, Encoding, Passage, TermWeights
@@ -15,11 +13,6 @@ LEXICAL = Options(weights="none", dense="none")
 
 def numbered(count):
     return [{"_id": f"d{number}", "title": f"title {number}", "text": f"text about number{number}"} for number in range(count)]
-
-
-def write(path, lines):
-    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    return corpora.open_source(path)
 
 
 def check(engine, name, *, deep=True):

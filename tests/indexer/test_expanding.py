@@ -6,7 +6,6 @@ import signal
 import subprocess
 
 import numpy as np
-import orjson
 import pytest
 
 from termweave import corpora
@@ -21,7 +20,7 @@ from termweave.records import Document, Encoding
 from termweave.search import Index, stored_statistics
 from termweave.signals.terms import scale
 
-from .builds import check, three, weights, write
+from .builds import check, three, weights
 from .conftest import Bench, until
 
 THREE = Options(neighbours=3)
@@ -104,11 +103,11 @@ def test_the_largest_are_among_the_promising(columns, count):
 
 @pytest.mark.engine
 class TestBuild:
-    def test_what_is_stored_is_the_formula(self, opensearch_engine, name, documents, tmp_path, monkeypatch):
+    def test_what_is_stored_is_the_formula(self, opensearch_engine, name, documents, corpus, monkeypatch):
         monkeypatch.setattr(survey, "_BLOCK_DOCUMENTS", 16)
         monkeypatch.setattr(expanding, "_ROWS", 5)
         monkeypatch.setattr(expanding, "_COLUMNS", 7)  # many columns, the last ones not full
-        source = write(tmp_path / "corpus.jsonl", documents)
+        source = corpus(documents)
         build(opensearch_engine, source, name, THREE)
         assert check(opensearch_engine, name).ok
         index = Index.open(opensearch_engine, name)
@@ -140,13 +139,13 @@ class TestBuild:
         assert added > 300
         assert held["empty"] == held["stop"] == {}
 
-    def test_a_document_is_found_by_a_word_of_its_neighbour_and_the_explanation_says_so(self, opensearch_engine, name, tmp_path):
+    def test_a_document_is_found_by_a_word_of_its_neighbour_and_the_explanation_says_so(self, opensearch_engine, name, corpus):
         lines = [
             {"_id": "guitar", "text": "How to tune the strings of an acoustic guitar."},
             {"_id": "ukulele", "text": "How to tune the strings of a ukulele."},
             {"_id": "other", "text": "Interest rates of the central bank."},
         ]
-        build(opensearch_engine, write(tmp_path / "corpus.jsonl", lines), name, Options(neighbours=1))
+        build(opensearch_engine, corpus(lines), name, Options(neighbours=1))
         index = Index.open(opensearch_engine, name)
         assert index.lineage.neighbours == 1
         hits = index.search("acoustic", mode="weights", explain=True)
@@ -157,11 +156,11 @@ class TestBuild:
         assert index.search("acoustic", mode="lexical")[0].id == "guitar"
         assert len(index.search("acoustic", mode="lexical")) == 1
 
-    def test_passages_of_one_document_are_no_neighbours(self, opensearch_engine, name, tmp_path):
+    def test_passages_of_one_document_are_no_neighbours(self, opensearch_engine, name, corpus):
         text = " ".join(f"The acoustic guitar number {number} has six strings and a body of wood." for number in range(12))
         lines = [{"_id": "long", "text": text}, {"_id": "short", "text": "An acoustic guitar with a loudspeaker."}]
         options = Options(neighbours=1, passages=Window(30, 30))
-        source = write(tmp_path / "corpus.jsonl", lines)
+        source = corpus(lines)
         built = build(opensearch_engine, source, name, options)
         assert built.passages > 4
         held = stored(opensearch_engine, name)
@@ -169,7 +168,7 @@ class TestBuild:
         assert all("loudspeak" in impacts for impacts in passages)
         assert not any("11" in impacts for impacts in passages[:2])  # of another passage of the same document
 
-    def test_documents_left_out_lend_no_words_and_repeated_ones_count_once(self, opensearch_engine, name, tmp_path):
+    def test_documents_left_out_lend_no_words_and_repeated_ones_count_once(self, opensearch_engine, name, corpus):
         lines = [
             {"_id": "guitar", "text": "How to tune the strings of an acoustic guitar."},
             {"_id": "ukulele", "text": "How to tune the strings of a ukulele."},
@@ -178,34 +177,33 @@ class TestBuild:
         again = [lines[0], {"_id": "ukulele", "text": "How to tune the strings of a velociraptor's ukulele."}]
         told = []
         for which, documents in (("one", lines), ("all", [*lines, *again])):
-            (tmp_path / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
-            source = corpora.open_source(tmp_path / "corpus.jsonl", skip_bad=True)
+            source = corpus(documents, skip_bad=True)
             options = Options(neighbours=2, skip_bad=True)
             build(opensearch_engine, source, f"{name}-{which}", options, lambda *each: told.append(each))
         assert stored(opensearch_engine, f"{name}-all") == stored(opensearch_engine, f"{name}-one")
         assert [each[1:3] for each in told if each[0] == expanding.ENCODING] == [(0, 3), (3, 3)] * 2
 
-    def test_more_neighbours_than_documents(self, opensearch_engine, name, tmp_path):
-        source = write(tmp_path / "corpus.jsonl", [{"_id": "only", "text": "An acoustic guitar."}])
+    def test_more_neighbours_than_documents(self, opensearch_engine, name, corpus):
+        source = corpus([{"_id": "only", "text": "An acoustic guitar."}])
         build(opensearch_engine, source, name, Options(neighbours=5))
         assert set(stored(opensearch_engine, name)["only"]) == {"acoust", "guitar"}
 
-    def test_encodings_are_removed_when_all_is_sent(self, opensearch_engine, name, documents, tmp_path):
-        build(opensearch_engine, write(tmp_path / "corpus.jsonl", documents), name, THREE)
+    def test_encodings_are_removed_when_all_is_sent(self, opensearch_engine, name, documents, corpus):
+        build(opensearch_engine, corpus(documents), name, THREE)
         assert kept(opensearch_engine, name) == []
 
     @pytest.mark.parametrize("given", [{"dense": "none"}, {"weights": "none"}, {"signals": ("lexical",)}])
-    def test_it_takes_weights_and_vectors(self, opensearch_engine, name, documents, tmp_path, given):
+    def test_it_takes_weights_and_vectors(self, opensearch_engine, name, documents, corpus, given):
         with pytest.raises(UsageError, match="needs term weights and vectors"):
-            build(opensearch_engine, write(tmp_path / "corpus.jsonl", documents), name, Options(neighbours=3, **given))
+            build(opensearch_engine, corpus(documents), name, Options(neighbours=3, **given))
 
     @pytest.mark.parametrize("count", [-1, 101])
     def test_fewer_than_none_and_more_than_a_hundred_are_no_number(self, count):
         with pytest.raises(UsageError, match=f"neighbours cannot be {count}"):
             Options(neighbours=count)
 
-    def test_the_plan_says_what_it_takes(self, opensearch_engine, documents, tmp_path):
-        source = write(tmp_path / "corpus.jsonl", documents)
+    def test_the_plan_says_what_it_takes(self, opensearch_engine, documents, corpus):
+        source = corpus(documents)
         (said,) = (
             each for each in forecast.forecast(source, opensearch_engine.capabilities, THREE).warnings if "--neigh" in each
         )
@@ -215,9 +213,9 @@ class TestBuild:
 @pytest.mark.engine
 class TestResume:
     @pytest.mark.parametrize("damage", [False, True])
-    def test_what_was_encoded_is_not_encoded_again(self, opensearch_engine, name, documents, tmp_path, monkeypatch, damage):
+    def test_what_was_encoded_is_not_encoded_again(self, opensearch_engine, name, documents, corpus, monkeypatch, damage):
         monkeypatch.setattr(survey, "_BLOCK_DOCUMENTS", 16)
-        source = write(tmp_path / "corpus.jsonl", documents)
+        source = corpus(documents)
         build(opensearch_engine, source, f"{name}-whole", THREE)
         encoded = []
         alone = expanding.alone
@@ -297,58 +295,55 @@ NEW = {"_id": "ukulele", "text": "How to tune the strings of a ukulele."}
 @pytest.mark.engine
 class TestUpdate:
     @pytest.mark.parametrize("new", [False, True])
-    def test_what_is_new_is_given_words_of_what_is_there(self, opensearch_engine, name, tmp_path, new):
-        path = tmp_path / "corpus.jsonl"
-        build(opensearch_engine, write(path, LINES), name, Options(neighbours=1))
+    def test_what_is_new_is_given_words_of_what_is_there(self, opensearch_engine, name, corpus, new):
+        build(opensearch_engine, corpus(LINES), name, Options(neighbours=1))
         before = stored(opensearch_engine, live(opensearch_engine, name))
-        update(opensearch_engine, write(path, [*LINES, NEW]), name, Options(), new=new)
+        update(opensearch_engine, corpus([*LINES, NEW]), name, Options(), new=new)
         assert check(opensearch_engine, name).ok
         held = stored(opensearch_engine, live(opensearch_engine, name))
         assert {"acoust", "guitar", "ukulel"} <= held["ukulele"].keys()
         assert held["guitar"] == before["guitar"]  # as it was: only what is sent is given words
         assert Index.open(opensearch_engine, name).lineage.neighbours == 1
         changed = {**LINES[0], "text": "How to tune an electric guitar."}
-        update(opensearch_engine, write(path, [changed, LINES[1], NEW]), name, Options())
+        update(opensearch_engine, corpus([changed, LINES[1], NEW]), name, Options())
         held = stored(opensearch_engine, live(opensearch_engine, name))
         assert {"electr", "ukulel"} <= held["guitar"].keys()
         assert check(opensearch_engine, name).ok
 
-    def test_as_term_frequencies(self, opensearch_engine, name, tmp_path):
-        path = tmp_path / "corpus.jsonl"
+    def test_as_term_frequencies(self, opensearch_engine, name, corpus):
         options = Options(signals=("term_frequency", "dense"), neighbours=1)
-        build(opensearch_engine, write(path, LINES), name, options)
-        update(opensearch_engine, write(path, [*LINES, NEW]), name, Options())
+        build(opensearch_engine, corpus(LINES), name, options)
+        update(opensearch_engine, corpus([*LINES, NEW]), name, Options())
         assert check(opensearch_engine, name).ok
         index = Index.open(opensearch_engine, name)
         assert {hit.id for hit in index.search("acoustic", mode="term_frequency")[:2]} == {"guitar", "ukulele"}
 
     @pytest.mark.parametrize("signal", ["weights", "term_frequency"])
-    def test_what_others_wrote_does_not_end_an_update(self, opensearch_engine, name, tmp_path, signal):
-        path = tmp_path / "corpus.jsonl"
-        build(opensearch_engine, write(path, LINES), name, Options(signals=(signal, "dense"), neighbours=3))
+    def test_what_others_wrote_does_not_end_an_update(self, opensearch_engine, name, corpus, signal):
+        build(opensearch_engine, corpus(LINES), name, Options(signals=(signal, "dense"), neighbours=3))
         index = live(opensearch_engine, name)
         whole = opensearch_engine.request("GET", f"/{index}/_doc/guitar")["_source"]
         opensearch_engine.request("PUT", f"/{index}/_settings", body={"index.blocks.write": False})
         written = {"weights": [{"theirs": "255"}], "term_frequency": ["theirs", None, 5, "theirs|100"]}
         body = {"vector": whole["vector"], signal: written[signal]}
         opensearch_engine.request("PUT", f"/{index}/_doc/foreign", params={"refresh": True}, body=body)
-        update(opensearch_engine, write(path, [*LINES, NEW]), name, Options(), delete_missing=True)
+        update(opensearch_engine, corpus([*LINES, NEW]), name, Options(), delete_missing=True)
         assert check(opensearch_engine, name).ok
         held = opensearch_engine.request("GET", f"/{index}/_doc/ukulele")["_source"]
         assert "theirs" in str(held[signal])
 
-    def test_term_frequencies_beside_weights_change_nothing(self, opensearch_engine, name, tmp_path):
-        path, found = tmp_path / "corpus.jsonl", []
+    def test_term_frequencies_beside_weights_change_nothing(self, opensearch_engine, name, corpus):
+        found = []
         for signals in (("weights", "dense"), ("weights", "term_frequency", "dense")):
-            build(opensearch_engine, write(path, LINES), name, Options(signals=signals, neighbours=1))
-            update(opensearch_engine, write(path, [*LINES, NEW]), name, Options())
+            build(opensearch_engine, corpus(LINES), name, Options(signals=signals, neighbours=1))
+            update(opensearch_engine, corpus([*LINES, NEW]), name, Options())
             found.append(stored(opensearch_engine, live(opensearch_engine, name))["ukulele"])
         assert found[0] == found[1]
 
-    def test_an_update_keeps_their_number(self, opensearch_engine, name, tmp_path, capsys):
-        path = tmp_path / "corpus.jsonl"
-        build(opensearch_engine, write(path, LINES), name, Options(neighbours=1))
-        command = ["index", str(path), name, "--update", "--url", opensearch_engine.url]
+    def test_an_update_keeps_their_number(self, opensearch_engine, name, corpus, capsys):
+        source = corpus(LINES)
+        build(opensearch_engine, source, name, Options(neighbours=1))
+        command = ["index", str(source.path), name, "--update", "--url", opensearch_engine.url]
         assert run([*command, "--neighbours", "2"]) == 2
         assert "--neighbours is 1 there and 2 here" in capsys.readouterr().err
         assert run([*command, "--neighbours", "1"]) == 0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import orjson
 import pytest
 
-from termweave import corpora
 from termweave.encoders import load
 from termweave.indexer import Options, build, ledgers, update, verify, verify_against_source
 from termweave.records import Document
@@ -19,11 +17,6 @@ DOCUMENTS = [
     {"_id": "none", "title": "Guitars", "text": "Wood and strings."},
     {"_id": "odd", "text": "An entry of this name may hold anything.", "expansion": {"pack": 7}},
 ]
-
-
-def write(path, documents):
-    path.write_bytes(b"\n".join(map(orjson.dumps, documents)) + b"\n")
-    return corpora.open_source(path)
 
 
 def clean(engine, name, source):
@@ -56,8 +49,8 @@ def test_beyond_the_models_sight_they_keep_their_anchor():
     assert more["word0"] == pytest.approx(plain["word0"], rel=0.01)  # BM25's length counts the added term
 
 
-def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(opensearch_engine, name, tmp_path):
-    source = write(tmp_path / "corpus.jsonl", DOCUMENTS)
+def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(opensearch_engine, name, corpus):
+    source = corpus(DOCUMENTS)
     build(opensearch_engine, source, name, Options())
     index = clean(opensearch_engine, name, source)
     assert index.search("ukulele", mode="lexical") == []
@@ -75,7 +68,7 @@ def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(opensearch_
         assert each.text == text[each.start : each.start + len(each.text)]
 
     changed = [{**DOCUMENTS[0], "expansion": ["banjo"]}, *DOCUMENTS[1:]]
-    source = write(tmp_path / "corpus.jsonl", changed)
+    source = corpus(changed)
     update(opensearch_engine, source, name, Options())
     index = clean(opensearch_engine, name, source)
     assert index.search("ukulele", mode="weights") == []

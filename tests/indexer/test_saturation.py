@@ -20,7 +20,7 @@ from termweave.signals import DocumentLayout, Fitting
 from termweave.signals.term_frequency import TermFrequency
 from termweave.signals.weights import Weights
 
-from .builds import check, weights, write
+from .builds import check, weights
 
 HALF = Weights(w_max=4.0, saturation=0.5)
 CORE = Capabilities("3.6.0", knn=True)
@@ -94,8 +94,8 @@ class TestFormula:
 @pytest.mark.engine
 class TestIndex:
     @pytest.fixture
-    def source(self, tmp_path):
-        return write(tmp_path / "corpus.jsonl", LINES)
+    def source(self, corpus):
+        return corpus(LINES)
 
     def test_the_score_is_the_product_of_what_is_stored(self, opensearch_engine, name, source):
         build(opensearch_engine, source, name, Options())
@@ -113,11 +113,11 @@ class TestIndex:
         assert check(opensearch_engine, name).ok
         assert index.search(like=["guitar"], mode="weights")[0].id == "ukulele"
 
-    def test_with_words_of_neighbours_and_an_update(self, opensearch_engine, name, tmp_path, capsys):
-        path = tmp_path / "corpus.jsonl"
+    def test_with_words_of_neighbours_and_an_update(self, opensearch_engine, name, corpus, capsys):
         options = replace(SATURATED, neighbours=1)
-        build(opensearch_engine, write(path, LINES[:2]), name, options)
-        update(opensearch_engine, write(path, LINES), name, Options())
+        build(opensearch_engine, corpus(LINES[:2]), name, options)
+        source = corpus(LINES)
+        update(opensearch_engine, source, name, Options())
         assert check(opensearch_engine, name).ok
         index = Index.open(opensearch_engine, name)
         (signal,) = [each for each in index.layout.signals if each.name == "weights"]
@@ -126,7 +126,7 @@ class TestIndex:
         lent = opensearch_engine.request("GET", f"/{live(opensearch_engine, name)}/_doc/guitar")["_source"]
         own, near = signal.impacts_of(held).as_dict(), signal.impacts_of(lent).as_dict()
         assert 0 < own["acoust"] < near["acoust"]  # times a cosine
-        command = ["index", str(path), name, "--update", "--url", opensearch_engine.url]
+        command = ["index", str(source.path), name, "--update", "--url", opensearch_engine.url]
         assert run([*command, "--saturation", "2"]) == 2
         assert "--saturation is 0.75 there and 2.0 here" in capsys.readouterr().err
         assert run([*command, "--saturation", "0.75"]) == 0
