@@ -34,6 +34,10 @@ _ENOUGH = 30
 _EFFORT = 2
 #: The engine takes no larger k.
 _MOST = 10_000
+#: The bits of a float32 that come of a half float: its sign, the low five of the exponent, the high ten of the fraction.
+_MOVED = -0x70002000
+#: 2 to the difference of the two formats' exponent offsets, 127 - 15; and the first number beyond the half floats.
+_OFFSET, _BEYOND = 2.0**112, 2.0**16
 #: So many background deviations tell as much as the whole score of a signal of words (docs/fusion.md).
 _UNIT = 3.5
 
@@ -45,21 +49,37 @@ def to_half(vector: NDArray[np.float32]) -> str:
 
 def from_half(value: str) -> NDArray[np.float32]:
     """The inverse of `to_half`, up to 5e-4 relative; the engine's doc values come without the "=" at the end (3.6.0)."""
-    import numpy as np  # noqa: PLC0415
-
-    return np.frombuffer(pybase64.b64decode(_filled(value), validate=True), "<f2").astype(np.float32)
+    return _floats(pybase64.b64decode(_filled(value), validate=True))
 
 
 def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.float32]:
     """float32 ``(len(values), dimension)`` of many at once, a row of zeros for None: three times as fast as one by one."""
-    import numpy as np  # noqa: PLC0415
-
     nothing = pybase64.b64encode_as_string(bytes(2 * dimension))
     texts = [nothing if value is None else value for value in values]
     if not nothing.endswith("="):  # else they are filled up, and none can go on where another ends
         texts = ["".join(texts)]
     rows = b"".join([pybase64.b64decode(_filled(text), validate=True) for text in texts])
-    return np.frombuffer(rows, "<f2").reshape(len(values), dimension).astype(np.float32)
+    return _floats(rows).reshape(len(values), dimension)
+
+
+def _floats(halves: bytes) -> NDArray[np.float32]:
+    """Little-endian half floats as float32 ``(n,)``: what numpy's own cast gives, in a third of its time.
+
+    The bits of a half, moved to where a float32 has them, are the number times 2^-112, subnormal ones too: only the offsets of
+    the exponents differ.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    values = np.frombuffer(halves, "<f2")
+    bits = values.view("<i2").astype(np.int32)  # the sign fills what is above
+    bits <<= 13
+    bits &= _MOVED
+    floats = bits.view(np.float32)
+    floats *= _OFFSET
+    # Infinity and NaN have an exponent of their own and come out as numbers beyond all others: no model gives them.
+    if len(floats) and not -_BEYOND < floats.min() <= floats.max() < _BEYOND:
+        return values.astype(np.float32)
+    return floats
 
 
 def _filled(text: str) -> str:
