@@ -71,6 +71,18 @@ _CAUSES = (
         (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
     ),
     (r"No space left on device|Disk quota exceeded", ("the disk is full", "Free some space and start again.")),
+    # The server speaks of locks whatever kept it from its data folder: what did comes first.
+    (
+        r"AccessDeniedException|Permission denied",
+        ("it may not use one of its folders", "Check who owns the folder, or run: termweave node wipe."),
+    ),
+    (
+        r"Mount point not found",
+        (
+            "Java does not find the file system that its data folder lies on, as in a chroot whose root is no mount",
+            "Bind-mount the root (mount --rbind ROOT ROOT) before chroot, or use a container.",
+        ),
+    ),
     (
         r"failed to obtain node locks|LockObtainFailedException",
         ("its data folder is in use by another server", "Stop that server, or run: termweave node stop."),
@@ -83,10 +95,6 @@ _CAUSES = (
     (
         r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found",
         ("the Java found cannot run it", "Set JAVA_HOME to a JDK 21 or 25."),
-    ),
-    (
-        r"AccessDeniedException|Permission denied",
-        ("it may not use one of its folders", "Check who owns the folder, or run: termweave node wipe."),
     ),
     (
         r"IndexFormatTooOld|cannot upgrade a node|cannot downgrade a node",

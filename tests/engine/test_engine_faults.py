@@ -41,6 +41,11 @@ def dying(make_java, only_these_javas, words, *, status=1):
         ("java.nio.file.FileSystemException: No space left on device", "the disk is full"),
         ("Error occurred during initialization of VM: Could not reserve enough space for object heap", "not enough memory"),
         ("failed to obtain node locks, tried [[/x]]", "in use by another server"),
+        (
+            "failed to obtain node locks, tried [[/x]]\nCaused by: java.nio.file.AccessDeniedException: /x",
+            "may not use one of its",
+        ),
+        ("failed to obtain node locks, tried [[/x]]\nCaused by: java.io.IOException: Mount point not found", "chroot"),
         ("java.lang.IllegalArgumentException: unknown setting [foo]", r"unknown setting \[foo\]"),
         ("", "it said nothing"),
     ],
