@@ -254,12 +254,13 @@ def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: P
 
 
 def _reopen(engine: Engine, options: Options, index: str, found: Lineage, ledger: Ledger) -> Generation:
-    statistics = stored_statistics.load(engine, index, found)
-    keep_statistics(engine, index, statistics, options)
-    what = "passages" if found.passages else "documents"
-    note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {what} were there already."
-    notes, warnings = ledger.get("said") or ([], [])
-    return Generation(index, found, found.layout, statistics, ledger, [note, *notes], warnings)
+    with ledger.handed_on():
+        statistics = stored_statistics.load(engine, index, found)
+        keep_statistics(engine, index, statistics, options)
+        what = "passages" if found.passages else "documents"
+        note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {what} were there already."
+        notes, warnings = ledger.get("said") or ([], [])
+        return Generation(index, found, found.layout, statistics, ledger, [note, *notes], warnings)
 
 
 def keep_statistics(engine: Engine, index: str, statistics: CorpusStatistics | None, options: Options) -> None:

@@ -7,7 +7,7 @@ killed between sending and noting, somebody may have deleted a document. So an u
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
@@ -142,13 +142,15 @@ class Changes:
 
     def __init__(self, held: Path, said: Path) -> None:
         self._path = held
-        with in_words(held, "read"):
+        with in_words(held, "read"), ExitStack() as undo:
             self._db = sqlite3.connect(held)
+            undo.callback(self._db.close)
             self._db.execute("ATTACH ? AS said", (str(said),))
             self._db.executescript(_COMPARE)
             documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM said.documents"
             new, gone, touched = (self._count(f"SELECT count(*) FROM {what}") for what in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
             self.counts = Counts(new, touched - new, self._count(documents) - touched, gone)
+            undo.pop_all()  # all went well: it stays open
 
     def __enter__(self) -> Self:
         return self

@@ -36,10 +36,20 @@ def copy(
         progress: Told (stage, done, total).
     """
     base = [live, found.updated]
-    begun = _begun(engine, found.name, base)
-    if begun is None:
-        index = generations.new_name(found.name)
-        ledger = ledgers.copied(engine, live, index)
+    index, ledger = _begun(engine, found.name, base) or _begin(engine, live, found, statistics, created, base)
+    with ledger.handed_on():
+        if not ledger.get("copied"):
+            reindexing.run(engine, live, index, progress)
+            ledger.put("copied", value=True)
+        return index, ledger
+
+
+def _begin(
+    engine: Engine, live: str, found: Lineage, statistics: CorpusStatistics | None, created: str, base: list[str]
+) -> tuple[str, Ledger]:
+    """An empty copy."""
+    index = generations.new_name(found.name)
+    with ledgers.copied(engine, live, index).handed_on() as ledger:
         made = replace(found, created=created, complete=False)
         for key, value in {"name": found.name, "base": base, "lineage": asdict(made), "state": "copying"}.items():
             ledger.put(key, value)
@@ -47,27 +57,23 @@ def copy(
         if statistics is not None:
             copies = ledger.get("settings")["number_of_replicas"]
             stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": copies})
-    else:
-        index, ledger = begun
-    if not ledger.get("copied"):
-        reindexing.run(engine, live, index, progress)
-        ledger.put("copied", value=True)
-    return index, ledger
+        return index, ledger
 
 
 def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
     """The unfinished copy of what is live now; those of what was live before are thrown away."""
     found = None
     for index, ledger in ledgers.of(engine, name):
-        copying = ledger.get("state") == "copying"
-        there = copying and exists(engine, index)
-        if there and generations.was_published(engine, index, ledger, base[0]):
-            continue
-        ready = there and ledger.get("settings") is not None
-        if found is None and ready and ledger.get("base") == base:
-            found = index, ledger
-            continue
-        ledger.close()
-        if copying:
-            generations.remove(engine, index)
+        with ledger.handed_on():
+            copying = ledger.get("state") == "copying"
+            there = copying and exists(engine, index)
+            if there and generations.was_published(engine, index, ledger, base[0]):
+                continue
+            ready = there and ledger.get("settings") is not None
+            if found is None and ready and ledger.get("base") == base:
+                found = index, ledger
+                continue
+            ledger.close()
+            if copying:
+                generations.remove(engine, index)
     return found

@@ -116,6 +116,15 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextmanager
+    def handed_on(self) -> Iterator[Self]:
+        """Around what is done before somebody else has the ledger, and closes it: if that fails nobody gets it, and it is closed here."""
+        try:
+            yield self
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Close the file. Not under the hands of another thread, which SQLite answers with a crash."""
         with self._lock:

@@ -42,8 +42,9 @@ def open_(engine: Engine, index: str) -> Ledger:
 def of(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
     """The generations of a name that this host has ledgers of, newest first, each with its ledger; who gets one closes it."""
     for path in sorted(folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
-        ledger = Ledger(path)
-        if ledger.get("name") == name:  # NAME-* also finds those of NAME-OTHER
+        with Ledger(path).handed_on() as ledger:
+            ours = ledger.get("name") == name  # NAME-* also finds those of NAME-OTHER
+        if ours:
             yield path.stem, ledger
         else:
             ledger.close()
@@ -105,11 +106,11 @@ def existing(engine: Engine, index: str) -> Ledger:
 
 def copied(engine: Engine, index: str, target: str) -> Ledger:
     """A ledger for `target` that says what that of `index` says; an empty one where that is not on this host."""
-    ledger = open_(engine, target)
     path = _file(engine, index)
-    if path.exists():
-        ledger.take_over(path)
-    return ledger
+    with open_(engine, target).handed_on() as ledger:
+        if path.exists():
+            ledger.take_over(path)
+        return ledger
 
 
 def forget(engine: Engine, index: str) -> None:

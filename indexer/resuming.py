@@ -35,35 +35,35 @@ def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[st
     """
     live = generations.live(engine, name)
     for index, ledger in ledgers.of(engine, name):
-        state = ledger.get("state")
-        if state not in {"surveying", "building", "rejected", "missed"}:
-            ledger.close()
-            continue
-        if state == "surveying" or not exists(engine, index):  # it had nothing yet, or has nothing any more, to go on from
-            ledger.close()
-            generations.remove(engine, index)
-            continue
-        if generations.was_published(engine, index, ledger, live):
-            continue
-        found = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
-        other = found.fingerprint != planned.fingerprint
-        if state == "missed" and (fresh or other):  # whole, and not published: `promote` and `prune` decide about it
-            ledger.close()
-            continue
-        if fresh or (other and state == "rejected"):  # a rejected one of another source has served its purpose
-            ledger.close()
-            generations.remove(engine, index)
-            continue
-        if other:
-            done, total, made_of = ledger.acknowledged, ledger.total, ledger.get("made_of")
-            what = "passages" if found.passages else "documents"
-            ledger.close()
-            raise UnfinishedBuild(
-                f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} {what}), "
-                f"made otherwise: {_differences(made_of or _remembered(found), planned.made_of)}.",
-                "Repeat the command that began it to finish it, or add --fresh to throw it away.",
-            )
-        return index, found, ledger
+        with ledger.handed_on():
+            state = ledger.get("state")
+            if state not in {"surveying", "building", "rejected", "missed"}:
+                ledger.close()
+                continue
+            if state == "surveying" or not exists(engine, index):  # it had nothing yet, or has nothing any more, to go on from
+                ledger.close()
+                generations.remove(engine, index)
+                continue
+            if generations.was_published(engine, index, ledger, live):
+                continue
+            found = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
+            other = found.fingerprint != planned.fingerprint
+            if state == "missed" and (fresh or other):  # whole, and not published: `promote` and `prune` decide about it
+                ledger.close()
+                continue
+            if fresh or (other and state == "rejected"):  # a rejected one of another source has served its purpose
+                ledger.close()
+                generations.remove(engine, index)
+                continue
+            if other:
+                done, total, made_of = ledger.acknowledged, ledger.total, ledger.get("made_of")
+                what = "passages" if found.passages else "documents"
+                raise UnfinishedBuild(
+                    f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} {what}), "
+                    f"made otherwise: {_differences(made_of or _remembered(found), planned.made_of)}.",
+                    "Repeat the command that began it to finish it, or add --fresh to throw it away.",
+                )
+            return index, found, ledger
     return None
 
 

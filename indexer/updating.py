@@ -166,15 +166,18 @@ def _begin(
     statistics = stored_statistics.load(engine, live, found)
     if new:
         index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
-        fingerprint = lineage.read(engine, index).fingerprint  # of a copy that was begun before
-        found = replace(found, created=ledger.get("lineage")["created"], fingerprint=fingerprint)
     else:
         index, ledger = live, ledgers.open_(engine, live)
-        generations.open_writer(engine, live)
-        ledger.put("name", name)
-        ledger.put("state", "updating")
-    keep_statistics(engine, index, statistics, options)
-    return Generation(index, found, found.layout, statistics, ledger, [], [])
+    with ledger.handed_on():
+        if new:
+            fingerprint = lineage.read(engine, index).fingerprint  # of a copy that was begun before
+            found = replace(found, created=ledger.get("lineage")["created"], fingerprint=fingerprint)
+        else:
+            generations.open_writer(engine, live)
+            ledger.put("name", name)
+            ledger.put("state", "updating")
+        keep_statistics(engine, index, statistics, options)
+        return Generation(index, found, found.layout, statistics, ledger, [], [])
 
 
 def _apply(
