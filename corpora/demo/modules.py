@@ -54,6 +54,9 @@ UNLISTED = frozenset(
 #: Aliases that are the name everybody knows a thing by; behind some of them stands another thing on another platform.
 PREFERRED = frozenset({"getpass.getpass", "selectors.DefaultSelector", "weakref.ref", "xml.etree.ElementTree.fromstring"})
 
+#: Classes that newer versions offer in an earlier module, too (3.14: types.UnionType is typing.Union): one name for all versions.
+FIRST = ("typing.Union", "xml.sax.handler.ContentHandler")
+
 #: Private bases that have a public name: their methods belong to the class that everybody uses.
 HIDDEN = frozenset({"socket.SocketType"})
 
