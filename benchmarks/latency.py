@@ -17,11 +17,13 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import platform
 import statistics
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -227,8 +229,8 @@ def report(server: Engine, name: str, count: int) -> None:
         paused = turns(searches, questions, wire, partial(wire.replayed, paused=True))
         replayed = turns(searches, questions, wire, wire.replayed)
     print(
-        f"{index.lineage.documents:,} documents, OpenSearch {server.capabilities.version}, k = 10, N = 60, {os.cpu_count()} cores shared by "
-        f"client and server, {len(questions)} questions; medians, encoding of the query not counted.\n"
+        f"{index.lineage.documents:,} documents, OpenSearch {server.capabilities.version}, Python {platform.python_version()}, k = 10, N = 60, "
+        f"{os.cpu_count()} cores shared by client and server, {len(questions)} questions; medians, encoding of the query not counted.\n"
     )
     print("| search | ms | client-side ms | of it processor | replayed | replayed after pauses |\n|---|---:|---:|---:|---:|---:|")
     for search, (whole, own, busy) in found.items():
@@ -245,7 +247,26 @@ def report(server: Engine, name: str, count: int) -> None:
     print(f"| vectors of 100 candidates over ids alone | {vectors:+.2f} ms | ≤ 1.5 ms |")
     for search, rate in rates.items():
         print(f"| {search}, {CLIENTS} clients at once | {rate:.0f} a second | reported |")
+    scored_twice(index, questions, encoded)
     two_phases(index, questions, encoded)
+
+
+def scored_twice(index: Index, questions: list[str], encoded: dict[str, Encoding]) -> None:
+    """What `track_scores` would cost, which hits sorted by score do without: whole requests with vectors, both ways in turns."""
+    print("\n| requests | with track_scores, ms | without, ms | hits with other scores |\n|---|---:|---:|---:|")
+    for names in (SIGNALS[1:], SIGNALS):
+        signals = [signal for signal in index.layout.signals if signal.name in names]
+        whole, others = {True: Times(), False: Times()}, 0
+        for number, question in enumerate(questions):
+            prepared = legs(encoded[question], signals, index.engine.capabilities, depth=100, with_vectors=True)
+            found = {}
+            for tracked in (True, False) if number % 2 else (False, True):
+                bodies = {name: {**body, "track_scores": tracked} for name, body in prepared.bodies.items()}
+                with whole[tracked].timed():
+                    ((candidates,), _) = gather(index.engine, index.generation, [replace(prepared, bodies=bodies)], signals)
+                found[tracked] = [pair for ranked in candidates.lists.values() for pair in ranked.scores.items()]
+            others += len(set(found[True]) ^ set(found[False]))
+        print(f"| {' + '.join(names)} | {whole[True].median:.2f} | {whole[False].median:.2f} | {others} |")
 
 
 def two_phases(index: Index, questions: list[str], encoded: dict[str, Encoding]) -> None:
