@@ -7,7 +7,6 @@ one line in a pyproject. Which reader a path belongs to is decided by content, n
 from __future__ import annotations
 
 import os
-import stat
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from termweave import plugins
 from termweave.corpora import packing
 from termweave.corpora.beir import folders_in
 from termweave.corpora.dialect import DELIMITERS
-from termweave.corpora.files import discard, head, spooled, unpacked
+from termweave.corpora.files import discard, head, hidden, spooled, unpacked
 from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
 from termweave.words import few
@@ -163,7 +162,7 @@ def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
 
 def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
     kinds = f"A source is one of: {', '.join(labels)}; files may be packed (.gz, .zst), and `-` is standard input."
-    if _hidden(spec):
+    if hidden(spec):
         return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name what you may read.")
     if not exists(spec):
         path, _, split = spec.rpartition(":")
@@ -186,16 +185,3 @@ def _no_source(folder: Path, kinds: str) -> UsageError:
     named = few([f"{each}/" for each in inside])
     are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
     return UsageError(f"{folder} is no source itself: in it {named} {are}.", f"Name one: {folder / inside[0]}")
-
-
-def _hidden(spec: str) -> bool:
-    """Whether this user may not look into a folder, or not into one that the path leads through."""
-    try:
-        if stat.S_ISDIR(os.stat(spec).st_mode):  # noqa: PTH116 - a Path is normalised, and "." behind it would go
-            os.stat(f"{spec}/.")  # noqa: PTH116
-            os.scandir(spec).close()
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return False

@@ -94,6 +94,19 @@ def plain_or_packed(folder: Path, name: str) -> Path | None:
     return next((path for suffix in ("", *SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()), None)
 
 
+def hidden(spec: str) -> bool:
+    """Whether this user may not look into a folder, or not into one that the path leads through."""
+    try:
+        if stat.S_ISDIR(os.stat(spec).st_mode):  # noqa: PTH116 - a Path is normalised, and "." behind it would go
+            os.stat(f"{spec}/.")  # noqa: PTH116
+            os.scandir(spec).close()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 def fingerprint(path: Path, kind: str) -> str:
     """32 hexadecimal digits over a file's bytes and the way they are read.
 

@@ -51,11 +51,16 @@ UNLISTED = frozenset(
     """.split()  # noqa: SIM905 - two hundred quoted strings read worse
 )
 
-#: Aliases that are the name everybody knows a thing by; behind some of them stands another thing on another platform.
-PREFERRED = frozenset({"getpass.getpass", "selectors.DefaultSelector", "weakref.ref", "xml.etree.ElementTree.fromstring"})
-
-#: Classes that newer versions offer in an earlier module, too (3.14: types.UnionType is typing.Union): one name for all versions.
-FIRST = ("typing.Union", "xml.sax.handler.ContentHandler")
+#: Aliases that are the name everybody knows a thing by. Behind some stands another thing on another platform; the last two are
+#: classes that newer versions offer in an earlier module, too (3.14: types.UnionType is typing.Union).
+PREFERRED = (
+    "getpass.getpass",
+    "selectors.DefaultSelector",
+    "weakref.ref",
+    "xml.etree.ElementTree.fromstring",
+    "typing.Union",
+    "xml.sax.handler.ContentHandler",
+)
 
 #: Private bases that have a public name: their methods belong to the class that everybody uses.
 HIDDEN = frozenset({"socket.SocketType"})

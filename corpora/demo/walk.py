@@ -19,7 +19,7 @@ from contextlib import redirect_stdout
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from termweave.corpora.demo.modules import FIRST, HIDDEN, HOMES, PREFERRED, SUBMODULES, TOP_LEVEL, UNLISTED
+from termweave.corpora.demo.modules import HIDDEN, HOMES, PREFERRED, SUBMODULES, TOP_LEVEL, UNLISTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ class _Walk:
         self._classes: dict[type, tuple[str, str]] = {}
 
     def entries(self) -> Iterator[Entry]:
-        for name in FIRST:
+        for name in PREFERRED:
             module_name, _, own = name.rpartition(".")
             cls = getattr(_import(module_name), own, None)
             if isinstance(cls, type):

@@ -163,6 +163,16 @@ def test_closing_waits_for_whoever_is_writing(tmp_path):
     assert "closed" in ends[0]
 
 
+def test_a_ledger_that_nobody_gets_is_closed_and_one_that_is_handed_on_stays_open(tmp_path):
+    with Ledger(tmp_path / "one.sqlite").handed_on() as given:
+        pass
+    given.put("state", "open")
+    with pytest.raises(KeyboardInterrupt), given.handed_on():
+        raise KeyboardInterrupt
+    with pytest.raises(TermweaveError, match="closed"):
+        given.get("state")
+
+
 def test_what_sqlite_cannot_compare_is_a_sentence_too(tmp_path):
     held, said = tmp_path / "held.sqlite", tmp_path / "said.sqlite"
     Ledger(held).close()
