@@ -1,8 +1,8 @@
 """The one door to an OpenSearch: which server, and how a call goes through; how to prove who we are is `access`, what failed `failures`.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
-exceptions only. Bodies travel as bytes made by orjson: the client passes bytes through untouched, and orjson is six times as
-fast as the client's own serializer.
+exceptions only. Requests go through the client's connection, which knows about certificates and signatures, and not through its
+transport, which chooses among servers and serializers: there is one server, and orjson is six times as fast as theirs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from termweave.engine import access, failures
 from termweave.engine.capabilities import probe
-from termweave.engine.failures import EngineResponseError, NotOpenSearch
+from termweave.engine.failures import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.words import readable
 
@@ -82,65 +82,46 @@ class Engine:
             retry: Send again after a lost connection or 429, 502, 503, 504; default: only calls that change nothing.
 
         Returns:
-            The answer, parsed; for HEAD a bool; text where the answer is no JSON.
+            The answer, parsed; None where it is empty; for HEAD a bool.
 
         Raises:
             EngineUnreachable: Nothing answered.
             EngineResponseError: The engine answered with an error.
             NotOpenSearch: Something else did.
+            EngineError: The answer is no JSON.
         """
-        if retry is None:
-            retry = _changes_nothing(method, path)
-        data = _encode(body)
+        data, params = _encode(body), _plain(params)
         # `_cat` answers in text unless asked; everything else is JSON anyway.
         headers = {"accept": "application/json", "content-type": _content_type(path, data)}
-
-        def once() -> Any:
-            return self._once(method, path, params=_plain(params), data=data, timeout=timeout, headers=headers)
-
         try:
-            return once()  # tenacity costs more than all else that is done here: it is called when something has failed
+            return self._once(method, path, params, data, timeout, headers)
         except EngineError as error:
-            if not (retry and _may_pass(error)):
+            if not (_may_pass(error) and (_changes_nothing(method, path) if retry is None else retry)):
                 raise
             failed = error
-        return _patient()(_after(failed, once))
+        # tenacity costs more than all else that is done here: it is called when something has failed
+        return _patient()(_after(failed, lambda: self._once(method, path, params, data, timeout, headers)))
 
     def _once(
         self,
         method: str,
         path: str,
-        *,
         params: dict[str, Any] | None,
         data: bytes | None,
         timeout: float | None,
         headers: dict[str, str],
     ) -> Any:
-        from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415
-        from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException, SerializationError, TransportError  # noqa: PLC0415
-
+        connection = self.client.transport.get_connection()
         try:
-            return self.client.transport.perform_request(method, path, params=params, body=data, timeout=timeout, headers=headers)
-        except ConnectionTimeout as error:
-            raise EngineUnreachable(
-                f"OpenSearch at {self.url} did not answer {method} {path} in time.",
-                "Look at its load, or give it longer with --timeout.",
-            ) from error
-        except NoConnection as error:
-            raise failures.unreachable(self.url, error) from error
-        except TransportError as error:
-            status = error.status_code if isinstance(error.status_code, int) else 0
-            if status == HTTPStatus.NOT_FOUND and not failures.from_opensearch(error.info):
-                raise NotOpenSearch(self.url, f"{method} {path}", error.info) from error
-            raise EngineResponseError(
-                status, failures.reason(error), error.info, request=f"{method} {path}", hint=failures.advice(status, error.info)
-            ) from error
-        except SerializationError as error:
-            raise EngineError(
-                f"{self.url} answered {method} {path}, but not in JSON.", "Is it an OpenSearch, or a proxy before one?"
-            ) from error
-        except OpenSearchException as error:
-            raise EngineError(f"{method} {path} failed: {error}.") from error
+            _, _, text = connection.perform_request(method, path, params, data, timeout=timeout, headers=headers)
+            return _parsed(text) if method != "HEAD" else True
+        except Exception as error:
+            if method == "HEAD" and getattr(error, "status_code", None) == HTTPStatus.NOT_FOUND:
+                return False
+            said = failures.said(error, self.url, f"{method} {path}")
+            if said is None:
+                raise
+            raise said from error
 
 
 def quote(part: str) -> str:
@@ -192,35 +173,27 @@ def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False
         "pool_maxsize": pool_maxsize,
         "http_compress": compress,
         "max_retries": 0,  # `Engine.request` retries, with jitter and only what may be sent twice
-        "retry_on_timeout": False,
-        "serializers": {"application/json": _Json()},
     }
     return Engine(opensearchpy.OpenSearch(**options, **reach), url)
 
 
-class _Json:
-    """orjson in opensearch-py's place for serializers: large answers are parsed some four times as fast."""
+def _parsed(text: str) -> Any:
+    """An answer of JSON, which orjson takes apart some four times as fast as the client's own serializer; None where it is empty.
 
-    mimetype = "application/json"
+    Raises:
+        ValueError: It is no JSON.
+    """
+    import orjson  # noqa: PLC0415
 
-    def loads(self, text: str) -> Any:
-        import orjson  # noqa: PLC0415
+    if not text:
+        return None
+    try:
+        return orjson.loads(text)
+    except (ValueError, UnicodeEncodeError):
+        # Half a character, which JSON lets pass and a document of others may hold: nothing behind this could write it.
+        import json  # noqa: PLC0415
 
-        try:
-            return orjson.loads(text)
-        except (ValueError, UnicodeEncodeError):
-            # Half a character, which JSON lets pass and a document of others may hold: nothing behind this could write it.
-            import json  # noqa: PLC0415
-
-            from opensearchpy.exceptions import SerializationError  # noqa: PLC0415
-
-            try:
-                return orjson.loads(readable(json.dumps(json.loads(text), ensure_ascii=False)))
-            except ValueError as error:
-                raise SerializationError(text, error) from error
-
-    def dumps(self, data: Any) -> Any:
-        return data if isinstance(data, bytes | str) else (_encode(data) or b"").decode()
+        return orjson.loads(readable(json.dumps(json.loads(text), ensure_ascii=False)))
 
 
 def _changes_nothing(method: str, path: str) -> bool:

@@ -35,7 +35,34 @@ class NotOpenSearch(EngineResponseError):
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 
-def unreachable(url: str, error: Exception) -> EngineUnreachable:
+def said(error: Exception, url: str, request: str) -> EngineError | None:
+    """What to raise for an exception of opensearch-py, or for an answer that is no JSON; None for what is neither.
+
+    Args:
+        error: As it came.
+        url: Of the server.
+        request: Method and path.
+    """
+    from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and there already where it failed
+    from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException, TransportError  # noqa: PLC0415
+
+    if isinstance(error, ConnectionTimeout):
+        return EngineUnreachable(
+            f"OpenSearch at {url} did not answer {request} in time.", "Look at its load, or give it longer with --timeout."
+        )
+    if isinstance(error, NoConnection):
+        return _unreachable(url, error)
+    if isinstance(error, TransportError):
+        status = error.status_code if isinstance(error.status_code, int) else 0
+        if status == HTTPStatus.NOT_FOUND and not _from_opensearch(error.info):
+            return NotOpenSearch(url, request, error.info)
+        return EngineResponseError(status, _reason(error), error.info, request=request, hint=advice(status, error.info))
+    if isinstance(error, ValueError):
+        return EngineError(f"{url} answered {request}, but not in JSON.", "Is it an OpenSearch, or a proxy before one?")
+    return EngineError(f"{request} failed: {error}.") if isinstance(error, OpenSearchException) else None
+
+
+def _unreachable(url: str, error: Exception) -> EngineUnreachable:
     """Why there is no connection to an address, as far as the client's exception tells."""
     text = str(error)
     if "CERTIFICATE_VERIFY_FAILED" in text:
@@ -52,12 +79,12 @@ def unreachable(url: str, error: Exception) -> EngineUnreachable:
     return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
 
 
-def from_opensearch(body: Any) -> bool:
+def _from_opensearch(body: Any) -> bool:
     """Whether a 404 is an OpenSearch's own: it says its error, which document it does not have, or (templates) ``{}``."""
     return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index"}))
 
 
-def reason(error: Any) -> str:
+def _reason(error: Any) -> str:
     """The innermost sentence of a `TransportError` of opensearch-py: shards fail for a cause, and "all shards failed" helps nobody."""
     info = error.info if isinstance(error.info, dict) else {}
     cause = info.get("error", error.error)

@@ -132,7 +132,7 @@ def _stored(
     """Document id -> the stored fields; of a document in passages those of the one found, or else of the first."""
     keys: dict[str, str] = {}
     for place in places:
-        number = candidates.passage(place.id, place.signals)
+        number = candidates.passage(place.id, place.signals) if opened.lineage.passages else None
         keys[engine_id(Passage.key(place.id, number))] = place.id
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id

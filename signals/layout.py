@@ -23,6 +23,10 @@ BUCKETS = 1024
 MAX_ID_BYTES = 512
 #: A term of more than 32,766 bytes refuses the whole document, and `flat_object` makes terms of path and value (3.6.0).
 _FILTERABLE_BYTES = 30_000
+#: Where a passage lies; a document has all of these fields or none.
+_PLACE = ("passage", "passage_start", "passage_end")
+#: What termweave writes into a field, where OpenSearch takes other things too.
+_WRITTEN: dict[str, type] = {"metadata": dict, "metadata_long": dict, **dict.fromkeys(_PLACE, int)}
 
 
 def signal_class(name: str) -> type[Signal]:
@@ -153,11 +157,12 @@ def as_written(stored: Mapping[str, Any]) -> dict[str, Any]:
 
     For those who show a document, whatever wrote it; verification looks at what is there.
     """
-    place = ("passage", "passage_start", "passage_end")
-    whole = all(isinstance(stored.get(name), int) for name in place)
-    left_out = {name for name in ("metadata", "metadata_long") if not isinstance(stored.get(name), dict)}
-    left_out |= set() if whole else {*place}
-    return {name: value for name, value in stored.items() if name not in left_out}
+    kept = {name: value for name, value in stored.items() if isinstance(value, _WRITTEN.get(name, object))}
+    place = kept.keys() & _PLACE
+    if len(place) < len(_PLACE):
+        for name in place:
+            del kept[name]
+    return kept
 
 
 def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:
