@@ -258,7 +258,10 @@ def _reopen(engine: Engine, options: Options, index: str, found: Lineage, ledger
         statistics = stored_statistics.load(engine, index, found)
         keep_statistics(engine, index, statistics, options)
         what = "passages" if found.passages else "documents"
-        note = f"Resumed {index}: {ledger.acknowledged:,} of {ledger.total:,} {what} were there already."
+        there = f"{ledger.acknowledged:,} of {ledger.total:,} {what} were there already"
+        if options.neighbours and not ledger.acknowledged:
+            there = "no document had been sent, and what was encoded is kept"
+        note = f"Resumed {index}: {there}."
         notes, warnings = ledger.get("said") or ([], [])
         return Generation(index, found, found.layout, statistics, ledger, [note, *notes], warnings)
 

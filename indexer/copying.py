@@ -7,6 +7,7 @@ goes on with it.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -63,17 +64,18 @@ def _begin(
 def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
     """The unfinished copy of what is live now; those of what was live before are thrown away."""
     found = None
-    for index, ledger in ledgers.of(engine, name):
-        with ledger.handed_on():
-            copying = ledger.get("state") == "copying"
-            there = copying and exists(engine, index)
-            if there and generations.was_published(engine, index, ledger, base[0]):
-                continue
-            ready = there and ledger.get("settings") is not None
-            if found is None and ready and ledger.get("base") == base:
-                found = index, ledger
-                continue
-            ledger.close()
-            if copying:
-                generations.remove(engine, index)
+    with ExitStack() as chosen:
+        for index, ledger in ledgers.of(engine, name):
+            with ledger.handed_on():
+                copying = ledger.get("state") == "copying"
+                there = copying and exists(engine, index)
+                if there and generations.was_published(engine, index, ledger, base[0]):
+                    continue
+                ready = there and ledger.get("settings") is not None
+                if found is None and ready and ledger.get("base") == base:
+                    found = index, chosen.enter_context(ledger.handed_on())  # older ones may fail to be thrown away
+                    continue
+                ledger.close()
+                if copying:
+                    generations.remove(engine, index)
     return found

@@ -243,7 +243,8 @@ class TestResume:
             build(opensearch_engine, source, name, Options(neighbours=2))
         stopped = True
         before = len(encoded)
-        assert "Resumed" in " ".join(build(opensearch_engine, source, name, THREE).notes)
+        note = build(opensearch_engine, source, name, THREE).notes[0]
+        assert note.startswith("Resumed") and note.endswith(": no document had been sent, and what was encoded is kept.")
         assert len(encoded) - before == (3 if damage else 2)
         assert check(opensearch_engine, name).ok
         assert stored(opensearch_engine, name) == stored(opensearch_engine, f"{name}-whole")

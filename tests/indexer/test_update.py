@@ -13,7 +13,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.errors import GateNotMet, ModelError, RefusedDocuments, UsageError, VerificationFailed
+from termweave.errors import GateNotMet, ModelError, RefusedDocuments, TermweaveError, UsageError, VerificationFailed
 from termweave.indexer import Options, build, generations, ledgers, update, updating, verify, verify_against_source
 from termweave.indexer.changes import Counts
 from termweave.indexer.generations import live, of, promote, writer
@@ -334,6 +334,37 @@ def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, c
     assert updated.counts.new == 1
     assert unfinished not in {each.index for each in of(opensearch_engine, name)}
     clean(opensearch_engine, name)
+
+
+def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_engine, name, corpus, monkeypatch):
+    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
+    source = corpus(numbered(12))
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(updating, "_prove", stop)
+        update(opensearch_engine, source, name, LEXICAL, new=True)
+    with ledgers.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
+        older.put("name", name)
+        older.put("state", "copying")
+    given, of_host = [], ledgers.of
+
+    def watched(*arguments):
+        for index, ledger in of_host(*arguments):
+            given.append(ledger)
+            yield index, ledger
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(ledgers, "of", watched)
+        patched.setattr(generations, "remove", stop)
+        update(opensearch_engine, source, name, LEXICAL, new=True)
+    assert len(given) >= 2
+    for ledger in given:
+        with pytest.raises(TermweaveError, match="closed"):
+            ledger.get("state")
+    assert update(opensearch_engine, source, name, LEXICAL, new=True).sent == 0  # it goes on with the copy
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["live", "rolled back"])
