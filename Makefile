@@ -51,8 +51,8 @@ clean:
 
 # The base package: no torch in it.
 $(STAMPS)/base: pyproject.toml
+	@test -d $(VENV) || $(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 14) else "termweave needs Python 3.11 to 3.14: make PYTHON=python3.12 ...")'
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "termweave needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PIP) 'pip>=25.1'
 	$(PIP) -e .
 	@mkdir -p $(STAMPS) && touch $@
