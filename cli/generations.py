@@ -56,6 +56,7 @@ def _table(found: list[Generation], width: int) -> Table:
         "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in found],
         "size": [sized(each.bytes) for each in found],
         "source": [each.source for each in found],
+        "made with": [_made(each) for each in found],
     }
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("generation", overflow="fold")
@@ -78,3 +79,13 @@ def _state(each: Generation) -> str:
     if each.unreadable:
         return "live, unreadable" if each.live else "unreadable"
     return "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
+
+
+def _made(each: Generation) -> str:
+    """Signals, and what else of its 'index' command makes other documents of the same source."""
+    options = {
+        "saturation": each.signals.get("weights", {}).get("saturation"),
+        "passage-size": each.passages.get("size"),
+        "neighbours": each.neighbours,
+    }
+    return " ".join([", ".join(each.signals), *(f"--{name} {value}" for name, value in options.items() if value)])

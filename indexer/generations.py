@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from termweave.search.lineage import Lineage, check_one, exists, known_names, re
 from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import TypeAlias
 
     from termweave.engine import Engine
@@ -54,6 +54,10 @@ class Generation:
         live: The alias points at it.
         missed: What its gate found wanting, where that kept it from being published.
         unreadable: Why what it says of itself cannot be read; of such a one nothing is known but its index, size and place.
+        signals: Signal name -> parameters.
+        models: "weights" and "dense" -> name of the model.
+        passages: `Lineage.passages`.
+        neighbours: `Lineage.neighbours`.
     """
 
     index: str
@@ -65,6 +69,10 @@ class Generation:
     live: bool
     missed: str
     unreadable: str = ""
+    signals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+    passages: Mapping[str, int] = field(default_factory=dict)
+    neighbours: int = 0
 
 
 def check_name(engine: Engine, name: str) -> None:
@@ -282,6 +290,10 @@ def _generation(index: str, said: dict[str, Any], segments: list[_Segment] | Non
         complete=made.complete,
         live=live,
         missed=made.missed,
+        signals=made.signals,
+        models={output: model.name for output, model in made.models.items()},
+        passages=made.passages,
+        neighbours=made.neighbours,
     )
 
 

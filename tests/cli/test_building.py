@@ -32,6 +32,7 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     assert f"'cli-gens' was made from 'small.jsonl'; this build puts {folder.name!r} in its place" in done.stderr
     listed = valid(termweave("generations", "cli-gens", "--json").stdout, "generations")["generations"]
     assert [(each["index"], each["live"]) for each in listed] == [(second, True), (first, False)]
+    assert [[*each["signals"]] for each in listed] == [["lexical"], ["lexical"]]
     assert f"{first} is live; before it was {second}" in termweave("rollback", "cli-gens").stdout
     valid(termweave("promote", "cli-gens", second, "--json").stdout, "promote")
     assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=130).stderr

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -224,6 +225,8 @@ def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):
 def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
     name = f"{'long-' * 6}docs-20261121210000-0123abcd"
     each = Generation(name, "2026-11-21T21:00:00.123+00:00", "a-source-of-many-words", 12_345, 9_000_000, True, True, "")
+    made = {"lexical": {}, "weights": {"saturation": 0.5}}
+    each = replace(each, signals=made, passages={"size": 200, "stride": 150, "count": 20_000}, neighbours=3)
     console = Console(width=width, file=io.StringIO())
     console.print(generations._table([each], console.width))
     lines = console.file.getvalue().splitlines()
@@ -232,6 +235,7 @@ def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
     assert "live" in lines[3]
     assert ("2026-11-21 21:00:00" in lines[3]) == (width > 80)
     assert ("a-source-of-many-words" in lines[3]) == (width == 200)
+    assert ("lexical, weights --saturation 0.5 --passage-size 200 --neighbours 3" in lines[3]) == (width == 200)
 
 
 def test_a_bar_in_a_narrow_terminal_keeps_the_time_left(monkeypatch, capsys):
