@@ -343,9 +343,10 @@ def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(updating, "_prove", stop)
+    monkeypatch.setattr(updating, "_prove", stop)
+    with pytest.raises(KeyboardInterrupt):
         update(opensearch_engine, source, name, LEXICAL, new=True)
+    monkeypatch.undo()
     with ledgers.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
         older.put("name", name)
         older.put("state", "copying")
@@ -356,10 +357,11 @@ def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_
             given.append(ledger)
             yield index, ledger
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(ledgers, "of", watched)
-        patched.setattr(generations, "remove", stop)
+    monkeypatch.setattr(ledgers, "of", watched)
+    monkeypatch.setattr(generations, "remove", stop)
+    with pytest.raises(KeyboardInterrupt):
         update(opensearch_engine, source, name, LEXICAL, new=True)
+    monkeypatch.undo()
     assert len(given) >= 2
     for ledger in given:
         with pytest.raises(TermweaveError, match="closed"):
