@@ -317,17 +317,22 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
     assert len(of(opensearch_engine, name)) == 1 + new  # the copy that was begun was finished
 
 
+def stop(*_, **__):
+    raise KeyboardInterrupt
+
+
+def leave_a_copy(engine, source, name, monkeypatch):
+    """An update that is stopped when its copy is whole."""
+    with monkeypatch.context() as patched:
+        patched.setattr(updating, "_prove", stop)
+        with pytest.raises(KeyboardInterrupt):
+            update(engine, source, name, LEXICAL, new=True)
+
+
 def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, corpus, monkeypatch):
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     source = corpus(numbered(12))
-
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(updating, "_prove", stop)
-    with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, source, name, LEXICAL, new=True)
-    monkeypatch.undo()
+    leave_a_copy(opensearch_engine, source, name, monkeypatch)
     (unfinished,) = [each.index for each in of(opensearch_engine, name) if not each.complete]
     update(opensearch_engine, source, name, LEXICAL)  # the live one is another now
     updated = update(opensearch_engine, corpus(numbered(13)), name, LEXICAL, new=True)
@@ -339,14 +344,7 @@ def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, c
 def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_engine, name, corpus, monkeypatch):
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     source = corpus(numbered(12))
-
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(updating, "_prove", stop)
-    with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, source, name, LEXICAL, new=True)
-    monkeypatch.undo()
+    leave_a_copy(opensearch_engine, source, name, monkeypatch)
     with ledgers.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
         older.put("name", name)
         older.put("state", "copying")
