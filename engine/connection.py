@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Calls that change nothing are sent again after a lost connection or one of these answers.
 _RETRIED_STATUS = frozenset({429, 502, 503, 504})
 _ATTEMPTS = 4
+#: What an error says is read here, whatever it is: opensearch-py (3.2.0) takes all JSON for an object.
+_EVERY_STATUS = range(1000)
 #: Endpoints whose POST changes nothing.
 _READING = frozenset({"_search", "_msearch", "_mget", "_count", "_analyze", "_validate", "_refresh", "_termvectors"})
 
@@ -113,15 +115,28 @@ class Engine:
     ) -> Any:
         connection = self.client.transport.get_connection()
         try:
-            _, _, text = connection.perform_request(method, path, params, data, timeout=timeout, headers=headers)
-            return _parsed(text) if method != "HEAD" else True
+            status, _, text = connection.perform_request(
+                method, path, params, data, timeout=timeout, ignore=_EVERY_STATUS, headers=headers
+            )
         except Exception as error:
-            if method == "HEAD" and getattr(error, "status_code", None) == HTTPStatus.NOT_FOUND:
-                return False
             said = failures.said(error, self.url, f"{method} {path}")
             if said is None:
                 raise
             raise said from error
+        succeeded = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+        if method == "HEAD" and (succeeded or status == HTTPStatus.NOT_FOUND):
+            return succeeded
+        try:
+            body = _parsed(text)
+        except (ValueError, RecursionError) as error:
+            if succeeded:
+                raise EngineError(
+                    f"{self.url} answered {method} {path}, but not in JSON.", "Is it an OpenSearch, or a proxy before one?"
+                ) from error
+            body = None
+        if succeeded:
+            return body
+        raise failures.answered(status, body, text, self.url, f"{method} {path}")
 
 
 def quote(part: str) -> str:
@@ -165,7 +180,7 @@ def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False
     url, reach = access.options(settings, address)
     import opensearchpy  # noqa: PLC0415 - 150 ms
 
-    # It logs every failed request as a warning; without a handler Python would print that beside our sentence.
+    # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
     logging.getLogger("opensearch").addHandler(logging.NullHandler())
     options: dict[str, Any] = {
         "hosts": [url],
@@ -182,6 +197,7 @@ def _parsed(text: str) -> Any:
 
     Raises:
         ValueError: It is no JSON.
+        RecursionError: It is deeper than any parser goes.
     """
     import orjson  # noqa: PLC0415
 

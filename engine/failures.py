@@ -7,7 +7,10 @@ from http import HTTPStatus
 from typing import Any
 
 from termweave.errors import EngineError, EngineUnreachable
+from termweave.words import readable
 
+#: A connection that ended before the answer, or within it.
+_CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection broken", "Response ended prematurely")
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 
 
@@ -36,7 +39,7 @@ class NotOpenSearch(EngineResponseError):
 
 
 def said(error: Exception, url: str, request: str) -> EngineError | None:
-    """What to raise for an exception of opensearch-py, or for an answer that is no JSON; None for what is neither.
+    """What to raise for an exception of opensearch-py; None for another.
 
     Args:
         error: As it came.
@@ -44,7 +47,7 @@ def said(error: Exception, url: str, request: str) -> EngineError | None:
         request: Method and path.
     """
     from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and there already where it failed
-    from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException, TransportError  # noqa: PLC0415
+    from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
 
     if isinstance(error, ConnectionTimeout):
         return EngineUnreachable(
@@ -52,14 +55,22 @@ def said(error: Exception, url: str, request: str) -> EngineError | None:
         )
     if isinstance(error, NoConnection):
         return _unreachable(url, error)
-    if isinstance(error, TransportError):
-        status = error.status_code if isinstance(error.status_code, int) else 0
-        if status == HTTPStatus.NOT_FOUND and not _from_opensearch(error.info):
-            return NotOpenSearch(url, request, error.info)
-        return EngineResponseError(status, _reason(error), error.info, request=request, hint=advice(status, error.info))
-    if isinstance(error, ValueError):
-        return EngineError(f"{url} answered {request}, but not in JSON.", "Is it an OpenSearch, or a proxy before one?")
     return EngineError(f"{request} failed: {error}.") if isinstance(error, OpenSearchException) else None
+
+
+def answered(status: int, body: Any, text: str, url: str, request: str) -> EngineResponseError:
+    """What to raise for an answer that is an error.
+
+    Args:
+        status: HTTP status.
+        body: The answer, parsed; None where it is no JSON.
+        text: The answer as it came.
+        url: Of the server.
+        request: Method and path.
+    """
+    if status == HTTPStatus.NOT_FOUND and not _from_opensearch(body):
+        return NotOpenSearch(url, request, body)
+    return EngineResponseError(status, _reason(body, text), body, request=request, hint=advice(status, body))
 
 
 def _unreachable(url: str, error: Exception) -> EngineUnreachable:
@@ -72,7 +83,7 @@ def _unreachable(url: str, error: Exception) -> EngineUnreachable:
         )
     if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
         return EngineUnreachable(f"{url} does not speak TLS.", "Write the address with http://.")
-    if "RemoteDisconnected" in text or "Connection aborted" in text or "BadStatusLine" in text:
+    if any(sign in text for sign in _CUT):
         return EngineUnreachable(
             f"{url} closed the connection.", "Where it speaks TLS, write the address with https://; else look at its log."
         )
@@ -84,16 +95,19 @@ def _from_opensearch(body: Any) -> bool:
     return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index"}))
 
 
-def _reason(error: Any) -> str:
-    """The innermost sentence of a `TransportError` of opensearch-py: shards fail for a cause, and "all shards failed" helps nobody."""
-    info = error.info if isinstance(error.info, dict) else {}
-    cause = info.get("error", error.error)
+def _reason(body: Any, text: str) -> str:
+    """The innermost sentence of an error: shards fail for a cause, and "all shards failed" helps nobody."""
+    held = body if isinstance(body, dict) else {}
+    cause = held.get("error")
     while isinstance(cause, dict):
-        inner = cause.get("caused_by") or next(iter(cause.get("root_cause") or ()), None)
-        if not isinstance(inner, dict) or inner.get("reason") in {None, cause.get("reason")}:
-            return str(cause.get("reason") or cause.get("type") or error.error)
+        roots = cause.get("root_cause")
+        inner = cause.get("caused_by") or (roots[0] if roots and isinstance(roots, list) else None)
+        said = inner.get("reason") if isinstance(inner, dict) else None
+        if said is None or said == cause.get("reason"):
+            cause = cause.get("reason") or cause.get("type")
+            break
         cause = inner
-    return str(cause or info.get("message") or error.error or "no reason given")
+    return str(cause or held.get("message") or readable(text) or "no reason given")
 
 
 def advice(status: int, body: Any) -> str:

@@ -93,7 +93,6 @@ class Sender:
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
-        # In the path, because opensearch-py (3.2.0) takes a parameter "timeout" for its own.
         self._path = f"/{writer(index)}/_bulk?require_alias=true&timeout={_SHARD_PATIENCE}&filter_path={_ANSWER}"
         self._index = index
         self._acknowledged = acknowledged

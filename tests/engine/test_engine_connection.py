@@ -160,7 +160,58 @@ def test_something_that_is_no_opensearch(scripted):
     engine.close()
 
 
-@pytest.mark.parametrize("body", [b"<html>Not Found</html>", b"", {"detail": "Not Found"}])
+@pytest.mark.parametrize("answer", [b"[" * 3000 + b"]" * 3000, b'{"count": 1} 2', b"\xef\xbb\xbf{}"])
+def test_an_answer_that_no_parser_takes_is_no_json(scripted, answer):
+    scripted.answers["*"] = (200, answer)
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineError, match="not in JSON"):
+        engine.request("GET", "/_cluster/health")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"[1]", "[1]"),
+        (b'"down"', '"down"'),
+        (b"null", "null"),
+        (b"[" * 3000, "[" * 3000),
+        (b'{"message": "half \\ud83d"}', "half \ufffd"),
+        (b"\xed\xa0\xbd down", "\ufffd down"),
+        (b"", "no reason given"),
+        (b'{"error": {"type": "t", "root_cause": 7}}', "t"),
+        (b'{"error": {"reason": "r", "caused_by": {"reason": ["x"]}}}', "['x']"),
+    ],
+)
+def test_whatever_an_error_says_it_is_one(scripted, answer, reason):
+    scripted.queue = [(502, answer), (200, {"count": 1}), (400, answer)]
+    with connect(load(url=scripted.url)) as engine:
+        assert engine.request("GET", "/index/_count") == {"count": 1}  # sent again, as after every 502
+        with pytest.raises(EngineResponseError) as caught:
+            engine.request("GET", "/index/_count")
+    assert (caught.value.status, caught.value.reason) == (400, reason)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"content-length: 9\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n", b"transfer-encoding: chunked\r\n\r\n9\r\n{"],
+)
+def test_an_answer_that_ends_in_its_midst_was_cut(answer):
+    """Something answered there: nobody has to be told to start a server."""
+
+    def cut():
+        with listener.accept()[0] as client:
+            client.recv(65536)
+            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=cut)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with connect(load(url=url)) as engine, pytest.raises(EngineUnreachable, match="closed the connection"):
+            engine.request("PUT", "/index")
+        server.join()
+
+
+@pytest.mark.parametrize("body", [b"<html>Not Found</html>", b"", {"detail": "Not Found"}, ["Not Found"]])
 def test_a_web_server_without_the_page_is_not_a_missing_index(scripted, body):
     scripted.answers["*"] = (404, body)
     with connect(load(url=scripted.url)) as engine:
