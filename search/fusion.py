@@ -61,7 +61,7 @@ class Ranked:
         passages: Mapping[str, int] | None = None,
         par: float | None = None,
     ) -> Ranked:
-        """From (id, score) pairs in any order; ties by id.
+        """From (id, score) pairs in any order; ties by id. An id that something else wrote a second time counts by its best score.
 
         Args:
             pairs: The list.
@@ -72,7 +72,12 @@ class Ranked:
             passages: Document id -> the passage found.
             par: `Clause.par`.
         """
-        ordered = {document: -below for below, document in sorted([(-score, document) for document, score in pairs])}
+        best = sorted([(-score, document) for document, score in pairs])
+        ordered = {document: -below for below, document in best}
+        if len(ordered) < len(best):
+            ordered = {}
+            for below, document in best:
+                ordered.setdefault(document, -below)
         values = list(ordered.values())[:window]
         if not values:
             return cls({}, 0.0, 0.0, 0, 0.0)

@@ -99,6 +99,11 @@ def test_equal_scores_beyond_the_window_count_nothing_however_far_somebody_pages
     assert Ranked.of(pairs, 3).normalised() == [1.0, 1.0, 1.0, 0.0, 0.0]
 
 
+def test_a_document_that_is_listed_twice_counts_by_its_best_score():
+    twice = Ranked.of([("a", 1.0), ("b", 5.0), ("a", 9.0), ("c", 3.0)], 3)
+    assert (list(twice.scores.items()), twice.low, twice.high) == ([("a", 9.0), ("b", 5.0), ("c", 3.0)], 3.0, 9.0)
+
+
 def test_adaptive_trusts_the_signal_that_tells_its_candidates_apart():
     dense = Dense(dimension=4, background=0.1)
     words = Ranked.of([("a", 10.0), ("b", 9.0)], 2, Weights())

@@ -51,3 +51,15 @@ def test_what_has_no_id_is_no_document_to_be_explained(index):
     index.engine.request("PUT", f"/{index.generation}/_doc/nameless", params={"refresh": True}, body={"text": "json"})
     with pytest.raises(UsageError, match="has no document 'nameless'"):
         index.explain("json", "nameless")
+
+
+def test_an_id_that_was_written_twice_keeps_the_place_of_the_better_one(index):
+    """Scores of the words move, there is one document more; those of the weights do not."""
+    before = index.search("json functions", mode="weights", k=100)
+    path = f"/{index.generation}/_doc"
+    stored = index.engine.request("GET", f"{path}/{before[0].id}")["_source"]
+    index.engine.request("PUT", f"{path}/again", params={"refresh": True}, body=stored | {"weights": {"json": 1}, "text": "json"})
+    after = index.search("json functions", mode="weights", k=100)
+    assert [(hit.id, hit.score) for hit in after] == [(hit.id, hit.score) for hit in before]
+    for hit in index.search("json functions", k=100, explain=True):
+        assert 0 <= hit.score <= 1
