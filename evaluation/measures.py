@@ -54,8 +54,11 @@ def per_query(
         parsed = {name: _parse(name, relevant_from) for name in measures}
         values = {name: dict.fromkeys(queries, 0.0) for name in measures}
         back = {measure: name for name, measure in parsed.items()}
+        # No measure here tells a grade below 0, as of spam, from 0; trec_eval (pytrec_eval-terrier 0.5.11) writes outside its memory
+        # where a query has none above -2.
+        judged = {query: {each: max(0, grade) for each, grade in grades.items()} for query, grades in qrels.items()}
         for metric in ir_measures.iter_calc(
-            list(parsed.values()), qrels, {query: strictly_decreasing(scores) for query, scores in run.scores.items()}
+            list(parsed.values()), judged, {query: strictly_decreasing(scores) for query, scores in run.scores.items()}
         ):
             if metric.query_id in values[back[metric.measure]]:
                 values[back[metric.measure]][metric.query_id] = metric.value

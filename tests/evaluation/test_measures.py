@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -30,6 +32,22 @@ def test_relevance_may_begin_at_two():
     found = per_query(RUN, QRELS, ["q1"], relevant_from=2)
     assert found["MRR@10"] == pytest.approx([1 / 3])
     assert found["recall@100"] == pytest.approx([1.0])
+
+
+_SPAM = """
+from termweave.evaluation import per_query
+from termweave.records import Run
+
+qrels = {"q1": {"a": 2, "b": -2}, "spam": {"a": -2, "b": -3}, "q2": {"b": 1}}
+run = Run("test", {query: {"b": 2.0, "a": 1.0} for query in qrels})
+print([values.tolist() for values in per_query(run, qrels, list(qrels), measures=["nDCG@1", "MRR@10", "recall@10"]).values()])
+"""
+
+
+def test_a_query_that_has_spam_only_counts_0():
+    """In a process of its own, which ends by a segmentation fault where trec_eval's code sees such grades."""
+    done = subprocess.run([sys.executable, "-c", _SPAM], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[[0.0, 0.0, 1.0], [0.5, 0.0, 1.0], [1.0, 0.0, 1.0]]"), done.stderr
 
 
 @pytest.mark.parametrize("name", ["nDCG", "nDCG@x", "precision@10", "recall@0"])
