@@ -8,9 +8,11 @@ transport, which chooses among servers and serializers: there is one server, and
 from __future__ import annotations
 
 import logging
+import os
 from functools import cache, cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 from termweave.engine import access, failures
 from termweave.engine.capabilities import probe
@@ -31,10 +33,12 @@ _ATTEMPTS = 4
 _EVERY_STATUS = range(1000)
 #: Endpoints whose POST changes nothing.
 _READING = frozenset({"_search", "_msearch", "_mget", "_count", "_analyze", "_validate", "_refresh", "_termvectors"})
+#: Every engine there is; see `_forked`.
+_ENGINES: WeakSet[Engine] = WeakSet()
 
 
 class Engine:
-    """A connected OpenSearch.
+    """A connected OpenSearch; threads may share it, and processes that fork.
 
     Attributes:
         url: Address without credentials, for messages.
@@ -44,6 +48,7 @@ class Engine:
     def __init__(self, client: Any, url: str) -> None:
         self.client = client
         self.url = url
+        _ENGINES.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +142,15 @@ class Engine:
         if succeeded:
             return body
         raise failures.answered(status, body, text, self.url, f"{method} {path}")
+
+
+def _forked() -> None:
+    """Leave the parent's connections to it, in a process that has just been forked: on one line both would read each other's answers."""
+    for engine in list(_ENGINES):
+        engine.close()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def quote(part: str) -> str:

@@ -26,6 +26,7 @@ class Scripted:
         self.answers = {}
         self.queue = []
         self.seen = []
+        self.peers = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -35,6 +36,7 @@ class Scripted:
                 length = int(self.headers.get("content-length", 0))
                 body = self.rfile.read(length)
                 path = self.path.partition("?")[0]
+                outer.peers.append(self.client_address)
                 outer.seen.append((self.command, self.path, dict(self.headers), body))
                 usual = outer.answers.get(path, outer.answers.get("*", (404, {})))
                 status, content = outer.queue.pop(0) if outer.queue else usual

@@ -241,6 +241,29 @@ def test_an_address_that_cannot_be_meant_keeps_its_password_to_itself(address):
     assert "--password" in caught.value.hint
 
 
+_FORKS = """
+import os, sys
+from termweave.engine import connect
+from termweave.settings import load
+
+with connect(load(url=sys.argv[1])) as engine:
+    engine.request("GET", "/parent")
+    if not (child := os.fork()):
+        engine.request("GET", "/child")
+        os._exit(0)
+    os.waitpid(child, 0)
+    engine.request("GET", "/parent")
+"""
+
+
+def test_a_forked_process_has_connections_of_its_own(scripted):
+    scripted.answers["*"] = (200, {})
+    subprocess.run([sys.executable, "-c", _FORKS, scripted.url], check=True)
+    assert [path for _, path, *_ in scripted.seen] == ["/parent", "/child", "/parent"]
+    before, child, after = scripted.peers
+    assert before == after != child
+
+
 def test_basic_authentication_from_settings_or_address(scripted):
     scripted.answers["*"] = (200, {})
     for settings in (load(url=scripted.url, user="me", password="p@ss"), load(url=scripted.url.replace("//", "//me:p%40ss@"))):
