@@ -68,8 +68,10 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
             parts[name] = _weight(weight, text)
     total = sum(parts.values())
-    if total <= 0:
-        raise UsageError(f"The weights of the mode {text!r} sum to 0.", "Give at least one signal a weight above 0.")
+    if not 0 < total < math.inf:
+        raise UsageError(
+            f"The weights of the mode {text!r} sum to {total:g}.", "Give at least one signal a weight above 0, such as 0.6."
+        )
     return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, joined.name)
 
 

@@ -157,6 +157,7 @@ def test_modes():
         "weights:-1",
         "weights:nan",
         "weights:0",
+        "weights:1e308,dense:1e308",
         "weights:inf",
         "",
         "weights:1,,dense:1",
