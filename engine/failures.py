@@ -7,10 +7,13 @@ from http import HTTPStatus
 from typing import Any
 
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.words import readable
+from termweave.words import clipped, readable
 
 #: A connection that ended before the answer, or within it.
 _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection broken", "Response ended prematurely")
+_TITLE = re.compile("<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+#: Characters of an answer without a reason that a sentence shows.
+_LONGEST = 200
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 
 
@@ -107,7 +110,13 @@ def _reason(body: Any, text: str) -> str:
             cause = cause.get("reason") or cause.get("type")
             break
         cause = inner
-    return str(cause or held.get("message") or readable(text) or "no reason given")
+    return str(cause or held.get("message") or _gist(readable(text)) or "no reason given")
+
+
+def _gist(text: str) -> str:
+    """What the page of a proxy says, in one line: its title, or its beginning."""
+    title = _TITLE.search(text)
+    return clipped(" ".join((title[1] if title else text).split()), _LONGEST)
 
 
 def advice(status: int, body: Any) -> str:
