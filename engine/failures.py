@@ -73,7 +73,9 @@ def answered(status: int, body: Any, text: str, url: str, request: str) -> Engin
     """
     if status == HTTPStatus.NOT_FOUND and not _from_opensearch(body):
         return NotOpenSearch(url, request, body)
-    return EngineResponseError(status, _reason(body, text), body, request=request, hint=advice(status, body))
+    elsewhere = "Something before it sends us elsewhere: give the address it stands for, perhaps with https://."
+    hint = elsewhere if status < HTTPStatus.BAD_REQUEST else advice(status, body)
+    return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint)
 
 
 def _unreachable(url: str, error: Exception) -> EngineUnreachable:

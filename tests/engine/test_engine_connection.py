@@ -1,4 +1,4 @@
-"""Which server, how to get in, and what a failure is called."""
+"""Which server, how to get in, and how a call goes through."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from contextlib import suppress
 import pytest
 
 from termweave.engine import EngineResponseError, access, connect
-from termweave.engine.failures import NotOpenSearch, block_hint
-from termweave.errors import EngineError, EngineUnreachable, UsageError
-from termweave.search import Index
+from termweave.errors import EngineUnreachable, UsageError
 from termweave.settings import load
 
 
@@ -124,114 +122,6 @@ def test_bytes_travel_untouched_and_ndjson_is_named(scripted):
     engine.close()
 
 
-def test_the_reason_is_the_innermost_one(scripted):
-    scripted.answers["*"] = (
-        400,
-        {
-            "error": {
-                "type": "search_phase_execution_exception",
-                "reason": "all shards failed",
-                "root_cause": [{"type": "query_shard_exception", "reason": "failed to create query"}],
-                "caused_by": {
-                    "type": "x",
-                    "reason": "failed to create query",
-                    "caused_by": {"type": "y", "reason": "maxClauseCount is set to 1024"},
-                },
-            },
-            "status": 400,
-        },
-    )
-    engine = connect(load(url=scripted.url))
-    with pytest.raises(EngineResponseError) as caught:
-        engine.request("POST", "/index/_search", body={})
-    assert caught.value.reason == "maxClauseCount is set to 1024"
-    assert caught.value.status == 400
-    assert caught.value.body["status"] == 400
-    assert isinstance(caught.value, EngineError)
-    assert not isinstance(caught.value, EngineUnreachable)
-    engine.close()
-
-
-def test_something_that_is_no_opensearch(scripted):
-    scripted.answers["*"] = (200, b"<html>hello</html>")
-    engine = connect(load(url=scripted.url))
-    with pytest.raises(EngineError, match="not in JSON"):
-        engine.request("GET", "/_cluster/health")
-    engine.close()
-
-
-@pytest.mark.parametrize("answer", [b"[" * 3000 + b"]" * 3000, b'{"count": 1} 2', b"\xef\xbb\xbf{}"])
-def test_an_answer_that_no_parser_takes_is_no_json(scripted, answer):
-    scripted.answers["*"] = (200, answer)
-    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineError, match="not in JSON"):
-        engine.request("GET", "/_cluster/health")
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (b"[1]", "[1]"),
-        (b'"down"', '"down"'),
-        (b"null", "null"),
-        (b"[" * 3000, "[" * 197 + "..."),
-        (b"<html>\r\n<head><TITLE>502 Bad\r\n Gateway</TITLE></head>\r\n</html>\r\n", "502 Bad Gateway"),
-        (b"<html><body>\r\n  down\r\n</body>", "<html><body> down </body>"),
-        (b'{"message": "half \\ud83d"}', "half \ufffd"),
-        (b"\xed\xa0\xbd down", "\ufffd down"),
-        (b"", "no reason given"),
-        (b'{"error": {"type": "t", "root_cause": 7}}', "t"),
-        (b'{"error": {"reason": "r", "caused_by": {"reason": ["x"]}}}', "['x']"),
-    ],
-)
-def test_whatever_an_error_says_it_is_one(scripted, answer, reason):
-    scripted.queue = [(502, answer), (200, {"count": 1}), (400, answer)]
-    with connect(load(url=scripted.url)) as engine:
-        assert engine.request("GET", "/index/_count") == {"count": 1}  # sent again, as after every 502
-        with pytest.raises(EngineResponseError) as caught:
-            engine.request("GET", "/index/_count")
-    assert (caught.value.status, caught.value.reason) == (400, reason)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [b"content-length: 9\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n", b"transfer-encoding: chunked\r\n\r\n9\r\n{"],
-)
-def test_an_answer_that_ends_in_its_midst_was_cut(answer):
-    """Something answered there: nobody has to be told to start a server."""
-
-    def cut():
-        with listener.accept()[0] as client:
-            client.recv(65536)
-            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=cut)
-        server.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with connect(load(url=url)) as engine, pytest.raises(EngineUnreachable, match="closed the connection"):
-            engine.request("PUT", "/index")
-        server.join()
-
-
-@pytest.mark.parametrize("body", [b"<html>Not Found</html>", b"", {"detail": "Not Found"}, ["Not Found"]])
-def test_a_web_server_without_the_page_is_not_a_missing_index(scripted, body):
-    scripted.answers["*"] = (404, body)
-    with connect(load(url=scripted.url)) as engine:
-        with pytest.raises(NotOpenSearch, match=f"{scripted.url} is no OpenSearch") as caught:
-            engine.request("GET", "/docs/_alias")
-        assert caught.value.hint == "Check the address."
-        with pytest.raises(NotOpenSearch):
-            Index.open(engine, "docs")
-
-
-@pytest.mark.parametrize("body", [{"error": "alias [docs] missing", "status": 404}, {"_index": "docs", "found": False}, {}])
-def test_an_opensearch_without_the_page_says_what_is_missing(scripted, body):
-    scripted.answers["*"] = (404, body)
-    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
-        engine.request("GET", "/docs/_alias")
-    assert (type(caught.value), caught.value.status) == (EngineResponseError, 404)
-
-
 @pytest.mark.parametrize(
     "address", ["https://me:hush/ed@host:9200", "me:hush#ed@host", "ftp://me:hushed@host", "https://me:hushed@host:99999"]
 )
@@ -300,21 +190,6 @@ def test_names_and_passwords_travel_in_utf8(scripted):
     ((_, _, headers, _),) = scripted.seen
     given = {name.lower(): value for name, value in headers.items()}["authorization"]
     assert base64.b64decode(given.removeprefix("Basic ")).decode() == "Łukasz:żółw"
-
-
-def test_half_a_character_of_an_answer_is_one_that_can_be_written(scripted):
-    scripted.answers["*"] = (200, b'{"text": "half \\ud83d, whole \\ud83d\\ude00", "count": 3}')
-    with connect(load(url=scripted.url)) as engine:
-        assert engine.request("GET", "/index/_doc/1") == {"text": "half \ufffd, whole \U0001f600", "count": 3}
-
-
-def test_being_refused_says_which_options_help(scripted):
-    scripted.answers["*"] = (401, b"Unauthorized")
-    engine = connect(load(url=scripted.url))
-    with pytest.raises(EngineResponseError) as caught:
-        engine.request("GET", "/")
-    assert caught.value.hint.startswith("Give a --user and a --password that it knows")  # they may have been given, and wrong
-    engine.close()
 
 
 def test_a_key_without_its_certificate_is_wrong_usage(tmp_path):
@@ -410,21 +285,3 @@ def test_nothing_heavy_is_loaded_before_a_connection_is_made():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ""}
     )
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("said", "hint"),
-    [
-        ("index [x] blocked by: [FORBIDDEN/8/index write (api)];", "Somebody set index.blocks.write on it"),
-        ("index [x] blocked by: [FORBIDDEN/5/index read-only (api)];", "Somebody set index.blocks.read_only on it"),
-        (
-            "[TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block]",
-            "disk is full",
-        ),
-        ("[FORBIDDEN/12/index read-only / allow delete (api)]", "disk is full"),
-        ("no permissions for [indices:data/write/bulk]", ""),
-    ],
-)
-def test_blocks_by_a_full_disk_and_by_a_person_are_told_apart(said, hint):
-    assert hint in block_hint(said)
-    assert bool(block_hint(said)) is bool(hint)
