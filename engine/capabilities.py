@@ -25,13 +25,16 @@ _NOWHERE = "/termweave-probe-none-*/_search"
 #: The server's own default, and the least that any version allows.
 _CLAUSES = 1024
 
+#: What the root page may answer and be an OpenSearch all the same: OpenSearch Serverless has none, and roles may not read it.
+_NO_ROOT = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, 0})
+
 
 def probe(engine: Engine) -> Capabilities:
     """Ask a server what it can do.
 
     Raises:
         EngineUnreachable: It does not answer.
-        EngineError: It does not let us in (401), or is no OpenSearch.
+        EngineError: It does not let us in (401), cannot answer now, or is no OpenSearch.
     """
     version, distribution = _identity(engine)
     plugins = _plugins(engine)
@@ -63,10 +66,10 @@ def _identity(engine: Engine) -> tuple[str, str]:
     try:
         found = engine.request("GET", "/")
     except EngineResponseError as error:
-        if error.status == HTTPStatus.UNAUTHORIZED:
+        if error.status not in _NO_ROOT:
             raise
-        return "unknown", "opensearch"  # OpenSearch Serverless has no root page
-    version = found.get("version") if isinstance(found, dict) else None
+        return "unknown", "opensearch"
+    version = found.get("version")
     if not isinstance(version, dict) or "number" not in version:
         raise EngineError(f"What answers at {engine.url} is no OpenSearch.", "Check the address.")
     # Elasticsearch has no "distribution"; OpenSearch in compatibility mode says version 7.10.2 but keeps it.

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from termweave.engine import access, failures
 from termweave.engine.capabilities import probe
-from termweave.engine.failures import EngineResponseError
+from termweave.engine.failures import EngineResponseError, NotOpenSearch
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.words import readable
 
@@ -68,6 +68,25 @@ class Engine:
         """What this server can do, asked once."""
         return probe(self)
 
+    def of_indices(self, path: str, kind: str, *, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What indices have of a kind: ``{index: {kind: ...}}``.
+
+        Nearly every verb begins with such a question, so that here it comes out whether an OpenSearch is asked: what answers 200
+        to any address gives no error.
+
+        Args:
+            path: ``/NAME/_alias``, ``/NAME/_mapping``.
+            kind: "aliases", "mappings".
+            params: As of `request`, whose errors this has, too.
+
+        Raises:
+            NotOpenSearch: The answer says something else.
+        """
+        found: dict[str, Any] = self.request("GET", path, params=params)
+        if not all(isinstance(each, dict) and kind in each for each in found.values()):
+            raise NotOpenSearch(self.url, f"GET {path}", found, HTTPStatus.OK)
+        return found
+
     def request(
         self,
         method: str,
@@ -89,7 +108,7 @@ class Engine:
             retry: Send again after a lost connection or 429, 502, 503, 504; default: only calls that change nothing.
 
         Returns:
-            The answer, parsed; None where it is empty; for HEAD a bool.
+            The answer, parsed: a mapping, of `_cat` a list; for HEAD a bool.
 
         Raises:
             EngineUnreachable: Nothing answered.
@@ -128,20 +147,24 @@ class Engine:
             if said is None:
                 raise
             raise said from error
-        succeeded = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+        return self._understood(status, text, method, path)
+
+    def _understood(self, status: int, text: str, method: str, path: str) -> Any:
+        request, succeeded = f"{method} {path}", HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
         if method == "HEAD" and (succeeded or status == HTTPStatus.NOT_FOUND):
             return succeeded
         try:
-            body = _parsed(text)
+            answer = _parsed(text)
         except (ValueError, RecursionError) as error:
             if succeeded:
-                raise EngineError(
-                    f"{self.url} answered {method} {path}, but not in JSON.", "Is it an OpenSearch, or a proxy before one?"
-                ) from error
-            body = None
-        if succeeded:
-            return body
-        raise failures.answered(status, body, text, self.url, f"{method} {path}")
+                why = f"{self.url} answered {request}, but not in JSON."
+                raise EngineError(why, "Is it an OpenSearch, or a proxy before one?") from error
+            answer = None
+        if not succeeded:
+            raise failures.answered(status, answer, text, self.url, request)
+        if not isinstance(answer, list if path.startswith("/_cat/") else dict):
+            raise NotOpenSearch(self.url, request, answer, HTTPStatus.OK)
+        return answer
 
 
 def _forked() -> None:

@@ -34,10 +34,14 @@ class EngineResponseError(EngineError):
 
 
 class NotOpenSearch(EngineResponseError):
-    """A web server that is no OpenSearch has no such page: that is not an index, or a document, that is missing."""
+    """A web server that is no OpenSearch has no such page: that is not an index, or a document, that is missing.
 
-    def __init__(self, url: str, request: str, body: Any) -> None:
-        super().__init__(0, "no OpenSearch", body, hint="Check the address.")
+    Attributes:
+        status: 0 where it said 404; 200 where it answered what no OpenSearch does.
+    """
+
+    def __init__(self, url: str, request: str, body: Any, status: int = 0) -> None:
+        super().__init__(status, "no OpenSearch", body, hint="Check the address.")
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 

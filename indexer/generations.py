@@ -109,7 +109,7 @@ def live(engine: Engine, name: str) -> str | None:
 def behind_alias(engine: Engine, name: str) -> list[str]:
     """The indices an alias points at; none when there is no such alias."""
     try:
-        return sorted(engine.request("GET", f"/_alias/{quote(name)}"))
+        return sorted(engine.of_indices(f"/_alias/{quote(name)}", "aliases"))
     except EngineResponseError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return []
@@ -129,7 +129,7 @@ def writer(index: str) -> str:
 def moment(engine: Engine, name: str) -> str:
     """Now, as a generation's `created`; later than those of all others of the name, though the clock was set back."""
     params = {"filter_path": "*.mappings._meta.termweave.name,*.mappings._meta.termweave.created"}
-    mappings = engine.request("GET", f"/{name}-*/_mapping", params=params) or {}
+    mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
     others = [found["mappings"]["_meta"]["termweave"] for found in mappings.values()]
     latest = max((other.get("created", "") for other in others if other.get("name") == name), default="")
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -254,7 +254,7 @@ def of(engine: Engine, name: str) -> list[Generation]:
     """
     check_one(name)
     params = {"filter_path": "*.mappings._meta.termweave", "expand_wildcards": "open,closed"}
-    mappings = engine.request("GET", f"/{name}-*/_mapping", params=params) or {}
+    mappings = engine.of_indices(f"/{name}-*/_mapping", "mappings", params=params)
     said = {index: found["mappings"]["_meta"]["termweave"] for index, found in mappings.items()}
     said = {index: each for index, each in said.items() if each.get("name") == name}  # NAME-* also finds those of NAME-OTHER
     if not said:

@@ -145,7 +145,7 @@ def resolve(engine: Engine, name: str) -> str:
     doors.check(engine=engine)
     check_one(name)
     try:
-        indices = sorted(engine.request("GET", f"/{quote(name)}/_alias"))
+        indices = sorted(engine.of_indices(f"/{quote(name)}/_alias", "aliases"))
     except EngineResponseError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
@@ -168,7 +168,7 @@ def check_one(name: str) -> None:
 
 def read(engine: Engine, index: str) -> Lineage:
     """The lineage of a concrete index."""
-    answer = engine.request("GET", f"/{quote(index)}/_mapping")
+    answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
     return Lineage.from_meta(answer[index]["mappings"].get("_meta") or {}, index)
 
 
@@ -181,7 +181,7 @@ def _what_instead(engine: Engine, name: str) -> str:
     """What to do where there is no index of that name; silent where this user may not ask for others."""
     with suppress(EngineResponseError):
         params = {"filter_path": "*.mappings._meta.termweave.name"}
-        mappings = engine.request("GET", f"/{quote(name)}-*/_mapping", params=params) or {}
+        mappings = engine.of_indices(f"/{quote(name)}-*/_mapping", "mappings", params=params)
         if any(found["mappings"]["_meta"]["termweave"]["name"] == name for found in mappings.values()):
             why = f"None of its generations is published: 'termweave generations {name}' lists them; "
             return why + "a build that was stopped goes on when its 'termweave index' command is repeated."

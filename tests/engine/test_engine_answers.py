@@ -10,6 +10,7 @@ import pytest
 from termweave.engine import EngineResponseError, connect
 from termweave.engine.failures import NotOpenSearch, block_hint
 from termweave.errors import EngineError, EngineUnreachable
+from termweave.indexer import generations
 from termweave.search import Index
 from termweave.settings import load
 
@@ -112,6 +113,23 @@ def test_a_web_server_without_the_page_is_not_a_missing_index(scripted, body):
         assert caught.value.hint == "Check the address."
         with pytest.raises(NotOpenSearch):
             Index.open(engine, "docs")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", [], "ok", {"responseHeader": {"status": 0}}, {"version": {"number": "8.13.0"}, "name": "n"}]
+)
+def test_a_server_of_something_else_that_answers_any_address_is_called_that(scripted, body):
+    scripted.answers["*"] = (200, body)
+    with connect(load(url=scripted.url)) as engine:
+        asks = (
+            lambda: Index.open(engine, "docs"),
+            lambda: generations.of(engine, "docs"),
+            lambda: generations.live(engine, "docs"),
+        )
+        for ask in asks:
+            with pytest.raises(NotOpenSearch, match=f"{scripted.url} is no OpenSearch") as caught:
+                ask()
+            assert caught.value.hint == "Check the address."
 
 
 @pytest.mark.parametrize("body", [{"error": "alias [docs] missing", "status": 404}, {"_index": "docs", "found": False}, {}])

@@ -50,6 +50,13 @@ def test_what_is_no_opensearch_is_called_that(scripted):
         ask(scripted, version={"hello": "world"})
 
 
+@pytest.mark.parametrize("answer", [(200, []), (302, b""), (400, b"<html>"), (500, {})])
+def test_a_server_without_a_root_page_that_an_opensearch_lacks_is_none(scripted, answer):
+    scripted.answers = {"/": answer, "*": (404, b"")}
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError):
+        probe(engine)
+
+
 def test_elasticsearch_is_named(scripted):
     assert ask(scripted, version={"version": {"number": "8.15.0"}}).distribution == "elasticsearch"
 
