@@ -37,7 +37,7 @@ class Gate:
         self._judged = corpora.open_dataset(dataset) if required or within is not None else None
         self.told: list[dict[str, Any]] = []
         if self._judged is not None:
-            gates.readable(self._required, [query.id for query in self._judged.queries()])
+            gates.readable(self._required, [query.id for query in self._judged.queries()], self._judged.qrels())
 
     def __call__(self, generation: str) -> None:
         """Ask it about a generation that is whole.

@@ -132,7 +132,7 @@ def evaluate(
     ids = [query.id for query in queries]
     default = searched(asked, index)
     gates.known(required, list(described), default)
-    gates.readable(required, ids)
+    gates.readable(required, ids, qrels)
     notes = [
         *dataset.notes,
         *judgements.unjudged(dataset),
@@ -140,7 +140,7 @@ def evaluate(
         *judgements.idle(qrels, dataset.relevant_from),
         *judgements.wordless(queries),
         *judgements.tuned_here(index, {system.mode for system in chosen}, dataset),
-        *(note for run in saved.values() for note in judgements.uncovered(run, ids)),
+        *(note for run in saved.values() for note in judgements.uncovered(run, ids, qrels)),
     ]
     ranked, shortened = _runs(index, queries, chosen, progress, depth)
     found = {**saved, **ranked}

@@ -10,12 +10,12 @@ Either may name its system: ``hybrid+rNN:nDCG@10>=0.4``; without one the default
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.evaluation import measures, runs
+from termweave.evaluation import judgements, measures, runs
 from termweave.evaluation.measures import LEADING, per_query
 from termweave.evaluation.wording import queries
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.evaluation.experiment import Experiment
-    from termweave.records import Run
+    from termweave.records import Qrels, Run
 
 _NUMBER = r"(\d*\.?\d+)"
 _GATE = re.compile(rf"(?:(?P<system>[^>]+?):)?(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
@@ -99,19 +99,20 @@ def parse(text: str) -> Gate:
     )
 
 
-def readable(required: Sequence[Gate], asked: Sequence[str]) -> None:
+def readable(required: Sequence[Gate], asked: Sequence[str], qrels: Qrels) -> None:
     """See, before the work, that the saved runs can be compared with.
 
     Args:
         required: The gates.
         asked: Ids of the queries.
+        qrels: Their judgements.
 
     Raises:
         UsageError: One cannot be read, or is of another data set.
     """
     for gate in required:
         if gate.run is not None:
-            _saved(gate.run, asked)
+            _saved(gate.run, asked, qrels)
 
 
 def known(required: Sequence[Gate], names: Sequence[str], default: str | None) -> None:
@@ -146,7 +147,7 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
         return Verdict(mean >= gate.least, told)
     assert gate.run is not None
     assert gate.margin is not None
-    saved, absent = _saved(gate.run, experiment.queries)
+    saved, absent = _saved(gate.run, experiment.queries, dataset.qrels())
     # Where the saved run found nothing whatever we find would be a gain: it counts as none, so that absence opens no gate.
     difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
     return _within(system, gate.measure, difference, gate.margin, str(gate.run))
@@ -166,11 +167,11 @@ def _system(gate: Gate, names: Sequence[str], default: str | None) -> str:
     return system
 
 
-def _saved(path: Path, asked: Sequence[str]) -> tuple[Run, NDArray[np.bool_]]:
+def _saved(path: Path, asked: Sequence[str], qrels: Qrels) -> tuple[Run, NDArray[np.bool_]]:
     """A saved run, and which of the queries it says nothing of; a run file cannot hold a query without results.
 
     Raises:
-        UsageError: It cannot be read, or so many are absent that it must be of another data set.
+        UsageError: It cannot be read, or so many are absent, or so little is judged, that it must be of another data set.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -181,6 +182,7 @@ def _saved(path: Path, asked: Sequence[str]) -> tuple[Run, NDArray[np.bool_]]:
             f"The run {path} has nothing for {absent.sum():,} of {queries(len(absent))}, {asked[int(absent.argmax())]!r} for one.",
             "Compare with a run of the same data set and split.",
         )
+    judgements.of_this_corpus(replace(saved, name=str(path)), asked, qrels)
     return saved, absent
 
 

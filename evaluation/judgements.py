@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Judged documents a request asks after.
 _IDS = 10_000
+#: In fewer queries a poor run may well have found nothing judged.
+_FEWEST = 5
 
 
 def lacking(index: Index, name: str, qrels: Qrels) -> list[str]:
@@ -104,19 +106,37 @@ def idle(qrels: Qrels, relevant_from: int) -> list[str]:
     return [f"{told} (from grade {relevant_from}): all systems get 0 there."]
 
 
-def uncovered(run: Run, ids: Sequence[str]) -> list[str]:
+def uncovered(run: Run, ids: Sequence[str], qrels: Qrels) -> list[str]:
     """Queries that a saved run says nothing of.
 
     Raises:
-        UsageError: It says nothing of any.
+        UsageError: It says nothing of any, or is of another corpus.
     """
     absent = sum(query not in run.scores for query in ids)
-    if not absent:
-        return []
     if absent == len(ids):
         raise UsageError(
             f"The run {run.name} has none of the {queries(absent)}, such as {ids[0]!r}: it is of another data set.",
             "Compare with a run of the same data set and split.",
         )
+    of_this_corpus(run, ids, qrels)
+    if not absent:
+        return []
     counts = "it counts" if absent == 1 else "they count"
     return [f"The run {run.name} has no results for {absent:,} of {queries(len(ids))}; {counts} 0."]
+
+
+def of_this_corpus(run: Run, ids: Sequence[str], qrels: Qrels) -> None:
+    """Refuse a saved run of another corpus: ids of queries are often 1, 2, 3, and beside its zeros everything is a gain.
+
+    Raises:
+        UsageError: Not one document of it is judged for its query, in so many queries that this is no poor result.
+    """
+    both = [query for query in ids if run.scores.get(query)]
+    if len(both) < _FEWEST or any(not qrels[query].keys().isdisjoint(run.scores[query]) for query in both):
+        return
+    document = next(iter(run.scores[both[0]]))
+    raise UsageError(
+        f"Not one document of the run {run.name} is judged for its query, such as {document!r} for {both[0]!r}: "
+        "it is of another corpus.",
+        "Compare with a run of the same data set and split.",
+    )

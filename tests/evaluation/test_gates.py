@@ -51,9 +51,27 @@ def test_what_lies_beyond_any_measure_is_refused(text):
 
 def test_a_baseline_of_other_queries_is_refused():
     run = Run("other", {"q1": {"d1": 1.0}})
-    assert judgements.uncovered(run, ["q1", "q2"]) == ["The run other has no results for 1 of 2 queries; it counts 0."]
+    qrels = {query: {"d1": 1} for query in ("q1", "q2", "a1", "a2")}
+    assert judgements.uncovered(run, ["q1", "q2"], qrels) == ["The run other has no results for 1 of 2 queries; it counts 0."]
     with pytest.raises(UsageError, match="none of the 2 queries, such as 'a1'"):
-        judgements.uncovered(run, ["a1", "a2"])
+        judgements.uncovered(run, ["a1", "a2"], qrels)
+
+
+def test_a_run_of_another_corpus_is_refused_though_its_queries_have_the_same_ids(tmp_path):
+    path, ids = tmp_path / "other.trec", [f"q{number}" for number in range(6)]
+    other = Run("other", {query: {"x1": 2.0, "x2": 1.0} for query in ids})
+    runs.write(other, path)
+    gate = gates.parse(f"MRR@10 within .01 of {path}")
+    for refuse in (
+        lambda: judgements.uncovered(other, ids, Judged().qrels()),
+        lambda: gates.readable([gate], ids, Judged().qrels()),
+        lambda: gates.check(gate, experiment({query: {"a": 1.0} for query in ids}), Judged()),
+    ):
+        with pytest.raises(UsageError, match="'x1' for 'q0': it is of another corpus"):
+            refuse()
+    one_judged = Run("poor", {**other.scores, "q5": {"x1": 2.0, "a": 1.0}})
+    assert judgements.uncovered(one_judged, ids, Judged().qrels()) == []
+    assert judgements.uncovered(other, ids[:4], Judged().qrels()) == []  # of four queries a poor run may find nothing judged
 
 
 def test_what_gates_look_at_has_to_be_in_the_table():
@@ -171,6 +189,9 @@ def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp
     few = {query: good[query] for query in ("q0", "q1")}
     assert "too few" in gates.check(gate, experiment(few), Judged()).reason
     runs.write(Run("saved", {"other": {"a": 1.0}}), path)
-    for late in (lambda: gates.check(gate, experiment(good), Judged()), lambda: gates.readable([gate], list(good))):
+    for late in (
+        lambda: gates.check(gate, experiment(good), Judged()),
+        lambda: gates.readable([gate], list(good), Judged().qrels()),
+    ):
         with pytest.raises(UsageError, match="has nothing for 6 of 6 queries"):
             late()
