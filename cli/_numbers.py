@@ -7,11 +7,20 @@ from typing import Any
 
 import click
 
+_LARGEST = 2**31 - 1
+
 
 class IntRange(click.IntRange):
     """A whole number within bounds; click says of 1.5 that it is no "integer range"."""
 
     name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Where there is no upper bound, what Java and orjson take: beyond it the number is refused far from here, or not at all."""
+        number: int = super().convert(value, param, ctx)
+        if number > _LARGEST:
+            self.fail(f"{number} is larger than {_LARGEST}.", param, ctx)
+        return number
 
 
 class FloatRange(click.FloatRange):

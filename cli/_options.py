@@ -190,7 +190,11 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--client-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key (PEM).")
     @click.option("--insecure", is_flag=True, default=None, help="Do not verify the server's certificate.")
     @click.option("--aws-sigv4", metavar="REGION", help="Sign requests for this AWS region.")
-    @click.option("--timeout", type=FloatRange(min=0, min_open=True), help="Seconds to wait for one answer.  [default: 60]")
+    @click.option(
+        "--timeout",
+        type=FloatRange(min=0, max=86_400, min_open=True),
+        help="Seconds to wait for one answer.  [default: 60]",
+    )
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         from termweave import settings

@@ -296,7 +296,7 @@ def where(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
         if not field.removeprefix("metadata.") or not equals:
             raise click.UsageError(f"--filter {pair!r} is not FIELD=VALUE, for example --filter kind=function.")
         found.append({"term": {field if field == "id" else f"metadata.{field.removeprefix('metadata.')}": value}})
-    if as_text:
+    if as_text is not None:
         try:
             clause = orjson.loads(as_text)
         except orjson.JSONDecodeError as error:

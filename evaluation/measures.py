@@ -101,7 +101,7 @@ def check(name: str) -> tuple[str, int]:
         ('ndcg', 10)
     """
     kind, _, cutoff = name.partition("@")
-    if kind.lower() not in _KINDS or not re.fullmatch("[0-9]+", cutoff) or int(cutoff) < 1:
+    if kind.lower() not in _KINDS or not re.fullmatch("[0-9]{1,9}", cutoff) or int(cutoff) < 1:
         raise UsageError(f"There is no measure {name!r}.", "Known: nDCG@K, MRR@K, recall@K, for example nDCG@10.")
     return kind.lower(), int(cutoff)
 

@@ -59,14 +59,14 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
     else:
         parts = {}
         for part in signals.split(","):
-            name, _, weight = part.strip().partition(":")
+            name, weighted, weight = part.strip().partition(":")
             if name not in available:
                 raise UsageError(
                     f"The index has no signal{' or profile' if profiles else ''} {name!r}.", _known(available, profiles)
                 )
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
-            parts[name] = _weight(weight, text)
+            parts[name] = _weight(weight, text) if weighted else 1.0
     total = sum(parts.values())
     if not 0 < total < math.inf:
         raise UsageError(
@@ -88,7 +88,7 @@ def hybrid(available: Sequence[str]) -> list[str]:
 
 def _weight(text: str, mode: str) -> float:
     try:
-        weight = float(text) if text else 1.0
+        weight = float(text)
     except ValueError:
         weight = math.nan
     if not math.isfinite(weight) or weight < 0:

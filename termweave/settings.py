@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     client_key: Path | None = Field(None, description="Key of the client certificate (PEM)")
     insecure: bool = Field(default=False, description="Do not verify the server's certificate")
     aws_sigv4: str | None = Field(None, description="Sign requests for this AWS region (needs the extra 'aws')")
-    timeout: float = Field(60.0, gt=0, description="Seconds to wait for one answer of the engine")
+    timeout: float = Field(60.0, gt=0, le=86_400, description="Seconds to wait for one answer of the engine")
     weights: str | None = Field(None, description="Weights model: a folder, an installed package, a name in the models folder")
     dense: str | None = Field(None, description="Dense model, likewise")
 

@@ -165,11 +165,19 @@ def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
         ("-k=1.5", "'1.5' is not a valid integer."),
         ("--timeout=x", "'x' is not a valid number."),
         ("--timeout=nan", "Invalid value for '--timeout': nan is no number."),
+        ("--timeout=inf", "Invalid value for '--timeout': inf is not in the range 0<x<=86400."),
+        ("--filter-json=", "--filter-json is not JSON"),
     ],
 )
 def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
     assert run(["search", "docs", "json", *option.split("=")]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--passage-size", "--passage-stride", "--shards", "--replicas"])
+def test_a_whole_number_that_no_engine_takes_is_refused_where_it_is_given(capsys, option):
+    assert run(["index", "corpus.jsonl", "docs", option, str(2**31)]) == 2
+    assert f"Invalid value for '{option}': 2147483648 is larger than 2147483647." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EMFILE])

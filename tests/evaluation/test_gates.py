@@ -37,7 +37,7 @@ def test_what_is_no_requirement_is_refused(text):
         gates.parse(text)
 
 
-@pytest.mark.parametrize("text", ["P@10>=.1", "foo:MAP@100 within .01 of x.trec", "nDCG@0>=.1"])
+@pytest.mark.parametrize("text", ["P@10>=.1", "foo:MAP@100 within .01 of x.trec", "nDCG@0>=.1", f"nDCG@{2**64}>=.1"])
 def test_what_is_no_measure_is_refused_before_anything_is_measured(text):
     with pytest.raises(UsageError, match="There is no measure"):
         gates.parse(text)

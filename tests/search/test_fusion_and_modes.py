@@ -154,6 +154,7 @@ def test_modes():
     [
         "nothing",
         "weights:x",
+        "weights:,dense:1",
         "weights:-1",
         "weights:nan",
         "weights:0",
