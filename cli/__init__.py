@@ -165,11 +165,24 @@ def _os_hint(error: OSError) -> str:
     return "Mend that, and run the command again."
 
 
+def _stopped(error: BaseException) -> bool:
+    """Whether Ctrl-C is what an error comes of: a C extension that is being loaded then says that its initialisation failed."""
+    while not isinstance(error, KeyboardInterrupt):
+        if error.__cause__ is None:
+            return False
+        error = error.__cause__
+    return True
+
+
 def _fault(error: Exception, arguments: list[str]) -> int:
     import time
     import traceback
 
     from termweave import places
+
+    if _stopped(error):
+        click.echo("Stopped.", err=True)
+        return _INTERRUPTED
 
     if "--verbose" in arguments or "-v" in arguments:
         traceback.print_exception(error)

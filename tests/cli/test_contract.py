@@ -200,6 +200,17 @@ def test_interrupted_is_130(capsys, monkeypatch):
     assert run(["config", "show"]) == 130
 
 
+def test_interrupted_while_a_c_extension_is_loaded_is_130_too(capsys, monkeypatch):
+    """As pybind11 says it, of which onnxruntime is made."""
+
+    def interrupted(*_, **__):
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr("termweave.settings.load", interrupted)
+    assert run(["config", "show"]) == 130
+    assert capsys.readouterr().err == "Stopped.\n"
+
+
 EARLY = """
 import os, runpy, signal, sys
 class Stop:
