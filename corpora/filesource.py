@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from termweave import plugins
 from termweave.corpora import files
 from termweave.corpora.fields import BadLine
 from termweave.corpora.sources import Reading, Skipped, Skips
@@ -54,18 +55,20 @@ class EntrySource:
 
         Raises:
             InputError: An entry is no document, by source and line; with `skip_bad` it is left out and stands in `skipped`.
+            TermweaveError: A reader of another package raised something else.
         """
         self.skipped.clear()
         count = 0
-        for line, found in self.entries(progress):
-            if isinstance(found, BadLine):
-                shown = found.file or self.shown
-                if not self.reading.skip_bad:
-                    raise found.at(shown, line) from None
-                self.skipped.add(Skipped(line, str(found), shown))
-                continue
-            count += 1
-            yield found
+        with plugins.blamed(f"The reader of {self.LABEL}", lambda: f"{type(self).__module__}:{type(self).__qualname__}"):
+            for line, found in self.entries(progress):
+                if isinstance(found, BadLine):
+                    shown = found.file or self.shown
+                    if not self.reading.skip_bad:
+                        raise found.at(shown, line) from None
+                    self.skipped.add(Skipped(line, str(found), shown))
+                    continue
+                count += 1
+                yield found
         self._total = count
 
 

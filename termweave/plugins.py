@@ -11,7 +11,7 @@ from termweave.errors import TermweaveError, UsageError
 from termweave.words import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from importlib.metadata import EntryPoints
 
 Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
@@ -54,16 +54,27 @@ def answerable(group: Group, name: str) -> Iterator[None]:
     Raises:
         TermweaveError: It raised something; termweave's own errors, and faults of its own plugins, pass.
     """
+    with blamed(f"The {group[:-1]} {name!r}", lambda: _points(group, name)[name].value):
+        yield
+
+
+@contextmanager
+def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
+    """Likewise, where the name that it was registered under is not known any more.
+
+    Args:
+        what: The part, as the sentence begins.
+        where: Its ``module:object``, asked for when something has gone wrong.
+    """
     try:
         yield
-    except (TermweaveError, MemoryError):
+    except (TermweaveError, MemoryError, OSError):  # what the system says is nobody's fault
         raise
     except Exception as error:
-        point = _points(group, name)[name]
-        if point.module.startswith("termweave."):
+        if where().startswith("termweave."):
             raise
         raise TermweaveError(
-            f"The {group[:-1]} {name!r} of another package, {point.value}, ended with {type(error).__name__}: {first_line(error)}.",
+            f"{what} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}.",
             "Do without it, and tell those who made it.",
         ) from error
 

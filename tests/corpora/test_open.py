@@ -17,6 +17,7 @@ import pytest
 from termweave import plugins
 from termweave.corpora import Dataset, open_dataset, open_source, packing, queries
 from termweave.corpora.demo import DemoCorpus
+from termweave.corpora.jsonl import JsonLines
 from termweave.errors import InputError, TermweaveError, UsageError
 
 LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
@@ -204,6 +205,25 @@ def test_a_reader_of_another_package_that_raises_is_named(tmp_path, monkeypatch)
     monkeypatch.setattr(plugins, "names", lambda _: ("another",))
     with pytest.raises(TermweaveError, match=f"The reader 'another' of another package, {point.value}, ended with KeyError"):
         open_source(tmp_path)
+
+
+class Breaking(JsonLines):
+    """A reader of another package that breaks off in the middle of a file."""
+
+    def entries(self, progress):
+        yield next(super().entries(progress))
+        raise KeyError("doc")
+
+
+def test_a_reader_of_another_package_that_breaks_off_is_named(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(LINES)
+    documents = Breaking(path).documents()
+    next(documents)
+    with pytest.raises(
+        TermweaveError, match=f"The reader of JSON lines of another package, {__name__}:Breaking, ended with KeyError"
+    ):
+        next(documents)
 
 
 def test_data_sets_have_what_the_protocol_says():
