@@ -78,6 +78,8 @@ def _table(found: list[Generation], width: int) -> Table:
 def _state(each: Generation) -> str:
     if each.unreadable:
         return "live, unreadable" if each.live else "unreadable"
+    if each.closed:
+        return "live, closed" if each.live else "closed"
     return "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
 
 

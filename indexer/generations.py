@@ -74,6 +74,11 @@ class Generation:
     passages: Mapping[str, int] = field(default_factory=dict)
     neighbours: int = 0
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is whole, and cannot be searched until somebody opens it."""
+        return self.complete and self.documents is None
+
 
 def check_name(engine: Engine, name: str) -> None:
     """Refuse names that OpenSearch would refuse, and names that hold somebody's data.
@@ -164,10 +169,16 @@ def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dic
     """Create an empty index with another generation's mapping and settings, set for loading; returns the settings to restore."""
     found = engine.request("GET", f"/{model}")[model]
     settings = {key: value for key, value in found["settings"]["index"].items() if key not in _PRIVATE}
+    if "verified_before_close" in settings:  # there from closing to opening
+        raise _closed(model)
     loading = {**settings, "refresh_interval": "-1", "number_of_replicas": 0}
     mapping = {**found["mappings"], "_meta": {"termweave": lineage.as_meta()}}
     engine.request("PUT", f"/{index}", body={"settings": {"index": loading}, "mappings": mapping, "aliases": {writer(index): {}}})
     return {key: settings.get(key) for key in ("refresh_interval", "number_of_replicas")}
+
+
+def _closed(index: str) -> UsageError:
+    return UsageError(f"The index {index!r} is closed.", f"Open it first (POST /{index}/_open), and run the command again.")
 
 
 def open_writer(engine: Engine, index: str) -> None:
@@ -323,7 +334,7 @@ def promote(engine: Engine, name: str, index: str) -> str | None:
     """Point the alias at another complete generation, one that missed its gate included; returns the one it left.
 
     Raises:
-        UsageError: There is no such generation, or it was never finished.
+        UsageError: There is no such generation, it was never finished, or it is closed.
     """
     known = {generation.index: generation for generation in of(engine, name)}
     if index not in known:
@@ -332,6 +343,8 @@ def promote(engine: Engine, name: str, index: str) -> str | None:
         raise UsageError(known[index].unreadable)
     if not known[index].complete:
         raise UsageError(f"{index!r} was never finished and verified.", "Finish it by repeating its 'termweave index' command.")
+    if known[index].closed:  # under the name, no search would find anything any more
+        raise _closed(index)
     before = live(engine, name)
     if known[index].missed:  # it was published deliberately: `rollback` may come back to it
         write(engine, index, replace(read(engine, index), missed=""))

@@ -51,6 +51,25 @@ def test_promote_and_rollback_move_the_name(opensearch_engine, name, three):
         generations.previous(opensearch_engine, name)
 
 
+def test_a_closed_generation_is_called_so_and_neither_published_nor_copied(opensearch_engine, name, three, tmp_path, capsys):
+    url = ["--url", opensearch_engine.url]
+    opensearch_engine.request("POST", f"/{three[1]}/_close")
+    assert run(["rollback", name, *url]) == 2
+    assert f"POST /{three[1]}/_open" in capsys.readouterr().err
+    assert generations.live(opensearch_engine, name) == three[2]
+    assert run(["generations", name, *url]) == 0
+    assert "closed" in capsys.readouterr().out
+    opensearch_engine.request("POST", f"/{three[1]}/_open", params={"wait_for_active_shards": 1})
+    assert run(["rollback", name, *url]) == 0
+    opensearch_engine.request("POST", f"/{three[1]}/_close")
+    update = ["index", str(tmp_path / "3.jsonl"), name, "--update", "--new", *url]
+    assert run(update) == 2
+    assert f"The index '{three[1]}' is closed." in capsys.readouterr().err
+    opensearch_engine.request("POST", f"/{three[1]}/_open", params={"wait_for_active_shards": 1})
+    assert run(update) == 0
+    assert documents(opensearch_engine, name) == 3
+
+
 def test_what_was_never_finished_is_not_promoted(opensearch_engine, name, three):
     found = opensearch_engine.request("GET", f"/{three[0]}/_mapping")[three[0]]["mappings"]["_meta"]
     found["termweave"]["complete"] = False
