@@ -42,18 +42,18 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
     from contextlib import nullcontext
 
     from termweave import engine
-    from termweave.indexer import generations, ledgers
+    from termweave.indexer import ledgers, pruning
     from termweave.words import counted
 
     server = engine.connect(settings)
-    old = generations.prunable(server, name, keep, unfinished=unfinished)
+    old = pruning.prunable(server, name, keep, unfinished=unfinished)
     if old and not yes:
         for each in old:
             state = ", refused by its gate" if each.missed else "" if each.complete else ", unfinished"
             click.echo(f"{each.index}  {counted(each.documents or 0, 'document')}, {each.created}{state}", err=True)
         confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?")
     with ledgers.lease(server, name) if unfinished else nullcontext():
-        deleted = generations.prune(server, name, old)
+        deleted = pruning.prune(server, name, old)
     for each in old:
         if each.index not in deleted:
             out.say(f"{each.index} is live by now: it is kept.")

@@ -19,7 +19,7 @@ from termweave.search.lineage import Lineage, check_one, exists, known_names, re
 from termweave.search.stored_statistics import companion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import TypeAlias
 
     from termweave.engine import Engine
@@ -78,6 +78,11 @@ class Generation:
     def closed(self) -> bool:
         """Whether it is whole, and cannot be searched until somebody opens it."""
         return self.complete and self.documents is None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it is whole, and no gate refused it."""
+        return self.complete and not self.missed
 
 
 def check_name(engine: Engine, name: str) -> None:
@@ -362,38 +367,10 @@ def previous(engine: Engine, name: str) -> str:
     """
     known = of(engine, name)
     places = [place for place, generation in enumerate(known) if generation.live]
-    older = [generation.index for generation in known[places[0] + 1 if places else 0 :] if _published(generation)]
+    older = [generation.index for generation in known[places[0] + 1 if places else 0 :] if generation.accepted]
     if not older:
         raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists those there are.")
     return older[0]
-
-
-def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) -> list[Generation]:
-    """Generations that are neither live nor among the `keep` newest published ones; with `unfinished` those never finished, too.
-
-    One that cannot be read stays: it may be whole, and of a newer version.
-    """
-    known = [each for each in of(engine, name) if not each.unreadable]
-    kept = {generation.index for generation in list(filter(_published, known))[:keep]}
-    return [each for each in known if not each.live and each.index not in kept and (each.complete or unfinished)]
-
-
-def prune(engine: Engine, name: str, old: Iterable[Generation]) -> list[str]:
-    """Delete generations, but for one that is live by now: between their listing and this, somebody may have been asked, and rolled back.
-
-    Returns:
-        Those deleted.
-    """
-    deleted = []
-    for each in old:
-        if live(engine, name) != each.index:
-            remove(engine, each.index)
-            deleted.append(each.index)
-    return deleted
-
-
-def _published(generation: Generation) -> bool:
-    return generation.complete and not generation.missed
 
 
 def remove(engine: Engine, index: str) -> None:
