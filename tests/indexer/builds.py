@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from termweave.indexer import Options, ledgers, verify
-from termweave.indexer.generations import live
+from termweave.indexer import Options, ledgers, verify, verify_against_source
+from termweave.indexer.generations import live, writer
 from termweave.records import Document, Encoding, Passage, TermWeights
+from termweave.search import Index
 
 LEXICAL = Options(weights="none", dense="none")
 
@@ -19,6 +20,20 @@ def check(engine, name, *, deep=True):
     index = live(engine, name)
     with ledgers.existing(engine, index) as ledger:
         return verify(engine, index, ledger, deep=deep)
+
+
+def clean(engine, name, source=None):
+    """The live generation is what its ledger says, content included, and what the source says."""
+    index = Index.open(engine, name)
+    with ledgers.existing(engine, index.generation) as ledger:
+        found = verify(engine, index.generation, ledger, deep=True)
+        assert ledger.get("state") == "complete"
+    assert found.ok, found
+    if source is not None:
+        assert verify_against_source(engine, index.generation, source, deep=True).ok
+    assert not engine.request("HEAD", f"/{writer(index.generation)}")
+    assert index.lineage.documents == found.documents
+    return found.documents
 
 
 def weights(**each):

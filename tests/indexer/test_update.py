@@ -13,15 +13,16 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.errors import GateNotMet, ModelError, RefusedDocuments, TermweaveError, UsageError, VerificationFailed
-from termweave.indexer import Options, build, generations, ledgers, update, updating, verify, verify_against_source
+from termweave.errors import ModelError, RefusedDocuments, UsageError, VerificationFailed
+from termweave.indexer import Options, build, ledgers, update
 from termweave.indexer.changes import Counts
-from termweave.indexer.generations import live, of, promote, writer
+from termweave.indexer.generations import live, of
 from termweave.indexer.passages import Window
 from termweave.search import Index
 
+from .builds import LEXICAL, clean
+
 pytestmark = pytest.mark.engine
-LEXICAL = Options(weights="none", dense="none")
 WINDOW = Window(20, 15)
 
 
@@ -39,20 +40,6 @@ def corpus(tmp_path):
 
 def numbered(count):
     return {f"d{number}": f"text about number{number}" for number in range(count)}
-
-
-def clean(engine, name, source=None):
-    """The live generation is what its ledger says, content included, and what the source says."""
-    index = Index.open(engine, name)
-    with ledgers.existing(engine, index.generation) as ledger:
-        found = verify(engine, index.generation, ledger, deep=True)
-        assert ledger.get("state") == "complete"
-    assert found.ok, found
-    if source is not None:
-        assert verify_against_source(engine, index.generation, source, deep=True).ok
-    assert not engine.request("HEAD", f"/{writer(index.generation)}")
-    assert index.lineage.documents == found.documents
-    return found.documents
 
 
 @pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
@@ -315,101 +302,6 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
     assert updated.sent <= 200
     assert clean(opensearch_engine, name, source) == 300
     assert len(of(opensearch_engine, name)) == 1 + new  # the copy that was begun was finished
-
-
-def stop(*_, **__):
-    raise KeyboardInterrupt
-
-
-def leave_a_copy(engine, source, name, monkeypatch):
-    """An update that is stopped when its copy is whole."""
-    with monkeypatch.context() as patched:
-        patched.setattr(updating, "_prove", stop)
-        with pytest.raises(KeyboardInterrupt):
-            update(engine, source, name, LEXICAL, new=True)
-
-
-def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, corpus, monkeypatch):
-    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    source = corpus(numbered(12))
-    leave_a_copy(opensearch_engine, source, name, monkeypatch)
-    (unfinished,) = [each.index for each in of(opensearch_engine, name) if not each.complete]
-    update(opensearch_engine, source, name, LEXICAL)  # the live one is another now
-    updated = update(opensearch_engine, corpus(numbered(13)), name, LEXICAL, new=True)
-    assert updated.counts.new == 1
-    assert unfinished not in {each.index for each in of(opensearch_engine, name)}
-    clean(opensearch_engine, name)
-
-
-def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_engine, name, corpus, monkeypatch):
-    build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    source = corpus(numbered(12))
-    leave_a_copy(opensearch_engine, source, name, monkeypatch)
-    with ledgers.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
-        older.put("name", name)
-        older.put("state", "copying")
-    given, of_host = [], ledgers.of
-
-    def watched(*arguments):
-        for index, ledger in of_host(*arguments):
-            given.append(ledger)
-            yield index, ledger
-
-    monkeypatch.setattr(ledgers, "of", watched)
-    monkeypatch.setattr(generations, "remove", stop)
-    with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, source, name, LEXICAL, new=True)
-    monkeypatch.undo()
-    assert len(given) >= 2
-    for ledger in given:
-        with pytest.raises(TermweaveError, match="closed"):
-            ledger.get("state")
-    assert update(opensearch_engine, source, name, LEXICAL, new=True).sent == 0  # it goes on with the copy
-
-
-@pytest.mark.parametrize("back", [False, True], ids=["live", "rolled back"])
-def test_a_copy_whose_update_died_just_after_publishing_it_stays(opensearch_engine, name, corpus, monkeypatch, back):
-    built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    publish = generations.publish
-
-    def die(*arguments):
-        publish(*arguments)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(generations, "publish", die)
-    with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, corpus(numbered(12)), name, LEXICAL, new=True)
-    monkeypatch.undo()
-    copy = live(opensearch_engine, name)
-    assert copy != built.index
-    if back:
-        promote(opensearch_engine, name, built.index)
-    source = corpus(numbered(13))
-    assert update(opensearch_engine, source, name, LEXICAL, new=True).counts.new == (3 if back else 1)
-    assert clean(opensearch_engine, name, source) == 13
-    promote(opensearch_engine, name, copy)
-    assert clean(opensearch_engine, name) == 12
-
-
-def test_a_copy_that_misses_its_gate_leaves_the_live_generation(opensearch_engine, name, corpus):
-    built = build(opensearch_engine, corpus(numbered(5)), name, LEXICAL)
-
-    def no(_):
-        raise GateNotMet("No.", "Never.")
-
-    source = corpus(numbered(6))
-    with pytest.raises(GateNotMet):
-        update(opensearch_engine, source, name, LEXICAL, new=True, gate=no)
-    assert live(opensearch_engine, name) == built.index
-    assert clean(opensearch_engine, name) == 5
-    refused = of(opensearch_engine, name)[0]
-    assert (refused.complete, refused.missed, refused.documents) == (True, "No.", 6)
-    with pytest.raises(UsageError, match="needs a new generation"):
-        update(opensearch_engine, source, name, LEXICAL, gate=no)
-    assert update(opensearch_engine, source, name, LEXICAL, new=True).documents == 6
-    assert refused in of(opensearch_engine, name)  # it is whole: only `prune` removes it
-    promote(opensearch_engine, name, refused.index)
-    assert clean(opensearch_engine, name, source) == 6
 
 
 def test_what_is_refused_is_said_and_tried_again(opensearch_engine, name, corpus):
