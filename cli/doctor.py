@@ -111,7 +111,9 @@ def _opensearch(settings: Settings) -> Finding:
             abilities = ", ".join(name for name, has in able.items() if has) or "neither k-NN nor neural_sparse"
             text = f"{can.distribution} {can.version} at {engine.url} ({abilities}; at most {can.max_clause_count} clauses)"
             advice = "" if can.knn else "Without the k-NN plugin there are no dense vectors: use --signals lexical,weights."
-            return _finding(name, text, advice, url=engine.url, capabilities=asdict(can))
+            if other := can.distribution == "elasticsearch":
+                advice = "It has not the types of fields that termweave needs: give the address of an OpenSearch."
+            return _finding(name, text, advice, ok=not other, url=engine.url, capabilities=asdict(can))
     except EngineUnreachable as error:
         if settings.url is not None:
             return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)
