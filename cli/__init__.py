@@ -106,18 +106,14 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
         result: Any = cli.main(args=arguments, prog_name="termweave", standalone_mode=False)
     except click.exceptions.Exit as error:
         return error.exit_code
-    except click.exceptions.Abort:
-        click.echo("Stopped.", err=True)
-        return _INTERRUPTED
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return _stop()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except TermweaveError as error:
         _complain(error.message, error.hint)
         return error.exit_status
-    except KeyboardInterrupt:
-        click.echo("Stopped.", err=True)
-        return _INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away: `termweave search ... | head`
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - so that nothing is flushed into the closed pipe at the end
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
@@ -131,7 +127,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
         _complain("There is not enough memory.", "Close other programs, or use smaller batches.")
         return 1
     except Exception as error:  # noqa: BLE001 - the last net: a fault in termweave is still a sentence
-        return _fault(error, arguments)
+        return _stop() if _stopped(error) else _fault(error, arguments)
     return result if isinstance(result, int) else 0
 
 
@@ -165,6 +161,11 @@ def _os_hint(error: OSError) -> str:
     return "Mend that, and run the command again."
 
 
+def _stop() -> int:
+    click.echo("Stopped.", err=True)
+    return _INTERRUPTED
+
+
 def _stopped(error: BaseException) -> bool:
     """Whether Ctrl-C is what an error comes of: a C extension that is being loaded then says that its initialisation failed."""
     while not isinstance(error, KeyboardInterrupt):
@@ -179,10 +180,6 @@ def _fault(error: Exception, arguments: list[str]) -> int:
     import traceback
 
     from termweave import places
-
-    if _stopped(error):
-        click.echo("Stopped.", err=True)
-        return _INTERRUPTED
 
     if "--verbose" in arguments or "-v" in arguments:
         traceback.print_exception(error)

@@ -81,7 +81,7 @@ def _plugins(engine: Engine) -> tuple[str, ...]:
         rows = engine.request("GET", "/_cat/plugins", params={"format": "json", "h": "component"})
     except EngineResponseError:
         return ()
-    return tuple(sorted({str(row["component"]) for row in rows if "component" in row})) if isinstance(rows, list) else ()
+    return tuple(sorted({str(row["component"]) for row in rows if "component" in row}))
 
 
 def _parses(engine: Engine, query: Mapping[str, Any]) -> bool:

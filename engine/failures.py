@@ -111,8 +111,8 @@ def _reason(body: Any, text: str) -> str:
     while isinstance(cause, dict):
         roots = cause.get("root_cause")
         inner = cause.get("caused_by") or (roots[0] if roots and isinstance(roots, list) else None)
-        said = inner.get("reason") if isinstance(inner, dict) else None
-        if said is None or said == cause.get("reason"):
+        why = inner.get("reason") if isinstance(inner, dict) else None
+        if why is None or why == cause.get("reason"):
             cause = cause.get("reason") or cause.get("type")
             break
         cause = inner

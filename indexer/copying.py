@@ -64,18 +64,18 @@ def _begin(
 def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
     """The unfinished copy of what is live now; those of what was live before are thrown away."""
     found = None
-    with ExitStack() as chosen:
+    with ExitStack() as given:
         for index, ledger in ledgers.of(engine, name):
-            with ledger.handed_on():
-                copying = ledger.get("state") == "copying"
-                there = copying and exists(engine, index)
-                if there and generations.was_published(engine, index, ledger, base[0]):
-                    continue
-                ready = there and ledger.get("settings") is not None
-                if found is None and ready and ledger.get("base") == base:
-                    found = index, chosen.enter_context(ledger.handed_on())  # older ones may fail to be thrown away
-                    continue
-                ledger.close()
-                if copying:
-                    generations.remove(engine, index)
+            given.enter_context(ledger.handed_on())  # the one found, too, should an older one fail to be thrown away
+            copying = ledger.get("state") == "copying"
+            there = copying and exists(engine, index)
+            if there and generations.was_published(engine, index, ledger, base[0]):
+                continue
+            ready = there and ledger.get("settings") is not None
+            if found is None and ready and ledger.get("base") == base:
+                found = index, ledger
+                continue
+            ledger.close()
+            if copying:
+                generations.remove(engine, index)
     return found

@@ -18,7 +18,7 @@ def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) 
     One that cannot be read stays: it may be whole, and of a newer version.
     """
     known = [each for each in generations.of(engine, name) if not each.unreadable]
-    kept = {each.index for each in [each for each in known if each.accepted][:keep]}
+    kept = [each.index for each in known if each.accepted][:keep]
     return [each for each in known if not each.live and each.index not in kept and (each.complete or unfinished)]
 
 

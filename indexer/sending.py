@@ -244,7 +244,7 @@ class Sender:
         again: list[Item] = []
         trouble: EngineError | None = None
         failure: EngineError | None = None
-        if not isinstance(answer, dict) or len(answer.get("items", ())) != len(batch):
+        if len(answer.get("items", ())) != len(batch):
             raise EngineError(
                 "The answer to _bulk is not one of an OpenSearch.", "Is there a proxy between that changes answers?"
             )

@@ -77,10 +77,8 @@ def chosen_reranking(name: str | None, parameters: Reranking | None) -> Rerankin
     known = plugins.names("rerankers")
     if method not in known or (at and similarity not in {"fused", "dense"}):
         raise UsageError(f"There is no reranker {name!r}.", f"Known: none, {', '.join(known)}, and each of them with @dense.")
-    chosen = parameters or Reranking()
-    if at:
-        chosen = replace(chosen, similarity="dense" if similarity == "dense" else "fused")
-    return chosen if chosen.method == method else replace(chosen, method=method)
+    chosen = replace(parameters or Reranking(), method=method)
+    return replace(chosen, similarity="dense" if similarity == "dense" else "fused") if at else chosen
 
 
 @dataclass(frozen=True, slots=True)
