@@ -1,27 +1,28 @@
-"""The command line: one thin file per verb, imported when it runs, and one place where errors become sentences."""
+"""The command line: each verb is a file that is imported when it runs; errors become messages and exit statuses here."""
 
 from __future__ import annotations
 
 import os
 import sys
 from importlib import import_module
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from typing import Any, NoReturn
 
 import click
 
 from termweave import __version__
-from termweave.cli._options import CONTEXT
+from termweave.cli.common.option_groups import CONTEXT
 from termweave.errors import TermweaveError, UsageError
-from termweave.words import readable
+from termweave.support.messages import printable, readable
 
-#: Verbs in the order in which a user meets them; each is `termweave.cli.VERB.command`.
+#: The verbs, in the order in which a new user needs them; each is `termweave.cli.verbs.VERB.command`.
 VERBS = (
     "demo",
     "doctor",
     "node",
     "index",
     "verify",
+    "list",
     "generations",
     "promote",
     "rollback",
@@ -43,7 +44,7 @@ _INTERRUPTED, _TERMINATED = 130, 143
 
 
 class _Verbs(click.Group):
-    """A group whose commands are modules, loaded when asked for."""
+    """A group of commands that imports the module of a command when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -53,7 +54,7 @@ class _Verbs(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"termweave.cli.{cmd_name}").command
+        command: click.Command = import_module(f"termweave.cli.verbs.{cmd_name}").command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -69,7 +70,7 @@ class _Verbs(click.Group):
 @click.command(cls=_Verbs, context_settings=CONTEXT)
 @click.version_option(__version__, message="termweave %(version)s")
 def cli() -> None:
-    """Learned relevance for OpenSearch: index with learned term weights and vectors, search, explain, prove.
+    """Learned relevance for OpenSearch: index with learned term weights and vectors, search, explain and evaluate.
 
     \b
     Examples:
@@ -83,19 +84,25 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; never shows a traceback."""
+    """Run the command line without ever showing a traceback."""
+    for name in (
+        "stdout",
+        "stderr",
+    ):  # Python has none where the shell closed it (`>&-`): what is printed is lost, as it was asked
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the process ends
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no emoji shows documents that have
+        sys.stdout.reconfigure(errors="replace")  # a terminal without emoji still shows documents that contain some
     status = run(sys.argv[1:])
     if status in {_INTERRUPTED, _TERMINATED}:
-        # Python would first wait for the threads of the models, and a further Ctrl-C meanwhile would show where it waits.
+        # Python would first wait for the threads of the models, and another Ctrl-C would then print a traceback.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
 
 
-def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of end
+def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kind of error
     """Run one command line.
 
     Returns:
@@ -109,13 +116,13 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _stop()
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except TermweaveError as error:
         _complain(error.message, error.hint)
         return error.exit_status
-    except BrokenPipeError:  # the reader of our output went away: `termweave search ... | head`
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - so that nothing is flushed into the closed pipe at the end
+    except BrokenPipeError:  # the reader of our output has ended: `termweave search ... | head`
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - nothing may be flushed into the closed pipe at exit
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -126,27 +133,35 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out per kind of
     except MemoryError:
         _complain("There is not enough memory.", "Close other programs, or use smaller batches.")
         return 1
-    except Exception as error:  # noqa: BLE001 - the last net: a fault in termweave is still a sentence
+    except Exception as error:  # noqa: BLE001 - a fault in termweave itself ends with a message, too
         return _stop() if _stopped(error) else _fault(error, arguments)
     return result if isinstance(result, int) else 0
 
 
 def _check_readable(arguments: list[str]) -> None:
-    """Refuse bytes that are not UTF-8: no name, id, filter or source of an index can be called so.
+    """Refuse arguments that are not UTF-8: no index, id, filter or source can have such a name.
 
     Raises:
-        UsageError: An argument holds some.
+        UsageError: An argument is not UTF-8.
     """
-    for place, each in enumerate(arguments, 1):
-        if readable(each) != each:  # not shown: it may be the password
-            hint = "Write it in UTF-8; rename a file whose name is not."
-            raise UsageError(f"Argument {place} of the command line is not UTF-8.", hint)
+    for position, argument in enumerate(arguments, 1):
+        if readable(argument) != argument:  # the message does not show it: it may be the password
+            hint = "Write it in UTF-8. If it is the name of a file, rename the file."
+            raise UsageError(f"Argument {position} of the command line is not UTF-8.", hint)
 
 
 def _complain(message: str, hint: str = "") -> None:
-    click.secho(f"Error: {message}", err=True, fg="red")
+    click.secho(printable(f"Error: {message}"), err=True, fg="red")
     if hint:
-        click.echo(hint, err=True)
+        click.echo(printable(hint), err=True)
+
+
+def _show(error: click.ClickException) -> None:
+    """Print an error of click; its message may contain a file name with control characters."""
+    vars(error).update(message=printable(error.message))  # click declares it final
+    text = StringIO()
+    error.show(text)
+    click.echo(printable(text.getvalue(), lines=True), err=True, nl=False)
 
 
 def _os_hint(error: OSError) -> str:
@@ -155,10 +170,10 @@ def _os_hint(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return "The disk is full: free some space and run the command again."
     if error.errno == errno.EROFS:
-        return "Name another place; $XDG_STATE_HOME and $XDG_CACHE_HOME move those that 'termweave doctor' lists."
+        return "Name another place. $XDG_STATE_HOME and $XDG_CACHE_HOME move the folders that 'termweave doctor' lists."
     if error.errno in {errno.EACCES, errno.EPERM}:
         return "Check who owns the file."
-    return "Mend that, and run the command again."
+    return "Fix it and run the command again."
 
 
 def _stop() -> int:
@@ -167,7 +182,7 @@ def _stop() -> int:
 
 
 def _stopped(error: BaseException) -> bool:
-    """Whether Ctrl-C is what an error comes of: a C extension that is being loaded then says that its initialisation failed."""
+    """Whether Ctrl-C caused an error: a C extension that is loading reports it as a failed initialisation."""
     while not isinstance(error, KeyboardInterrupt):
         if error.__cause__ is None:
             return False
@@ -179,13 +194,14 @@ def _fault(error: Exception, arguments: list[str]) -> int:
     import time
     import traceback
 
-    from termweave import places
+    from termweave.support import paths, private_files
 
     if "--verbose" in arguments or "-v" in arguments:
         traceback.print_exception(error)
-    report = places.state() / "faults.log"
+    report = paths.state() / "faults.log"
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
+        private_files.make_file(report)  # a traceback may hold a text
         with report.open("a", encoding="utf-8", errors="backslashreplace") as file:
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             file.write(f"{when} termweave {__version__} {arguments[:1]}\n{''.join(traceback.format_exception(error))}\n")

@@ -1,7 +1,7 @@
-"""Where documents, queries and judgements come from.
+"""Open corpora and data sets: documents, queries and judgements.
 
-Readers are found by entry point (group `termweave.readers`): a format is one file here, or in another package, and
-one line in a pyproject. Which reader a path belongs to is decided by content, never by its name.
+Readers are found by entry point (group `termweave.readers`): a new format is one file, here or in another package, and one line in
+a pyproject.toml. The reader for a path is chosen by the content of the file, never by its name.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
-from termweave.corpora import packing
-from termweave.corpora.beir import folders_in
-from termweave.corpora.dialect import DELIMITERS
-from termweave.corpora.files import discard, head, hidden, spooled, unpacked
-from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, Opened, Progress, Reading, Skipped, Skips, Source
+from termweave.corpora.formats import compression
+from termweave.corpora.formats.csv_dialect import DELIMITERS
+from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
+from termweave.corpora.in_memory import open_documents
+from termweave.corpora.readers.beir import folders_in
+from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, OpenedSource, Progress, Reading, Skipped, Skips, Source
 from termweave.errors import TermweaveError, UsageError
-from termweave.words import few
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
     "Dataset",
-    "Opened",
+    "OpenedSource",
     "Progress",
     "Skipped",
     "Skips",
     "Source",
     "exists",
     "open_dataset",
+    "open_documents",
     "open_source",
     "path_and_split",
 ]
@@ -47,28 +49,27 @@ def open_source(
     id_field: str | None = None,
     title_field: str | None = None,
     text_fields: Sequence[str] = (),
-) -> Opened:
-    """The documents that a SOURCE argument means.
+) -> OpenedSource:
+    """Open the corpus that a SOURCE argument names.
 
     Args:
         spec: A path, ``-`` for standard input, ``ir:NAME``, or the name of a built-in corpus (``demo``).
-        skip_bad: Leave entries that cannot be read out, and list them in `Source.skipped`, instead of ending with an error.
-        id_field: The key or column that holds the id, where it is not called like one; a column's number, counted from 1, in a
-            table without a header line.
-        title_field: That of the title, likewise.
-        text_fields: Those of the text, likewise; several are joined by line ends.
+        skip_bad: Skip entries that cannot be read and list them in `Source.skipped`, instead of raising an error.
+        id_field: Key or column of the id, if it has an unusual name; in a table without a header line the column's number, from 1.
+        title_field: Key or column of the title, in the same way.
+        text_fields: Keys or columns of the text, in the same way; several are joined by line ends.
 
     Raises:
-        UsageError: There is nothing of this name, no reader knows its format, or it has no such field.
-        InputError: It is a damaged file. Errors in single documents come from `Source.documents`.
+        UsageError: The source does not exist, its format is unknown, or it has no such field.
+        InputError: The file is damaged. Errors in single documents are raised by `Source.documents`.
     """
     if isinstance(text_fields, str):
         raise UsageError(
-            f"text_fields is a list of names, not the text {text_fields!r}.", f"Write text_fields=[{text_fields!r}]."
+            f"text_fields must be a list of names, not the text {text_fields!r}.", f"Write text_fields=[{text_fields!r}]."
         )
     spec, fields = _spec(spec, "source"), Fields(id_field, title_field, tuple(text_fields))
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
-        raise UsageError(f"The field {min(twice)!r} is named twice.", "Each is one of id, title and text.")
+        raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     copies: list[Path] = []
     try:
         if copy := spooled(spec):
@@ -76,11 +77,11 @@ def open_source(
         shown = spec if copy is None else "stdin" if spec == "-" else Path(spec).name
         path = spec if copy is None else str(copy)
         reader = _reader(path, shown, mapped=bool(fields))
-        if reader.SEEKS and packing.is_packed(Path(path)):
+        if reader.SEEKS and compression.is_packed(Path(path)):
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        source: Opened = reader.open(path, Reading(name, skip_bad, fields))
+        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields))
     except BaseException:
         _remove(copies)
         raise
@@ -95,13 +96,13 @@ def _remove(copies: list[Path]) -> None:
 
 
 def open_dataset(spec: str | Path) -> Dataset:
-    """The queries and judgements, and the corpus below them, that a DATASET argument means.
+    """Open the data set that a DATASET argument names: a corpus with queries and judgements.
 
     Args:
-        spec: A path or ``demo``, with ``:SPLIT`` behind it, or without for the split "test".
+        spec: A path, ``ir:NAME`` or ``demo``, followed by ``:SPLIT``; without a split, "test" is used.
 
     Raises:
-        UsageError: There is nothing of this name, it is no data set, or it has no such split.
+        UsageError: The data set does not exist, is a corpus only, or has no such split.
     """
     spec, split = path_and_split(_spec(spec, "data set"))
     if spec == "-":
@@ -114,14 +115,19 @@ def open_dataset(spec: str | Path) -> Dataset:
 
 
 def _spec(spec: object, what: str) -> str:
+    """A SOURCE or DATASET argument as text.
+
+    Raises:
+        UsageError: It is neither a path nor a name.
+    """
     if not isinstance(spec, str | os.PathLike):
-        hint = "Documents of your own go into JSON lines first, for they are read twice, and found again by a later update."
-        raise UsageError(f"A {what} is a path or a name, not {type(spec).__name__}.", hint)
+        hint = "Write your own documents to a file of JSON lines: it is read twice, and again by later updates."
+        raise UsageError(f"A {what} must be a path or a name, not {type(spec).__name__}.", hint)
     return str(spec)
 
 
 def path_and_split(spec: str) -> tuple[str, str | None]:
-    """``PATH:SPLIT`` in two, None where no split is named; a path that exists as it is written has none, though it may hold a colon."""
+    """Split ``PATH:SPLIT``. The split is None if none is named; a path that exists is never split, even if it contains a colon."""
     path, colon, split = spec.rpartition(":")
     if not colon or exists(spec) or path == "ir":
         return spec, None
@@ -129,7 +135,7 @@ def path_and_split(spec: str) -> tuple[str, str | None]:
 
 
 def exists(spec: str) -> bool:
-    """Whether a path is there; what cannot be one (too long, a NUL in it, below what may not be read) is not."""
+    """Whether a path exists; False for a text that cannot be a path, or that lies in a folder which may not be read."""
     try:
         return bool(spec) and Path(spec).exists()
     except (OSError, ValueError):
@@ -137,10 +143,12 @@ def exists(spec: str) -> bool:
 
 
 def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
-    """The first reader that recognises a path or name; one that goes by the very name comes first, the others by theirs.
+    """The first reader that recognises a path or name: the reader of that name first, the others in alphabetical order.
 
-    A reader whose package does not import stands in nobody's way but its own: its error is raised only where no
-    other one takes the spec.
+    A reader whose package cannot be imported does not block the others: its error is raised only if no other reader recognises the spec.
+
+    Raises:
+        UsageError: No reader recognises the spec, or the reader's format has no named fields.
     """
     broken: TermweaveError | None = None
     readers = []
@@ -150,38 +158,43 @@ def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
         except UsageError as error:
             broken = error
             continue
-        with plugins.answerable("readers", name), suppress(OSError, ValueError):  # too long for a path, or a NUL in it: no path
-            if spec and reader.recognises(spec):  # Path("") would be the working folder
+        with plugins.answerable("readers", name), suppress(OSError, ValueError):  # too long for a path, or with a NUL
+            if spec and reader.recognises(spec):  # Path("") is the working folder
                 if mapped and not reader.MAPPED:
                     options = "--id-field, --title-field and --text-field"
-                    raise UsageError(f"{options} do not go with {reader.LABEL}: there are no fields in it.", "Leave them out.")
+                    raise UsageError(
+                        f"{options} cannot be used with {reader.LABEL}: it has no named fields.", "Remove these options."
+                    )
                 return reader
         readers.append(reader)
     raise broken or _unknown(spec, shown, [reader.LABEL for reader in readers])
 
 
 def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
-    kinds = f"A source is one of: {', '.join(labels)}; files may be packed (.gz, .zst), and `-` is standard input."
+    """The error for a source that no reader recognises, with the most likely reason."""
+    kinds = f"A source is one of: {', '.join(labels)}; files may be compressed (.gz, .zst), and `-` is standard input."
     if hidden(spec):
-        return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name what you may read.")
+        return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name another source.")
     if not exists(spec):
         path, _, split = spec.rpartition(":")
         if path and exists(path):
-            return UsageError(f"There is no {spec}.", f"A corpus has no split {split!r}: say {path}.")
+            return UsageError(f"There is no {spec}.", f"A corpus has no splits: write {path} without {split!r}.")
         return UsageError(f"There is no file or folder {spec!r}, and no built-in corpus of this name.", kinds)
     if Path(spec).is_dir():
         return _no_source(Path(spec), kinds)
     start = head(Path(spec))
-    if said := packing.foreign(start):
-        return UsageError(f"{shown} is {said[0]}, and that is not read.", said[1])
+    if foreign := compression.foreign(start):
+        kind, hint = foreign
+        return UsageError(f"{shown} is {kind}, which termweave does not read.", hint)
     known = ", ".join(DELIMITERS.values())
-    table = f"Between the columns of a table stand {known}, or the character that a first line like `sep=^` names. "
-    return UsageError(f"{shown} is in no format that is known here.", ("" if b"\0" in start else table) + kinds)
+    table = f"The columns of a table are separated by {known}, or by the character that a first line like `sep=^` names. "
+    return UsageError(f"The format of {shown} is not known.", ("" if b"\0" in start else table) + kinds)
 
 
 def _no_source(folder: Path, kinds: str) -> UsageError:
+    """The error for a folder that is not a source; it names data sets in the folder."""
     if not (inside := folders_in(folder)):
-        return UsageError(f"{folder} is a folder without corpus.jsonl, and without a file of text (.txt, .md, .html).", kinds)
+        return UsageError(f"{folder} is a folder without corpus.jsonl and without text files (.txt, .md, .html).", kinds)
     named = few([f"{each}/" for each in inside])
     are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
-    return UsageError(f"{folder} is no source itself: in it {named} {are}.", f"Name one: {folder / inside[0]}")
+    return UsageError(f"{folder} is not a source itself, but {named} in it {are}.", f"Name one: {folder / inside[0]}")

@@ -1,4 +1,4 @@
-"""What sources have in common: what becomes of a bad entry, and, of those that are files, name, fingerprint and size."""
+"""Base classes of sources: how bad entries are handled, and the name, fingerprint and size of files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from termweave import plugins
-from termweave.corpora import files
-from termweave.corpora.fields import BadLine
+from termweave.corpora.formats import lines
+from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.sources import Reading, Skipped, Skips
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class EntrySource:
-    """Documents that are read entry by entry: a `Source` without the reading itself, which is `entries`."""
+    """A source that is read entry by entry. Subclasses implement `entries`."""
 
     LABEL: ClassVar[str]
     MAPPED: ClassVar[bool] = False
     SEEKS: ClassVar[bool] = False
-    #: Goes into fingerprints: raise it when the same bytes come to be read as other documents.
+    #: Part of the fingerprint: change it when the same bytes are read as different documents.
     KIND: ClassVar[str]
 
     def __init__(self, reading: Reading | None = None) -> None:
@@ -32,48 +32,52 @@ class EntrySource:
         self.skipped = Skips()
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """Every entry with its 1-based line (None where all of a file is meant), in the source's order: a document, or why it is none."""
+        """Read all entries in the source's order.
+
+        Yields:
+            Line of the entry, from 1 (None for a whole file), and the document, or the reason why the entry is not one.
+        """
         raise NotImplementedError
 
     @property
     def shown(self) -> str:
-        """The source as messages name it."""
+        """Name of the source in messages."""
         raise NotImplementedError
 
     @property
     def total(self) -> int | None:
-        """Documents that the last whole pass gave; None before one."""
+        """Number of documents in the last complete pass; None before the first one."""
         return self._total
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences on how the source was understood."""
+        """Sentences about how the source was understood."""
         return []
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """The documents in the source's order, one in memory at a time.
+        """Read the documents in the source's order, one at a time.
 
         Raises:
-            InputError: An entry is no document, by source and line; with `skip_bad` it is left out and stands in `skipped`.
-            TermweaveError: A reader of another package raised something else.
+            InputError: An entry is not a document; the message names source and line. With `skip_bad` it is added to `skipped` instead.
+            TermweaveError: A reader of another package raised another exception.
         """
         self.skipped.clear()
         count = 0
         with plugins.blamed(f"The reader of {self.LABEL}", lambda: f"{type(self).__module__}:{type(self).__qualname__}"):
-            for line, found in self.entries(progress):
-                if isinstance(found, BadLine):
-                    shown = found.file or self.shown
+            for line, entry in self.entries(progress):
+                if isinstance(entry, BadLine):
+                    shown = entry.file or self.shown
                     if not self.reading.skip_bad:
-                        raise found.at(shown, line) from None
-                    self.skipped.add(Skipped(line, str(found), shown))
+                        raise entry.at(shown, line) from None
+                    self.skipped.add(Skipped(line, str(entry), shown))
                     continue
                 count += 1
-                yield found
+                yield entry
         self._total = count
 
 
 class FileSource(EntrySource):
-    """A file of documents, without the reading itself."""
+    """A source that is one file or folder. Subclasses implement `entries`."""
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(reading)
@@ -81,7 +85,7 @@ class FileSource(EntrySource):
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> Self:
-        """The file as a source."""
+        """Open the file as a source."""
         return cls(Path(spec), reading)
 
     @property
@@ -91,20 +95,20 @@ class FileSource(EntrySource):
 
     @property
     def shown(self) -> str:
-        """The file as messages name it."""
+        """Name of the file in messages."""
         return self.reading.name or str(self.path)
 
     @property
     def kind(self) -> str:
-        """`KIND`, and the fields that a user named: other fields make other documents of the same bytes."""
+        """`KIND` and the fields that the user named: with other fields the same bytes are different documents."""
         return f"{self.KIND} {self.reading.fields}" if self.reading.fields else self.KIND
 
     @property
     def fingerprint(self) -> str:
-        """Over the file's bytes as they lie, and the way they are read."""
-        return files.fingerprint(self.path, self.kind)
+        """Hash of the file's bytes and of the way they are read."""
+        return lines.fingerprint(self.path, self.kind)
 
     @property
     def size(self) -> int:
-        """Bytes of the file as it lies."""
+        """Size of the file on disk, in bytes."""
         return self.path.stat().st_size

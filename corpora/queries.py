@@ -1,7 +1,7 @@
-"""Queries without judgements: a file of them, for `search --queries`.
+"""Read files of queries without judgements, for `search --queries`.
 
-Recognised by content: JSON lines as in BEIR's ``queries.jsonl``, or lines of id, tab, text (a header is optional). A BEIR folder
-stands for its queries.
+The format is recognised by content: JSON lines as in BEIR's ``queries.jsonl``, or lines of id, tab, text with an optional header. For a
+BEIR folder its ``queries.jsonl`` is read.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.corpora import files
-from termweave.corpora.beir import QUERIES, QUERY_ID_KEYS, QUERY_TEXT_KEYS, query_of
-from termweave.corpora.fields import BadLine, text_line
+from termweave.corpora.formats import lines as files
+from termweave.corpora.formats.fields import BadLine, text_line
+from termweave.corpora.readers.beir import QUERIES, QUERY_ID_KEYS, QUERY_TEXT_KEYS, query_of
 from termweave.errors import InputError, UsageError
 from termweave.records import Query
 
@@ -23,14 +23,14 @@ _HEADER_IDS = {*QUERY_ID_KEYS, "query-id"}
 
 
 def read(spec: str) -> list[Query]:
-    """All queries of a file, in its order.
+    """Read all queries of a file, in its order.
 
     Args:
-        spec: A path, plain or packed, a BEIR folder, or ``-`` for standard input.
+        spec: Path of a file, compressed or not, or of a BEIR folder; ``-`` for standard input.
 
     Raises:
-        UsageError: There is no such file.
-        InputError: A line is no query, or an id stands there twice; the line is named.
+        UsageError: The file does not exist.
+        InputError: A line is not a query, or repeats an id. The message names the line.
     """
     if (copy := files.spooled(spec)) is not None:
         try:
@@ -41,23 +41,25 @@ def read(spec: str) -> list[Query]:
     if path.is_dir():
         path = files.plain_or_packed(path, QUERIES) or path / QUERIES
     if not path.is_file():
-        raise UsageError(f"There is no file of queries {str(path)!r}.", _TABBED)
+        raise UsageError(f"The file of queries {str(path)!r} does not exist.", _TABBED)
     return _checked(path, str(path))
 
 
 def _checked(path: Path, name: str) -> list[Query]:
+    """The queries of a file, whose ids must be unique."""
     queries: list[Query] = []
     seen: dict[str, int] = {}
     for number, query in _lines(path, name):
         if (before := seen.setdefault(query.id, number)) != number:
-            raise BadLine(f"the id {query.id!r} stands on line {before} already", "Give every query its own id.").at(name, number)
+            raise BadLine(f"the id {query.id!r} is already on line {before}", "Give every query its own id.").at(name, number)
         queries.append(query)
     if not queries:
-        raise InputError(f"{name} holds no query.", _TABBED)
+        raise InputError(f"{name} contains no query.", _TABBED)
     return queries
 
 
 def _lines(path: Path, name: str) -> Iterator[tuple[int, Query]]:
+    """The queries of a file with their line numbers, without a header line."""
     tabbed: bool | None = None
     for number, line in files.lines(path):
         first = tabbed is None
@@ -72,7 +74,8 @@ def _lines(path: Path, name: str) -> Iterator[tuple[int, Query]]:
 
 
 def _tabbed(line: bytes | None) -> Query:
+    """The query on a line of id, tab, text."""
     identity, tab, query = text_line(line, _TABBED).partition("\t")
     if not tab or not identity.strip():
-        raise BadLine("no tab between an id and a text, or no text behind it", _TABBED)
+        raise BadLine("an id, a tab and a text are expected", _TABBED)
     return Query(identity.strip(), query.strip())

@@ -1,4 +1,4 @@
-"""What a corpus and a data set are to the rest of termweave, and what a reader has to offer."""
+"""The interfaces of corpora (`Source`), data sets (`Dataset`) and readers (`Reader`), and the records they use."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 if TYPE_CHECKING:
     from termweave.records import Document, Qrels, Query
 
-#: The split of a data set that is named without one.
+#: The split that is used when a data set is named without one.
 DEFAULT_SPLIT = "test"
-#: Called while documents are read with the bytes consumed so far, out of `Source.size` (of a .gz: packed bytes).
+#: Called while documents are read, with the bytes read so far of `Source.size` (for a compressed file: compressed bytes).
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which fields of an entry are what, where the names that readers know by themselves do not say it.
+    """The fields that the user named for id, title and text, because they have unusual names.
 
     Attributes:
-        id: The field that holds the id; None: the first that is called like one.
-        title: The field that holds the title; None: ``title``.
-        text: The fields that hold the text, joined by line ends in this order; (): the first that is called like one.
+        id: Field of the id; None: the first field with a usual name.
+        title: Field of the title; None: ``title``.
+        text: Fields of the text, joined by line ends in this order; (): the first field with a usual name.
     """
 
     id: str | None = None
@@ -33,18 +33,18 @@ class Fields:
         return bool(self.named())
 
     def named(self) -> tuple[str, ...]:
-        """All fields that were named."""
+        """All fields that the user named."""
         return tuple(name for name in (self.id, self.title, *self.text) if name)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is to be read.
+    """Options for reading a source.
 
     Attributes:
-        name: What it is called, where its path is that of a temporary copy.
-        skip_bad: Leave bad entries out instead of raising.
-        fields: Only for a reader that is `MAPPED`.
+        name: Name of the source in messages, if its path is that of a temporary copy.
+        skip_bad: Skip bad entries instead of raising an error.
+        fields: Fields that the user named; only for a reader that is `MAPPED`.
     """
 
     name: str | None = None
@@ -54,12 +54,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An entry that could not be read and was left out.
+    """An entry that could not be read and was skipped.
 
     Attributes:
-        line: 1-based line in the file (row of a Parquet file, entry of a set); None where all of the file is meant.
-        reason: A clause: what is wrong with it.
-        file: The file, as messages name it.
+        line: Line in the file, from 1 (row of a Parquet file, entry of a collection); None for a whole file.
+        reason: A clause that says what is wrong.
+        file: Name of the file in messages.
     """
 
     line: int | None
@@ -71,16 +71,19 @@ class Skipped:
 
 
 def place(file: str, line: int | None) -> str:
-    """Where something stands, as messages say it: ``corpus.jsonl, line 7``."""
+    """The position of an entry for messages: ``corpus.jsonl, line 7``."""
     return ", ".join(part for part in (file, "" if line is None else f"line {line}") if part)
 
 
 @dataclass(slots=True)
 class Skips:
-    """What the last pass over a source left out: all of it counted, the first entries kept.
+    """The entries that the last pass over a source skipped: all are counted, the first ones are kept.
 
-    A source of ten million broken lines must not fill the memory with reasons; hence `kept` is bounded by `LIMIT`.
-    Iterating gives what was kept.
+    At most `LIMIT` are kept, so that ten million broken lines do not fill the memory. Iterating yields the kept ones.
+
+    Attributes:
+        count: Number of all skipped entries.
+        kept: The first skipped entries.
     """
 
     LIMIT: ClassVar[int] = 1000
@@ -88,13 +91,13 @@ class Skips:
     kept: list[Skipped] = field(default_factory=list)
 
     def add(self, skipped: Skipped) -> None:
-        """Count an entry, and keep it while there is room."""
+        """Count a skipped entry, and keep it if there is room."""
         self.count += 1
         if len(self.kept) < self.LIMIT:
             self.kept.append(skipped)
 
     def clear(self) -> None:
-        """Forget everything: a new pass begins."""
+        """Start again with nothing, for a new pass."""
         self.count = 0
         self.kept.clear()
 
@@ -106,113 +109,113 @@ class Skips:
 
 
 class Source(Protocol):
-    """Where documents come from."""
+    """A corpus: documents that can be read as often as needed."""
 
     @property
     def name(self) -> str:
-        """Short, for messages and an index's `_meta`."""
+        """Short name, for messages and an index's `_meta`."""
 
     @property
     def fingerprint(self) -> str:
-        """Hexadecimal digits over the documents' bytes: another content, another fingerprint."""
+        """Hexadecimal hash of the documents: it changes with the content."""
 
     @property
     def total(self) -> int | None:
-        """Documents, where they are known: without reading, or because one pass has been through."""
+        """Number of documents; None if it is not known before the first complete pass."""
 
     @property
     def size(self) -> int:
-        """Bytes to read, packed as they lie."""
+        """Number of bytes to read, compressed as they are on disk."""
 
     @property
     def skipped(self) -> Skips:
-        """What the last pass over `documents` left out; always empty without `skip_bad`."""
+        """Entries that the last pass over `documents` skipped; always empty without `skip_bad`."""
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """All documents in the source's order, streaming; every call starts at the beginning.
+        """Read all documents in the source's order, one at a time. Every call starts at the beginning.
 
         Args:
-            progress: Told the bytes consumed so far, every few hundred kilobytes and at the end.
+            progress: Called with the bytes read so far, every few hundred kilobytes and at the end.
 
         Raises:
-            InputError: An entry cannot be read, and bad ones are not to be skipped.
+            InputError: An entry cannot be read, and `skip_bad` is not set.
         """
 
 
 class Derived:
-    """A source whose documents come from another one's; it is as large, and called like that one unless it says otherwise."""
+    """A source that is made from another source and has the same name, size and fingerprint, unless a subclass overrides them."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     @property
     def name(self) -> str:
-        """As the other one says."""
+        """Name of the underlying source."""
         return self._source.name
 
     @property
     def fingerprint(self) -> str:
-        """As the other one says."""
+        """Fingerprint of the underlying source."""
         return self._source.fingerprint
 
     @property
     def total(self) -> int | None:
-        """As the other one says."""
+        """Number of documents of the underlying source."""
         return self._source.total
 
     @property
     def size(self) -> int:
-        """As the other one says."""
+        """Size of the underlying source."""
         return self._source.size
 
     @property
     def skipped(self) -> Skips:
-        """As the other one says."""
+        """Entries that the underlying source skipped."""
         return self._source.skipped
 
 
-class Opened(Source, Protocol):
-    """A source as a reader gives it."""
+class OpenedSource(Source, Protocol):
+    """A source that a reader opened, with remarks about its format."""
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences on how it was understood and what was passed over as no document: columns found, files of other kinds."""
+        """Sentences about how the source was understood and what was ignored: columns, files of other types."""
 
 
 class Dataset(Source, Protocol):
-    """A corpus with questions and judgements."""
+    """A corpus with queries and judgements."""
 
     @property
     def split(self) -> str:
-        """Which part of the judgements is meant."""
+        """Name of the split whose judgements are used."""
 
     @property
     def relevant_from(self) -> int:
-        """The lowest grade that counts as relevant where a measure knows only yes and no (MRR, recall)."""
+        """The lowest grade that counts as relevant for measures without grades (MRR, recall)."""
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what was left out of the judgements and why; empty where nothing was."""
+        """Sentences about judgements that were left out, and why."""
 
     def splits(self) -> list[str]:
-        """All splits there are."""
+        """Names of all splits."""
 
     def queries(self) -> list[Query]:
         """The queries with at least one judgement in the split, in the file's order."""
 
     def qrels(self) -> Qrels:
-        """The judgements of the split, explicit zeros included; exactly the queries of `queries`."""
+        """The judgements of the queries in `queries`, grades of 0 included."""
 
 
 class Reader(Protocol):
-    """What an entry point in the group `termweave.readers` names: usually the source class itself.
+    """The object that an entry point in the group `termweave.readers` names: usually the source class itself.
 
-    A reader that has data sets, too, offers `open_dataset(spec, split) -> Dataset` (see `DatasetReader`).
+    A reader for data sets also has `open_dataset(spec, split) -> Dataset` (see `DatasetReader`).
 
     Attributes:
-        LABEL: What it reads, with its article, for messages.
-        MAPPED: Its entries have named fields, and `Fields` says which is what.
-        SEEKS: It jumps in the file: a packed one is unpacked to disk first.
+        LABEL: Name of the format for messages, with its article: "a Parquet file".
+        MAPPED: Whether entries have named fields, so that `Fields` can be used.
+        SEEKS: Whether the reader jumps in the file: a compressed file is then decompressed to disk first.
     """
 
     LABEL: ClassVar[str]
@@ -221,33 +224,33 @@ class Reader(Protocol):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """Whether this reader is the one for a path or name; looks at the content, reads little.
+        """Whether this reader can read a path or name. It looks at the beginning of the content only.
 
         Raises:
-            TermweaveError: A file that no reader could read: it may not be opened, or is packed and damaged.
+            TermweaveError: No reader could read the file: it may not be opened, or is compressed and damaged.
         """
 
     @classmethod
-    def open(cls, spec: str, reading: Reading) -> Opened:
-        """The source; errors in single entries wait until `documents`.
+    def open(cls, spec: str, reading: Reading) -> OpenedSource:
+        """Open the source. Errors in single entries are raised by `documents` only.
 
         Args:
-            spec: The path or name that `recognises` said yes to.
-            reading: How.
+            spec: Path or name that `recognises` accepted.
+            reading: Options for reading.
 
         Raises:
-            UsageError: It lacks a field that was named, or what reads it is not installed.
-            InputError: It is damaged so that nothing of it can be read.
+            UsageError: A named field does not exist, or a package for this format is not installed.
+            InputError: The file is damaged so that nothing can be read.
         """
 
 
 class DatasetReader(Reader, Protocol):
-    """A reader that knows questions and judgements."""
+    """A reader of data sets."""
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> Dataset:
-        """The data set with one split chosen.
+        """Open the data set with one split.
 
         Raises:
-            UsageError: There is no such split.
+            UsageError: The split does not exist.
         """

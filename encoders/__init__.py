@@ -1,4 +1,4 @@
-"""Text -> numbers: analysis, term weights and vectors, by ONNX Runtime; no torch outside `models` and `export`.
+"""Texts to term weights, vectors and scores, by ONNX Runtime. Torch is imported only by `models` and `onnx.export`.
 
 >>> from termweave.encoders import load
 >>> encoder = load()                                             # the shipped model: weights and vectors in one pass
@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from termweave.encoders.facades import DenseEncoder, TermWeighter
-from termweave.encoders.text import ModelInfo, TextEncoder, load
+from termweave.encoders.facades import DenseEncoder, Ranker, TermWeighter
+from termweave.encoders.text_encoder import ModelInfo, TextEncoder, load
 
-__all__ = ["DenseEncoder", "ModelInfo", "TermWeighter", "TextEncoder", "load"]
+__all__ = ["DenseEncoder", "ModelInfo", "Ranker", "TermWeighter", "TextEncoder", "load"]

@@ -1,12 +1,18 @@
-"""One output at a time, for those who want only that: ``TermWeighter.load(path).encode([...])``."""
+"""Models with one output: ``TermWeighter.load(path).encode([...])``, ``DenseEncoder`` likewise, ``Ranker.load(path).score(q, [...])``."""
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.text import TextEncoder, load
+from termweave.encoders.kinds import kind_of
+from termweave.encoders.kinds.ranker import RankerModel
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.model_lookup import resolve
+from termweave.encoders.text_encoder import TextEncoder, load
+from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,9 +20,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.weighting import Kind
+    from termweave.encoders.onnx.runtime import Precision
+    from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
+
+
+#: Documents that are scored between two looks at the clock on a GPU; on a CPU as many as run at a time.
+_GPU_BLOCK = 16
 
 
 class TermWeighter:
@@ -30,8 +41,8 @@ class TermWeighter:
         """Open a weights model by folder or name; None: the shipped one.
 
         Raises:
-            UsageError: No such model.
-            ModelError: Incomplete, altered, or without weights.
+            UsageError: No model has this name.
+            ModelError: The model is incomplete or altered, or gives no weights.
         """
         return cls(load(weights=model, dense="", threads=threads))
 
@@ -58,12 +69,77 @@ class DenseEncoder:
         """Open a dense model by folder or name; None: the shipped one.
 
         Raises:
-            UsageError: No such model.
-            ModelError: Incomplete, altered, or without vectors.
+            UsageError: No model has this name.
+            ModelError: The model is incomplete or altered, or gives no vectors.
         """
         return cls(load(weights="", dense=model, threads=threads))
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """float32 ``(len(texts), dimension)``, each row of length 1."""
-        vectors = [encoding.vector for encoding in self._encoder.encode(texts, kind="document") if encoding.vector is not None]
+    def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> NDArray[np.float32]:
+        """Vectors of texts: float32 ``(len(texts), dimension)``, each row of length 1.
+
+        Args:
+            texts: Any strings.
+            kind: "document" or "query": some models put a prompt before each, or have an encoder for each.
+        """
+        vectors = [encoding.vector for encoding in self._encoder.encode(texts, kind=kind) if encoding.vector is not None]
         return np.stack(vectors) if vectors else np.zeros((0, self._encoder.dimension or 0), dtype=np.float32)
+
+
+class Ranker:
+    """A query and documents -> a score for each document."""
+
+    def __init__(self, model: RankerModel) -> None:
+        self._model = model
+
+    @classmethod
+    def load(cls, model: str | Path, *, threads: int | None = None, precision: Precision | None = None) -> Ranker:
+        """Open a cross-encoder by folder or name.
+
+        Args:
+            model: A folder, the name of a model, or ``hf:OWNER/NAME``.
+            threads: Pairs that run at a time on a CPU; None: one for each core.
+            precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
+
+        Raises:
+            UsageError: No model has this name.
+            ModelError: The model is incomplete or altered, or no cross-encoder.
+        """
+        folder = ModelFolder.read(resolve(model), name=str(model) if str(model).startswith("hf:") else "")
+        opened = kind_of(folder.manifest).open(folder, threads, precision)
+        if not isinstance(opened, RankerModel):
+            raise ModelError(
+                f"The model {folder.manifest.name!r} is {kind_of(folder.manifest).label} and gives no scores of pairs.",
+                "Name a cross-encoder.",
+            )
+        return cls(opened)
+
+    def score(self, query: str, documents: Sequence[str]) -> NDArray[np.float32]:
+        """The score of each document for the query, before any activation: ``(len(documents),)``.
+
+        Raises:
+            ModelError: The model gives something that is no number.
+        """
+        return self._model.score(query, documents)
+
+    def score_within(self, query: str, documents: Sequence[str], seconds: float) -> NDArray[np.float32]:
+        """The scores of the first documents, as many as the time permits. Opening the model does not count.
+
+        A few documents run at a time. The next ones are started only if there is time for as long as the slowest ones took so far,
+        so that only the very first ones can take longer than `seconds`.
+
+        Args:
+            query: The query.
+            documents: The documents, the most important ones first.
+            seconds: The time; 0 scores none.
+        """
+        graph = self._model.graph
+        size = _GPU_BLOCK if graph.on_gpu else graph.threads
+        scores = np.zeros(0, dtype=np.float32)
+        began, slowest = perf_counter(), 0.0
+        while len(scores) < len(documents):
+            started = perf_counter()
+            if started - began + slowest >= seconds:
+                break
+            scores = np.concatenate([scores, self.score(query, documents[len(scores) : len(scores) + size])])
+            slowest = max(slowest, perf_counter() - started)
+        return scores

@@ -1,21 +1,25 @@
-"""Models from the Hugging Face hub, where a name says so: ``hf:OWNER/NAME``, ``hf:OWNER/NAME@REVISION``.
+"""Models on the Hugging Face hub, named ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION``.
 
-Nothing else of termweave fetches a model. The hub's own client does the work, with its own settings (HF_TOKEN, HF_ENDPOINT,
-HF_HOME, HF_HUB_OFFLINE) and in its own cache: a download that broke off goes on, and what is there is not fetched again.
+Nothing else in termweave fetches a model. The hub's own client does the work, with its own settings (HF_TOKEN, HF_ENDPOINT, HF_HOME,
+HF_HUB_OFFLINE) and in its own cache: an interrupted download continues, and a file that was fetched is not fetched again.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from pathlib import Path
 
-from termweave.encoders.folder import GRAPHS, MANIFEST, STATISTICS, TOKENIZER
+from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER
 from termweave.errors import ModelError, UsageError
-from termweave.words import first_line
+from termweave.support.messages import first_line
 
 PREFIX = "hf:"
-#: What a model folder or a backbone consists of; a repository often holds the same weights in five other formats.
+#: A name that an index may give: no two dots in a row and no slash in the revision, which the cache would take for a path.
+_CACHED = re.compile(r"hf:(?!.*\.\.)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[A-Za-z0-9][\w.-]*)?", re.ASCII)
+#: The files of a model folder, of a backbone and of a sentence-transformers model. A repository often holds the same weights in
+#: five other formats, too.
 _FILES = (
     MANIFEST,
     TOKENIZER,
@@ -27,25 +31,56 @@ _FILES = (
     "model.safetensors",
     "heads.safetensors",
     "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "onnx/model.onnx",
+    "onnx/model.onnx_data",
+    "*_Transformer/*.json",
+    "*_Transformer/model.safetensors",
     "*_Pooling/config.json",
+    "*_Dense/config.json",
+    "*_Dense/model.safetensors",
     "README.md",
 )
 
 
 def named(name: str) -> bool:
-    """Whether a model's name means one on the hub."""
+    """Whether a name is that of a model on the hub."""
     return name.startswith(PREFIX)
 
 
+def well_formed(name: str) -> bool:
+    """Whether a name is ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION`` and holds nothing that a path or a shell would interpret."""
+    return _CACHED.fullmatch(name) is not None
+
+
+def cached(name: str) -> Path | None:
+    """Return the folder of a model in the hub's local cache, or None. For names that the user did not write: no server is asked.
+
+    Args:
+        name: ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION``.
+    """
+    if not well_formed(name):
+        return None
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - .3 s, and rarely wanted
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    repository, _, revision = name.removeprefix(PREFIX).partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_FILES), local_files_only=True))
+    except (HFValidationError, LocalEntryNotFoundError):
+        return None
+
+
 def fetch(name: str) -> Path:
-    """The folder of a model on the hub, fetched first where it is not here.
+    """Return the folder of a model on the hub; the files that are not in the local cache are fetched first.
 
     Args:
         name: ``hf:OWNER/NAME``, or ``hf:OWNER/NAME@REVISION`` (a branch, a tag or a commit).
 
     Raises:
-        UsageError: The name is none, or the hub has no such model or revision.
-        ModelError: The hub does not answer and the model was not fetched before, or it may not be read.
+        UsageError: The name is malformed, or the hub has no such model or revision.
+        ModelError: The hub does not answer and the model was not fetched before, or the hub does not permit reading it.
     """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - .3 s, and rarely wanted
     from huggingface_hub.errors import (  # noqa: PLC0415
@@ -72,16 +107,17 @@ def fetch(name: str) -> Path:
         ) from error
     except RepositoryNotFoundError as error:
         raise UsageError(
-            f"The hub has no model {repository}, or does not show it to you.", "See the spelling; for a private one set HF_TOKEN."
+            f"The hub has no model {repository}, or does not show it to you.",
+            "Check the spelling; for a private model set HF_TOKEN.",
         ) from error
     except RevisionNotFoundError as error:
         raise UsageError(f"{repository} has no revision {revision!r}.", "Name a branch, a tag or a commit of it.") from error
-    except Exception as error:  # those of the client's transport differ from version to version
+    except Exception as error:  # the client's transport raises other classes in every version
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
         raise ModelError(
             f"{name} could not be fetched: {first_line(error)}.",
-            "See the network (and HF_ENDPOINT, HF_HUB_OFFLINE), or download it elsewhere and give the folder.",
+            "Check the network (and HF_ENDPOINT, HF_HUB_OFFLINE), or download it elsewhere and give the folder.",
         ) from error
 
 

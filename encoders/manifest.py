@@ -1,58 +1,58 @@
-"""Model folders: finding one by name, reading it, and noticing when it is incomplete or altered.
+"""A model folder: its description ``termweave.json``, its files, and the check that no file is missing or altered.
 
-A folder holds ``termweave.json`` (this module's `Manifest`), ``tokenizer.json``, ``config.json``, one or more of the graphs in
-`GRAPHS`, ``README.md``; a weights model may bring ``statistics.bin``, a default table of document frequencies for
-text without a corpus. Nothing is downloaded unless a name begins with ``hf:`` (hub.py).
+A folder holds ``termweave.json`` (`Manifest`), ``tokenizer.json``, ``config.json``, one or more graphs (`GRAPHS`) and ``README.md``.
+A weights model may add ``statistics.bin``, a default table of document frequencies for texts without a corpus.
+A folder in the layout of sentence-transformers has no ``termweave.json``; `ModelFolder.read` derives its description
+(`encoders.kinds.sentence_layout`). How a name leads to a folder is decided in `encoders.model_lookup`.
 
-Two kinds of hash, on purpose: ``hash`` names the model (one for all its graphs, so that an index written on a GPU
-can be searched from a laptop); ``files`` holds a digest of every file that matters, and reading checks them.
+There are two kinds of hash. ``hash`` names the model: all its graphs share it, so that an index written on a GPU can be searched
+from a laptop. ``files`` holds a digest of every file that decides what the model computes; reading a folder checks these digests.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from termweave import atomic, places
-from termweave.errors import ModelError, UsageError
+from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
+from termweave.support import atomic_files
+from termweave.support.messages import is_hash
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = 1
 MANIFEST = "termweave.json"
 TOKENIZER = "tokenizer.json"
 STATISTICS = "statistics.bin"
-#: Which file holds the graph in which precision.
+#: Precision -> the file that holds the graph in this precision.
 GRAPHS = {"int8": "model.int8.onnx", "fp32": "model.onnx", "dequantised": "model.dequantised.onnx"}
-#: What ``weights=None, dense=None`` loads.
-DEFAULT = "shipped"
-#: What an output's name means on the command line when it is switched off.
-NONE = ("", "none")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """``termweave.json``: what a model is and how it was made.
+    """The content of ``termweave.json``: what a model is and how it was made.
 
     Attributes:
-        name: What people call it.
-        kind: The module in `encoders.models` that made it, such as "anchored".
-        outputs: Of "weights" and "dense", those it has.
-        hash: 16 hexadecimal digits; the same for every precision of the same model.
-        max_length: Word-pieces it sees, [CLS] and [SEP] included.
-        dimension: Length of its vector, where it has one.
-        pooling: How the vector is made of the last states.
-        terms: "word": weights are for whole, stemmed words.
-        analysis: Id of the analysis (`encoders.analysis`).
-        anchor: ``{"kind": "bm25", "k1": ..., "b": ...}``.
+        name: The model's name, as people call it.
+        kind: How the model computes: a key of `encoders.kinds.KINDS`, such as "anchored" or "dense".
+        outputs: The outputs of the model: "weights", "dense" or both; "scores" for a ranker.
+        hash: 16 hexadecimal digits; the same for every precision of one model.
+        max_length: The most tokens the model reads of one text, special tokens included.
+        dimension: Length of the model's vectors; None for a model without vectors.
+        pooling: How the vector is made of the states of the tokens; modes that are concatenated are joined by "+".
+        terms: What the weights are for: "word" means whole, stemmed words.
+        analysis: Id of the analysis that makes the terms (`encoders.analysis`); None for a model without weights.
+        anchor: What a learned weight is multiplied with, such as ``{"kind": "bm25", "k1": ..., "b": ...}``.
         heads: Shape of the weight heads (`encoders.models.anchored.HeadShape`).
+        settings: What the kind needs beyond the fields above, such as prompts (`encoders.kinds`).
         quantisation: What was quantised and how, with the parity figures of the export.
-        training: Data, licences and method.
+        training: Data, licences and method of the training.
         metrics: Figures on development and test sets.
-        files: File name -> digest.
-        runtime: What runs the graphs: a name among the entry points `termweave.encoders`, of classes like `encoders.runtime.OnnxModel`.
+        files: File name -> digest. A name may lead into a subfolder: ``1_Pooling/config.json``.
+        runtime: What runs the graphs: a name among the entry points `termweave.encoders`, of classes like `OnnxModel`.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Manifest:
     analysis: str | None = None
     anchor: dict[str, Any] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     quantisation: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -73,23 +74,34 @@ class Manifest:
     runtime: str = "onnx"
 
     def __post_init__(self) -> None:
-        """Raise TypeError for what would fail far from here."""
-        tables = [each.name for each in fields(self) if each.default_factory is dict]
+        """Raise TypeError for a field of the wrong type, before it causes an error far from here."""
+        tables = [item.name for item in fields(self) if item.default_factory is dict]
         if not isinstance(self.max_length, int) or not all(isinstance(getattr(self, name), dict) for name in tables):
             raise TypeError(f"max_length is a whole number, and {', '.join(tables)} are tables")
 
+    def _check_names(self) -> None:
+        """Raise TypeError if the hash or a file name could lead out of the folder. A model in training has no hash yet."""
+        if not isinstance(self.name, str) or not is_hash(self.hash):  # the hash names files of the state folder
+            raise TypeError("name is a text, and hash is made of hexadecimal digits")
+        if not all(is_inside(name) for name in self.files):
+            raise TypeError("files are names of files in the folder")
+
     def to_bytes(self) -> bytes:
-        """As it stands in the folder."""
+        """The JSON text of ``termweave.json``."""
         import orjson  # noqa: PLC0415 - only when a model is opened
 
         return orjson.dumps({"schema": SCHEMA, **self.__dict__}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> Manifest:
-        """The inverse of `to_bytes`.
+        """Read what `to_bytes` wrote.
+
+        Args:
+            data: The content of the file.
+            where: The file, for messages.
 
         Raises:
-            ModelError: Not a manifest, or one of a later schema.
+            ModelError: The content is not a manifest, or is one of a later schema.
         """
         import orjson  # noqa: PLC0415
 
@@ -101,40 +113,45 @@ class Manifest:
                     f"{where} has schema {schema}, this termweave reads {SCHEMA}.", "Update termweave, or make the model again."
                 )
             loaded["outputs"] = tuple(loaded["outputs"])
-            return cls(**loaded)
+            manifest = cls(**loaded)
+            manifest._check_names()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ModelError(
                 f"{where} is not the description of a model: {error}.", "Copy the folder again, or train it anew."
             ) from error
+        return manifest
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model folder that was read and, unless said otherwise, checked."""
+    """A model folder that was read.
+
+    Attributes:
+        path: The folder.
+        manifest: What the folder's ``termweave.json`` says, or what was derived from the layout of sentence-transformers.
+        graphs: Precision -> graph, for graphs that have other names than `GRAPHS` says or lie outside the folder.
+    """
 
     path: Path
     manifest: Manifest
+    graphs: dict[str, Path] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, *, check: bool = True) -> ModelFolder:
-        """Read a folder.
+    def read(cls, path: Path, *, check: bool = True, name: str = "") -> ModelFolder:
+        """Read a folder that termweave wrote, or one in the layout of sentence-transformers.
 
         Args:
             path: The folder.
             check: Compare every file with its digest (15 ms for the shipped model).
+            name: The name of a model whose folder does not say it, such as ``hf:OWNER/NAME``.
 
         Raises:
-            ModelError: A file is missing or altered; the message names it.
+            ModelError: A file is missing or altered, or the model is of a sort that termweave does not run; the message says which.
         """
         if not (path / MANIFEST).is_file():
-            if (path / "config.json").is_file():
-                raise ModelError(
-                    f"{path} is a transformers model, not yet a termweave model: {MANIFEST} is missing.",
-                    "`termweave train` makes one of it.",
-                )
-            raise ModelError(
-                f"{path} is not a model folder: {MANIFEST} is missing.", "Give the folder that training or export wrote."
-            )
+            from termweave.encoders.kinds import sentence_layout  # noqa: PLC0415 - it builds on this module
+
+            return sentence_layout.read(path, name=name)
         manifest = Manifest.from_bytes((path / MANIFEST).read_bytes(), path / MANIFEST)
         folder = cls(path, manifest)
         if check:
@@ -161,12 +178,14 @@ class ModelFolder:
                 )
 
     def graph(self, precision: str) -> Path | None:
-        """The graph in a precision (a key of `GRAPHS`), where the folder has it."""
+        """The graph in a precision (a key of `GRAPHS`), or None if the folder has none."""
+        if precision in self.graphs:
+            return self.graphs[precision]
         file = self.path / GRAPHS[precision]
         return file if file.name in self.manifest.files and file.is_file() else None
 
     def statistics(self) -> CorpusStatistics | None:
-        """The default table of document frequencies, where the folder has one."""
+        """The default table of document frequencies, or None if the folder has none."""
         file = self.path / STATISTICS
         if not file.is_file():
             return None
@@ -174,6 +193,17 @@ class ModelFolder:
             return CorpusStatistics.from_bytes(file.read_bytes())
         except ValueError as error:
             raise ModelError(f"{file} cannot be read: {error}.", "Make the folder again.") from error
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name is that of a file in a folder or in one of its subfolders: no way up, no root, no drive.
+
+    Example:
+        >>> [is_inside(name) for name in ("model.onnx", "1_Pooling/config.json", "../x", "/x", "a//b", "C:x")]
+        [True, True, False, False, False, False]
+    """
+    parts = name.split("/")
+    return not any(part in {"", ".", ".."} or set(part) & set("\\:\0") for part in parts)
 
 
 def digest(file: Path) -> str:
@@ -192,64 +222,5 @@ def digests(path: Path) -> dict[str, str]:
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write ``termweave.json`` in one step: it is whole or not there."""
-    atomic.write(path / MANIFEST, manifest.to_bytes() + b"\n")
-
-
-def resolve(name: str | Path) -> Path:
-    """The folder that a model's name means.
-
-    A name is tried as a path, as "shipped" or the name of a folder shipped with termweave, as a folder in
-    `places.models()`, and as an importable package that holds a model folder (itself, or in ``model/``). What begins with
-    ``hf:`` is a model on the Hugging Face hub (`hub.fetch`).
-
-    Raises:
-        UsageError: None of these; the message lists what there is.
-        ModelError: It is on the hub, and cannot be fetched.
-    """
-    from termweave.encoders import hub  # noqa: PLC0415 - it knows the names of a folder's files from here
-
-    name = str(name)
-    if hub.named(name):
-        return hub.fetch(name)
-    if (path := Path(name).expanduser()).is_dir():
-        return path.resolve()
-    if any(mark in name for mark in "/\\"):
-        raise UsageError(f"There is no model folder {name!r}.", "Give a folder that training or export wrote.")
-    shipped = _shipped()
-    if name == DEFAULT and shipped:
-        return shipped[0]
-    for candidate in (*(each for each in shipped if each.name == name), places.models() / name):
-        if (candidate / MANIFEST).is_file():
-            return candidate
-    if (found := _package(name)) is not None:
-        return found
-    known = [DEFAULT, *(each.name for each in shipped), *_in_models()]
-    raise UsageError(f"There is no model named {name!r}.", f"Known: {', '.join(known)}; or give a folder.")
-
-
-def _shipped() -> list[Path]:
-    """Model folders inside the package, sorted by name."""
-    home = Path(__file__).parent / "shipped"
-    return sorted(file.parent for file in home.glob(f"*/{MANIFEST}"))
-
-
-def _in_models() -> list[str]:
-    home = places.models()
-    return sorted(file.parent.name for file in home.glob(f"*/{MANIFEST}")) if home.is_dir() else []
-
-
-def _package(name: str) -> Path | None:
-    """The model folder that an installed package ships; the package is found, never run."""
-    module = name.replace("-", "_")
-    if not module.replace(".", "_").isidentifier():
-        return None
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return None
-    for home in (spec.submodule_search_locations or ()) if spec else ():
-        for folder in (Path(home), Path(home) / "model"):
-            if (folder / MANIFEST).is_file():
-                return folder
-    return None
+    """Write ``termweave.json`` in one step: after a crash the file is either complete or absent."""
+    atomic_files.write(path / MANIFEST, manifest.to_bytes() + b"\n")

@@ -1,4 +1,4 @@
-"""`TextEncoder`: what the indexer and search call. Texts in, `Encoding` records out."""
+"""`TextEncoder`: the encoder that the indexer and search call. Texts in, `Encoding` records out."""
 
 from __future__ import annotations
 
@@ -6,45 +6,44 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from termweave import doors, plugins
-from termweave.encoders.analyses import analysis_of
-from termweave.encoders.analysis import cleaned
-from termweave.encoders.anchor import BM25
-from termweave.encoders.folder import DEFAULT, NONE, TOKENIZER, ModelFolder, resolve
-from termweave.encoders.form import Form, place_tags
-from termweave.encoders.language import Familiarity, familiarity
-from termweave.encoders.pieces import PieceTokenizer
-from termweave.encoders.weighting import Kind, anchored, of_words
+from termweave.encoders import hub
+from termweave.encoders.kinds import kind_of
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
+from termweave.encoders.term_weighting.anchored_terms import Kind, of_words
 from termweave.errors import ModelError, UsageError
 from termweave.records import Encoding, TermWeights, WordWeight
+from termweave.statistics import CorpusStatistics
+from termweave.support import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis import Analysis
-    from termweave.encoders.runtime import OnnxModel, Precision
-    from termweave.statistics import CorpusStatistics
+    from termweave.encoders.analysis.language_coverage import Familiarity
+    from termweave.encoders.analysis.words import Analysis
+    from termweave.encoders.kinds.base import OpenModel
+    from termweave.encoders.manifest import Manifest
+    from termweave.encoders.onnx.runtime import Precision
 
-#: Texts that are analysed at a time, from the first block to the later ones: the model waits for the first alone.
-_FIRST_BLOCK, _BLOCK = 4, 64
+#: Output -> its name in messages.
+_OUTPUTS = {"weights": "term weights", "dense": "vectors", "scores": "scores of pairs"}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Which model gives an output: what an index keeps in its `_meta`.
+    """The model that gives an output: what an index keeps in its `_meta`.
 
     Attributes:
-        name: As its folder calls it.
+        name: The name that the model's folder gives, or ``hf:OWNER/NAME``.
         hash: 16 hexadecimal digits; the same for the fp32 and the int8 graph of a model.
-        folder: Where it was found.
+        folder: The folder that the model was opened from.
         dimension: Length of the vector; None for weights.
         analysis: Id of the analysis; None for a dense output.
-        max_length: Word-pieces it sees.
+        max_length: The most tokens of a text that the model reads.
     """
 
     name: str
@@ -54,46 +53,14 @@ class ModelInfo:
     analysis: str | None
     max_length: int
 
-
-class _Model:
-    """One opened folder: tokeniser, analysis, graph."""
-
-    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
-        self.folder = folder
-        self.manifest = folder.manifest
-        self.tokenizer = PieceTokenizer(folder.path / TOKENIZER)
-        self.analysis: Analysis | None = None
-        if "weights" in self.manifest.outputs:
-            self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
-        anchor = self.manifest.anchor
-        self.bm25 = BM25(float(anchor.get("k1", 1.2)), float(anchor.get("b", 0.75)))
-        self.form = Form.of(anchor)
-        self.tagged = bool(self.manifest.heads.get("tags"))
-        self._threads, self._precision = threads, precision
-        self._graph: OnnxModel | None = None
-
-    @property
-    def graph(self) -> OnnxModel:
-        """Opened when first run: counting terms needs no model."""
-        if self._graph is None:
-            runtime = plugins.load("encoders", self.manifest.runtime)
-            self._graph = runtime(self.folder, threads=self._threads, precision=self._precision)
-        return self._graph
-
-    def blocks(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
-        """Texts to prepare while those before run; a GPU, which sorts them by length, is given all at once."""
-        size, first = len(texts) if self.graph.on_gpu else _FIRST_BLOCK, 0
-        while first < len(texts):
-            yield texts[first : first + size]
-            first += size
-            size = min(2 * size, _BLOCK)
-
-    def info(self, output: str) -> ModelInfo:
-        manifest = self.manifest
-        return ModelInfo(
+    @classmethod
+    def of(cls, model: OpenModel, output: str) -> ModelInfo:
+        """The model behind an output, "weights" or "dense"."""
+        manifest = model.manifest
+        return cls(
             name=manifest.name,
             hash=manifest.hash,
-            folder=self.folder.path,
+            folder=model.folder.path,
             dimension=manifest.dimension if output == "dense" else None,
             analysis=manifest.analysis if output == "weights" else None,
             max_length=manifest.max_length,
@@ -104,7 +71,7 @@ class TextEncoder:
     """Term weights and vectors of texts; made by `load`.
 
     On a CPU an encoding is a function of the text, its kind, the statistics and the model: the same bits whatever else is
-    encoded beside it (see `runtime`).
+    encoded beside it (see `encoders.onnx.runtime`).
     """
 
     def __init__(
@@ -117,19 +84,20 @@ class TextEncoder:
     ) -> None:
         for folder, output in ((weights, "weights"), (dense, "dense")):
             if folder is not None and output not in folder.manifest.outputs:
-                has = " and ".join(folder.manifest.outputs)
-                raise ModelError(
-                    f"The model {folder.manifest.name!r} gives {has}, not {output}.", f"Name another model for --{output}."
-                )
-        self._weights = _Model(weights, threads, precision) if weights else None
+                raise _lacks(folder.manifest, output)
+
+        def opened(folder: ModelFolder) -> OpenModel:
+            return kind_of(folder.manifest).open(folder, threads, precision)
+
+        self._weights = opened(weights) if weights else None
         shared = weights is not None and dense is not None and weights.path == dense.path
-        self._dense = self._weights if shared else _Model(dense, threads, precision) if dense else None
+        self._dense = self._weights if shared else opened(dense) if dense else None
         self._default: CorpusStatistics | None = None
 
     def only(self, outputs: Collection[str | None]) -> TextEncoder:
-        """This encoder with no more than these outputs of "weights" and "dense"; models stay open and shared."""
+        """This encoder with no more than these outputs of "weights" and "dense"; the models stay open and are shared."""
         narrowed = copy(self)
-        narrowed._weights = self._weights if "weights" in outputs else None  # noqa: SLF001 - of its own kind
+        narrowed._weights = self._weights if "weights" in outputs else None  # noqa: SLF001 - of its own class
         narrowed._dense = self._dense if "dense" in outputs else None  # noqa: SLF001
         return narrowed
 
@@ -137,7 +105,7 @@ class TextEncoder:
     def models(self) -> dict[str, ModelInfo]:
         """Output -> the model that gives it."""
         pairs = (("weights", self._weights), ("dense", self._dense))
-        return {output: model.info(output) for output, model in pairs if model is not None}
+        return {output: ModelInfo.of(model, output) for output, model in pairs if model is not None}
 
     @property
     def analysis(self) -> str | None:
@@ -151,7 +119,7 @@ class TextEncoder:
 
     @property
     def too_long(self) -> int:
-        """Words dropped so far because their terms were longer than 200 characters."""
+        """Number of words dropped so far because their terms were longer than 200 characters."""
         return self._weights.analysis.too_long if self._weights and self._weights.analysis else 0
 
     def analyse(self, texts: Sequence[str]) -> list[list[str]]:
@@ -163,15 +131,12 @@ class TextEncoder:
         return self._analysis().terms(texts)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Word-pieces of each text, [CLS] and [SEP] included, however many the model sees; 0 without a model."""
+        """Tokens of each text, special tokens included, however many the model reads; 0 without a model."""
         model = self._dense or self._weights
-        if model is None:
-            return [0] * len(texts)
-        cleans = [cleaned(text)[0] for text in texts]
-        return [len(pieces.ids) for pieces in model.tokenizer.encode(cleans, max(map(len, cleans), default=0) + 2)]
+        return model.lengths(texts) if model is not None else [0] * len(texts)
 
     def locate(self, text: str) -> list[tuple[int, int, str]]:
-        """Every word of a text: offsets of its first character and behind its last, and its term ("" where dropped).
+        """Every word of a text: the offsets of its first character and behind its last, and its term ("" for a dropped word).
 
         No model runs.
 
@@ -183,60 +148,57 @@ class TextEncoder:
 
     def familiarity(self, texts: Sequence[str]) -> dict[str, Familiarity]:
         """Output -> whether its model knows the language of a sample. No model runs."""
-        found: dict[str, Familiarity] = {}
+        results: dict[str, Familiarity] = {}
         for output, model in (("weights", self._weights), ("dense", self._dense)):
-            if model is not None and model is self._weights and found:
-                found[output] = found["weights"]
+            if model is not None and model is self._weights and results:
+                results[output] = results["weights"]
             elif model is not None:
-                language = model.analysis.language if model.analysis else None
-                found[output] = familiarity(texts, model.tokenizer.tokenizer, language)
-        return found
+                results[output] = model.familiarity(texts)
+        return results
 
     def encode(self, texts: Sequence[str], *, kind: Kind, statistics: CorpusStatistics | None = None) -> list[Encoding]:
         """Encode texts.
 
         Args:
-            texts: Any strings, empty ones too; some 256 to 1,024 at a time keep all cores busy.
+            texts: Any strings, also empty ones; 256 to 1,024 at a time keep all cores busy.
             kind: "document" or "query".
-            statistics: Of the corpus; None: the default table of the model folder. Not needed without a weights model.
+            statistics: Statistics of the corpus; None: the default table of the model folder. Not needed without a weights model.
 
         Returns:
-            One encoding a text, in order. An empty text has no term weights, and a vector all the same.
+            One encoding per text, in order. An empty text has no term weights, but a vector.
 
         Raises:
             ModelError: The statistics were counted under another analysis, or there are none.
-            UsageError: One text or something else in place of a list, something in it that is no text, or another kind.
+            UsageError: `texts` is one text, or no list, or holds something that is no text; or `kind` is something else.
         """
-        texts = doors.listed(texts)  # an array or a column of a table has no truth value
+        texts = arguments.listed(texts)  # an array or a column of a table has no truth value
         if kind not in {"document", "query"}:
             raise UsageError(f"A text is a document or a query, not {kind!r}.", 'Write kind="document" or kind="query".')
-        if wrong := [each for each in texts if not isinstance(each, str)]:
-            raise UsageError(
-                f"What is encoded are texts, not {type(wrong[0]).__name__}.", "Give an empty text where there is none."
-            )
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise UsageError(f"encode takes texts, not {type(wrong[0]).__name__}.", "Give an empty text where there is none.")
         if not texts:
             return []
         weights: list[TermWeights] | list[None] = [None] * len(texts)
         vectors: list[NDArray[np.float32]] | list[None] = [None] * len(texts)
         if self._weights is not None:
             joint = self._dense is self._weights
-            weights, vectors_found = self._weigh(self._weights, texts, kind, self._statistics(statistics), joint=joint)
-            vectors = vectors_found if joint else vectors
+            weights, joint_vectors = self._weights.weigh(texts, kind, self._statistics(statistics), vectors=joint)
+            vectors = joint_vectors if joint else vectors
         if self._dense is not None and self._dense is not self._weights:
-            vectors = self._embed(self._dense, texts)
+            vectors = self._dense.embed(texts, kind)
         return [Encoding(text, weight, vector) for text, weight, vector in zip(texts, weights, vectors, strict=True)]
 
     def shade(self, text: str, *, statistics: CorpusStatistics | None = None, kind: Kind = "document") -> list[WordWeight]:
-        """Every word where it stands, with the weight of its term in this text; punctuation is left out.
+        """Every word with its offsets and the weight of its term in this text; punctuation is left out.
 
         Raises:
             UsageError: There is no weights model.
-            ModelError: As `encode`.
+            ModelError: As in `encode`.
         """
         analysis = self._analysis()
         assert self._weights is not None
         words = analysis.words([text])[0]
-        (weights,), _ = self._weigh(self._weights, [text], kind, self._statistics(statistics), joint=False)
+        (weights,), _ = self._weights.weigh([text], kind, self._statistics(statistics), vectors=False)
         spans = zip(words.starts.tolist(), words.ends.tolist(), words.terms, of_words(words, weights), strict=True)
         return [
             WordWeight(start, end, term, weight)
@@ -245,52 +207,12 @@ class TextEncoder:
         ]
 
     def spans(self, text: str, terms: Collection[str]) -> list[tuple[int, int]]:
-        """Where words stand in a text whose terms are among those given: (start, end) in characters. No model runs.
+        """The words of a text whose terms are among those given: (start, end) in characters. No model runs.
 
         Raises:
             UsageError: There is no weights model.
         """
         return [(start, end) for start, end, term in self.locate(text) if term in terms]
-
-    def _weigh(
-        self,
-        model: _Model,
-        texts: Sequence[str],
-        kind: Kind,
-        statistics: CorpusStatistics,
-        *,
-        joint: bool,
-    ) -> tuple[list[TermWeights], list[NDArray[np.float32]]]:
-        """One pass of a weights model; vectors too where it is joint."""
-        assert model.analysis is not None
-        outputs = [kind, "dense"] if joint else [kind]
-        begun = []
-        for block in model.blocks(texts):
-            words = model.analysis.words(block)
-            anchors = [anchored(each, statistics, model.bm25, kind, model.form) for each in words]
-            pieces = model.tokenizer.encode(
-                [each.clean for each in words], model.manifest.max_length, ends=[each.clean_ends for each in words]
-            )
-            held = [each.of(piece) for each, piece in zip(words, pieces, strict=True)]
-            features = [anchor.features(word_of_piece, kind) for anchor, word_of_piece in zip(anchors, held, strict=True)]
-            if model.tagged:  # a third column
-                features = [np.column_stack((each, place_tags(words_))) for each, words_ in zip(features, held, strict=True)]
-            begun.append((anchors, held, model.graph.start([piece.ids for piece in pieces], features, outputs)))
-        weights, vectors = [], []
-        for anchors, held, finish in begun:
-            ran = finish()
-            weights += [anchor.weights(result[0], each, kind) for anchor, each, result in zip(anchors, held, ran, strict=True)]
-            vectors += [unit(result[1]) for result in ran] if joint else []
-        return weights, vectors
-
-    def _embed(self, model: _Model, texts: Sequence[str]) -> list[NDArray[np.float32]]:
-        """One pass of a dense model."""
-        begun = []
-        for block in model.blocks(texts):
-            pieces = model.tokenizer.encode([cleaned(text)[0] for text in block], model.manifest.max_length)
-            nothing = [np.zeros((len(piece.ids), 2), dtype=np.float32) for piece in pieces]
-            begun.append(model.graph.start([piece.ids for piece in pieces], nothing, ["dense"]))
-        return [unit(result[0]) for finish in begun for result in finish()]
 
     def _analysis(self) -> Analysis:
         if self._weights is None or self._weights.analysis is None:
@@ -298,21 +220,34 @@ class TextEncoder:
         return self._weights.analysis
 
     def _statistics(self, given: CorpusStatistics | None) -> CorpusStatistics:
+        """The given statistics, or the default table of the weights model, checked for its analysis."""
         assert self._weights is not None
-        found = self._default if given is None else given
-        if found is None:
-            found = self._default = self._weights.folder.statistics()
-        if found is None:
+        statistics = self._default if given is None else given
+        if statistics is None:
+            statistics = self._default = self._weights.folder.statistics()
+        if statistics is None and not self._weights.needs_statistics:
+            return CorpusStatistics(self.analysis or "", 0, 0.0, {})
+        if statistics is None:
             raise ModelError(
                 f"The model {self._weights.manifest.name!r} brings no default statistics.",
                 "Count those of the corpus and pass them.",
             )
-        if found.analysis != self.analysis:
+        if statistics.analysis != self.analysis:
             raise ModelError(
-                f"The statistics were counted with the analysis {found.analysis!r}; the model needs {self.analysis!r}.",
+                f"The statistics were counted with the analysis {statistics.analysis!r}; the model needs {self.analysis!r}.",
                 "Index the corpus again with this model.",
             )
-        return found
+        return statistics
+
+
+def _lacks(manifest: Manifest, output: str) -> ModelError:
+    """The error for a model that does not have an output."""
+    outputs = " and ".join(_OUTPUTS.get(name, name) for name in manifest.outputs)
+    training = ", or train term weights on this one: `termweave train`" if output == "weights" else ""
+    return ModelError(
+        f"The model {manifest.name!r} is {kind_of(manifest).label}: it gives {outputs}, not {_OUTPUTS[output]}.",
+        f"Name another model for --{output}{training}.",
+    )
 
 
 def load(
@@ -326,13 +261,14 @@ def load(
 
     Args:
         weights: Name or folder of the weights model; None: the shipped one; "" or "none": no weights.
-        dense: Likewise for vectors. The same folder twice is one model and one pass.
-        threads: Texts at a time on a CPU; None: one for each core.
-        precision: "int8" or "fp32"; None: what suits the machine.
+        dense: The same for vectors; also a folder or ``hf:OWNER/NAME`` in the layout of sentence-transformers. One folder given
+            for both outputs is one model and one pass.
+        threads: Texts that run at a time on a CPU; None: one for each core.
+        precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
 
     Raises:
-        UsageError: A name that means nothing.
-        ModelError: A folder that is incomplete or altered, or lacks the output.
+        UsageError: No model has this name.
+        ModelError: A folder is incomplete or altered, or lacks the output.
     """
     folders: dict[Path, ModelFolder] = {}
 
@@ -341,23 +277,8 @@ def load(
             return None
         path = resolve(name or DEFAULT)
         if path not in folders:
-            folders[path] = ModelFolder.read(path)
+            folders[path] = ModelFolder.read(path, name=str(name) if hub.named(str(name)) else "")
         return folders[path]
 
     # With both outputs switched off an encoding is the text alone, which is what a purely lexical index needs.
     return TextEncoder(opened(weights), opened(dense), threads=threads, precision=precision)
-
-
-def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scaled to length 1 in float64; a vector of zeros becomes the first axis, so that it is valid and the same every time."""
-    wide = vector.astype(np.float64)
-    length = float(np.sqrt(wide @ wide))
-    if not np.isfinite(length):
-        raise ModelError(
-            "The model gives vectors that are no numbers (NaN or infinity).", "It diverged in training, or the file is damaged."
-        )
-    if length == 0.0:
-        wide = np.zeros_like(wide)
-        wide[0] = length = 1.0
-    result: NDArray[np.float32] = (wide / length).astype(np.float32)
-    return result

@@ -1,6 +1,6 @@
-"""An OpenSearch to talk to: connection, what the server found can do, and the embedded node.
+"""The connection to OpenSearch, the capabilities of the server, and the embedded node.
 
-Names are loaded when first used: this package is imported by every pytest run (the plugin lives here) and by
+Names are loaded when they are first used, because every pytest run imports this package (it holds a pytest plugin), and so does
 ``termweave --help``.
 """
 
@@ -10,21 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
-    "Engine": "connection",
-    "EngineResponseError": "failures",
-    "NodeProcess": "state",
-    "NodeState": "state",
-    "connect": "connection",
-    "probe": "capabilities",
+    "Engine": "client.connection",
+    "EngineResponseError": "client.server_errors",
+    "NodeProcess": "embedded.state",
+    "NodeState": "embedded.state",
+    "connect": "client.connection",
+    "probe": "client.capabilities",
 }
 
 __all__ = ["Engine", "EngineResponseError", "NodeProcess", "NodeState", "connect", "probe"]
 
 if TYPE_CHECKING:
-    from termweave.engine.capabilities import probe
-    from termweave.engine.connection import Engine, connect
-    from termweave.engine.failures import EngineResponseError
-    from termweave.engine.state import NodeProcess, NodeState
+    from termweave.engine.client.capabilities import probe
+    from termweave.engine.client.connection import Engine, connect
+    from termweave.engine.client.server_errors import EngineResponseError
+    from termweave.engine.embedded.state import NodeProcess, NodeState
 
 
 def __getattr__(name: str) -> Any:

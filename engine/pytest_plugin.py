@@ -1,8 +1,8 @@
 """pytest fixtures with a real OpenSearch, for this project and others (entry point `pytest11: opensearch_node`).
 
-Which server: $OPENSEARCH_URL, else a container where a Docker engine answers and pytest-docker is installed, else the embedded
-node. Where none can be had tests are skipped, with the reason; they fail with it where $TERMWEAVE_REQUIRE_ENGINE is set, as a CI
-that promises a server wants it. Every pytest run imports this file: it imports next to nothing.
+The server is $OPENSEARCH_URL, else a container if Docker runs and pytest-docker is installed, else the embedded node. Without any of
+them the tests are skipped, with the reason; if $TERMWEAVE_REQUIRE_ENGINE is set, as in a CI that promises a server, they fail. Every
+pytest run imports this file, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.engine.connection import Engine
+    from termweave.engine.client.connection import Engine
 
-#: Homes of test nodes are called this, with the process id of the session that owns them.
+#: Beginning of the name of a test node's folder; the process id of the session that owns the node comes next.
 _HOME = "termweave-tests-"
 
 
 @pytest.fixture(scope="session")
 def opensearch_node() -> Iterator[str]:
-    """Address of an OpenSearch that this session may use as it likes.
+    """Address of an OpenSearch server for the tests of this session.
 
     Example:
         >>> def test_it_answers(opensearch_node):  # doctest: +SKIP
         ...     assert urlopen(opensearch_node).status == 200
     """
-    if named := os.environ.get("OPENSEARCH_URL"):
-        yield named
-    elif _docker_answers():
+    if url := os.environ.get("OPENSEARCH_URL"):
+        yield url
+    elif _docker_runs():
         yield from _container()
     else:
         yield from _embedded()
@@ -41,7 +41,7 @@ def opensearch_node() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def opensearch_engine(opensearch_node: str) -> Iterator[Engine]:
     """A connected `termweave.engine.Engine` on `opensearch_node`."""
-    from termweave.engine.connection import connect  # noqa: PLC0415
+    from termweave.engine.client.connection import connect  # noqa: PLC0415
     from termweave.settings import load  # noqa: PLC0415
 
     with connect(load(url=opensearch_node)) as engine:
@@ -49,36 +49,36 @@ def opensearch_engine(opensearch_node: str) -> Iterator[Engine]:
 
 
 def _embedded() -> Iterator[str]:
-    """A node in a folder of its own: never the user's, whose indices tests must not see."""
+    """Start a node in a temporary folder: tests must not see the indices of the user's node."""
     import shutil  # noqa: PLC0415
     import tempfile  # noqa: PLC0415
 
-    from termweave.engine import node  # noqa: PLC0415
+    from termweave.engine.embedded import node  # noqa: PLC0415
     from termweave.errors import TermweaveError  # noqa: PLC0415
 
-    _sweep()
+    _remove_abandoned_nodes()
     home = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
-    home.chmod(0o711)  # for root: the server's unprivileged user must come through
+    home.chmod(0o711)  # for root: the server's unprivileged user must be able to enter
     try:
         try:
             state = node.start(nodes=1, home=home)
         except TermweaveError as error:
-            missing = pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") else pytest.skip
-            missing(f"no OpenSearch for the tests: {error}")
+            give_up = pytest.fail if os.environ.get("TERMWEAVE_REQUIRE_ENGINE") else pytest.skip
+            give_up(f"no OpenSearch for the tests: {error}")
         yield state.url
     finally:
         node.wipe(home)
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _sweep() -> None:
-    """Remove the nodes of sessions that were killed: nobody else would, and each holds 600 MB of memory."""
+def _remove_abandoned_nodes() -> None:
+    """Stop and remove the nodes of test sessions that were killed: each takes 600 MB of memory."""
     import shutil  # noqa: PLC0415
     import tempfile  # noqa: PLC0415
 
     import psutil  # noqa: PLC0415
 
-    from termweave.engine import node  # noqa: PLC0415
+    from termweave.engine.embedded import node  # noqa: PLC0415
 
     for home in Path(tempfile.gettempdir()).glob(f"{_HOME}*-*"):
         owner = home.name.removeprefix(_HOME).partition("-")[0]
@@ -87,8 +87,8 @@ def _sweep() -> None:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _docker_answers() -> bool:
-    """Whether a Docker engine with compose is here, and pytest-docker to use it."""
+def _docker_runs() -> bool:
+    """Whether Docker with compose runs on this machine and pytest-docker is installed."""
     import importlib.util  # noqa: PLC0415
     import shutil  # noqa: PLC0415
     import subprocess  # noqa: PLC0415
@@ -98,23 +98,24 @@ def _docker_answers() -> bool:
         return False
     for command in (("info",), ("compose", "version")):
         try:
-            done = subprocess.run([docker, *command], capture_output=True, timeout=20, check=False)  # noqa: S603 - docker's own
+            result = subprocess.run([docker, *command], capture_output=True, timeout=20, check=False)  # noqa: S603 - a fixed command
         except (OSError, subprocess.TimeoutExpired):
             return False
-        if done.returncode != 0:
+        if result.returncode != 0:
             return False
     return True
 
 
 def _compose_file() -> Path:
-    """In the repository `docker/` lies beside `engine/`, and so does it in an installed package."""
+    """The compose file of one node: `docker/` lies beside `engine/`, in the repository and in an installed package."""
     return Path(__file__).parents[1] / "docker" / "one-node.yml"
 
 
 def _container() -> Iterator[str]:
+    """Start a container and wait until its server responds."""
     from pytest_docker.plugin import get_docker_services  # noqa: PLC0415
 
-    # Port 0: Docker takes a free one. pytest-docker's own fixtures are left alone: they belong to the project's containers.
+    # Port 0: Docker takes a free one. pytest-docker's own fixtures are not used: they are for the containers of the tested project.
     os.environ.setdefault("OPENSEARCH_PORT", "0")
     project = f"termweave-tests-{os.getpid()}"
     with get_docker_services("docker compose", str(_compose_file()), project, ["up --wait"], ["down -v"]) as services:
@@ -127,7 +128,7 @@ def _responds(url: str) -> bool:
     from urllib.request import urlopen  # noqa: PLC0415
 
     try:
-        with urlopen(f"{url}/_cluster/health?wait_for_status=yellow&timeout=1s", timeout=5) as answer:  # noqa: S310 - our own address
-            return bool(answer.status == 200)
-    except OSError:  # URLError is one
+        with urlopen(f"{url}/_cluster/health?wait_for_status=yellow&timeout=1s", timeout=5) as response:  # noqa: S310 - our own address
+            return bool(response.status == 200)
+    except OSError:  # URLError is a subclass
         return False

@@ -1,4 +1,4 @@
-"""Evaluation: runs to figures, with the test that says whether a difference is one."""
+"""Evaluation: measures of runs, significance tests, gates and tuning."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from termweave.evaluation.experiment import Experiment, Row, evaluate
 from termweave.evaluation.measures import MEASURES, per_query
 from termweave.evaluation.significance import holm, randomisation_test
 from termweave.evaluation.systems import System
-from termweave.evaluation.tuning import Report, tune
+from termweave.evaluation.tuning.tune import TuningReport, tune
 
 __all__ = [
     "MEASURES",
     "Experiment",
-    "Report",
     "Row",
     "System",
+    "TuningReport",
     "evaluate",
     "gates",
     "holm",

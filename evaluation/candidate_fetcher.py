@@ -1,55 +1,56 @@
-"""The candidates of a set's queries, a few a request, and which of the queries were too long for the server."""
+"""Candidates of many queries, a few queries in each request, and which queries were too long for the server."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from termweave.evaluation.wording import label, queries
+from termweave.evaluation.report.wording import label, queries
 from termweave.search.batch import QUERIES
-from termweave.sequences import in_parts
+from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from termweave.search import Index
-    from termweave.search.candidates import Candidates
+    from termweave.search.ranking.rerankers import Need
+    from termweave.search.retrieval.candidates import Candidates
 
 
-class Asked:
-    """Asks an index for the candidates of every query, once.
+class CandidateFetcher:
+    """Fetches the candidates of every query from an index, once.
 
     Args:
-        index: It.
-        signals: Names of the signals to ask.
-        depth: Candidates a signal.
-        with_vectors: Bring the candidates' vectors along.
+        index: The index that is searched.
+        signals: Names of the signals to search with.
+        depth: Number of candidates from each signal.
+        needs: What rerankers need of the candidates: vectors, texts.
 
     Attributes:
-        shortened: Signal -> how many of the queries lost terms to the server's clause limit, so far.
+        shortened: Signal -> number of queries so far that lost terms to the server's clause limit.
     """
 
-    def __init__(self, index: Index, signals: Sequence[str], *, depth: int, with_vectors: bool) -> None:
+    def __init__(self, index: Index, signals: Sequence[str], *, depth: int, needs: Collection[Need] = ()) -> None:
         self.shortened: Counter[str] = Counter()
         self._index = index
         self._signals = signals
         self._depth = depth
-        self._with_vectors = with_vectors
+        self._needs = needs
 
     def candidates(self, texts: Sequence[str], progress: Callable[[int, int], None]) -> Iterator[Candidates]:
-        """One `Candidates` a query, in order; `progress` is called with (queries done, all)."""
+        """Yield the candidates of each query, in order; `progress` is called with (queries done, total)."""
         done = 0
         for part in in_parts(texts, QUERIES):
-            for each in self._index.candidates(part, self._signals, depth=self._depth, with_vectors=self._with_vectors):
-                self.shortened.update(name for name, clause in each.clauses.items() if clause.dropped)
-                yield each
+            for candidates in self._index.candidates(part, self._signals, depth=self._depth, needs=self._needs):
+                self.shortened.update(name for name, clause in candidates.clauses.items() if clause.dropped)
+                yield candidates
             done += len(part)
             progress(done, len(texts))
 
     def notes(self) -> list[str]:
-        """What to say of the queries that lost terms."""
+        """Return a remark for each signal in which queries lost terms."""
         return [
             f"{queries(count)} lost terms in {label(name)}: the server allows no more clauses "
-            "a query (indices.query.bool.max_clause_count)."
+            "in a query (indices.query.bool.max_clause_count)."
             for name, count in sorted(self.shortened.items())
         ]

@@ -1,19 +1,19 @@
-"""A table of modes and measures: queries encoded once, the engine asked once a signal, every mode ranked from those lists."""
+"""An evaluation: encode the queries once, fetch the candidates of each signal once, and rank them in every mode."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from termweave import doors
 from termweave.errors import InputError
 from termweave.evaluation import gates, judgements
-from termweave.evaluation.asking import Asked
+from termweave.evaluation.candidate_fetcher import CandidateFetcher
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES, judged_share, per_query
 from termweave.evaluation.significance import holm, randomisation_test
-from termweave.evaluation.systems import default_systems, searched, with_baseline
+from termweave.evaluation.systems import default_of, default_systems, with_baseline
 from termweave.records import Run
-from termweave.search.ranking import order
+from termweave.search.ranking.order import order
+from termweave.support import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,15 +34,15 @@ class Row:
     """One line of the table.
 
     Attributes:
-        system: As tables name it: "BM25", "weights", "hybrid+rNN".
-        mode: As `--mode` takes it; "run" for a saved one.
-        reranker: As `--rerank` takes it.
+        system: Name of the system, such as "BM25", "weights" or "hybrid+rNN".
+        mode: Value of `--mode`; "run" for a saved run.
+        reranker: Value of `--rerank`.
         values: Measure -> mean over the queries.
-        p: Measure -> p against the baseline, corrected over the table (Holm); empty for the baseline.
-        wins: Queries with a better nDCG@10 than the baseline's.
-        ties: Queries with the same.
-        losses: Queries with a worse one.
-        judged: Mean share of the ten best that are judged at all.
+        p: Measure -> p-value against the baseline, corrected for the table (Holm); empty for the baseline.
+        wins: Number of queries with a better nDCG@10 than the baseline.
+        ties: Number of queries with the same nDCG@10.
+        losses: Number of queries with a worse nDCG@10.
+        judged: Mean share of the ten best documents that are judged.
     """
 
     system: str
@@ -58,19 +58,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an evaluation found.
+    """The results of an evaluation.
 
     Attributes:
-        dataset: Name and split.
-        queries: Ids, in the data set's order.
-        baseline: The system p-values compare with.
-        rows: The table.
+        dataset: Name and split of the data set.
+        queries: Ids of the queries, in the order of the data set.
+        baseline: The system that the others are compared with.
+        rows: One row for each system.
         runs: System -> its run.
         texts: Query id -> text.
-        values: System -> measure -> float64 ``(len(queries),)``; `JUDGED` among the measures.
-        notes: What a reader of the table should know: queries and judgements that say nothing.
-        latency: System -> how long a search takes, where it was measured.
-        default: The system that is the search without a mode; None: the table does not have it.
+        values: System -> measure -> float64 ``(len(queries),)``; the measures include `JUDGED`.
+        notes: Remarks that a reader of the table should know, such as queries that cannot be answered.
+        latency: System -> latency of a search, if it was measured.
+        default: The system that `search` uses without a mode; None if it is not in the table.
     """
 
     dataset: str
@@ -86,7 +86,7 @@ class Experiment:
 
     @property
     def compares(self) -> bool:
-        """Whether there is something beside the baseline."""
+        """Whether there is a system besides the baseline."""
         return len(self.rows) > 1
 
 
@@ -102,19 +102,19 @@ def evaluate(
     """Evaluate systems on an index.
 
     Args:
-        index: The index.
-        dataset: Queries and judgements on its documents.
-        systems: What to compare. None: all that the index can do.
-        progress: Called with (queries done, all).
-        depth: Candidates a signal, and length of the runs.
-        baseline: A system, a mode or the path of a saved run that the others are compared with; None: BM25, else the first.
-        required: Gates that will be checked: what they look at has to be there, which is seen before the first query.
+        index: The index that is evaluated.
+        dataset: Queries, and judgements of documents in the index.
+        systems: The systems to compare; None compares everything that the index can do.
+        progress: Called with (queries done, total).
+        depth: Number of candidates from each signal, and length of the runs.
+        baseline: A system, a mode or the path of a saved run that the others are compared with; None means BM25, else the first.
+        required: Gates to check later; their systems and saved runs are checked before the first query.
 
     Raises:
-        InputError: The data set has no judged queries in this split, or none of its documents is in the index.
-        UsageError: The baseline is neither a mode nor a run, or a gate looks at what is not there.
+        InputError: The split has no judged queries, or none of the judged documents is in the index.
+        UsageError: The baseline is neither a mode nor a run, or a gate is about a system or a run that does not exist.
     """
-    doors.check(index=index, dataset=dataset)
+    arguments.check(index=index, dataset=dataset)
     asked = systems or default_systems(index)
     chosen, compared = with_baseline(asked, baseline, index)
     described = {system.name: (system.mode, system.reranker) for system in chosen}
@@ -126,32 +126,32 @@ def evaluate(
     queries, qrels = dataset.queries(), dataset.qrels()
     if not queries:
         raise InputError(
-            f"{dataset.name} has no judged queries in the split {dataset.split!r}.{judgements.left_out(dataset)}",
+            f"{dataset.name} has no judged queries in the split {dataset.split!r}.{judgements.unusable(dataset)}",
             f"Judge queries that the data set has, under its ids{judgements.other_splits(dataset)}.",
         )
     ids = [query.id for query in queries]
-    default = searched(asked, index)
-    gates.known(required, list(described), default)
-    gates.readable(required, ids, qrels)
+    default = default_of(asked, index)
+    gates.check_systems(required, list(described), default)
+    gates.check_saved_runs(required, ids, qrels)
     notes = [
         *dataset.notes,
-        *judgements.unjudged(dataset),
-        *judgements.lacking(index, dataset.name, qrels),
-        *judgements.idle(qrels, dataset.relevant_from),
-        *judgements.wordless(queries),
-        *judgements.tuned_here(index, {system.mode for system in chosen}, dataset),
-        *(note for run in saved.values() for note in judgements.uncovered(run, ids, qrels)),
+        *judgements.without_judgement(dataset),
+        *judgements.absent_from_index(index, dataset.name, qrels),
+        *judgements.without_relevant(qrels, dataset.relevant_from),
+        *judgements.without_text(queries),
+        *judgements.profiles_fitted_on(index, {system.mode for system in chosen}, dataset),
+        *(note for run in saved.values() for note in judgements.absent_from_run(run, ids, qrels)),
     ]
-    ranked, shortened = _runs(index, queries, chosen, progress, depth)
-    found = {**saved, **ranked}
-    values = {name: _values(run, qrels, ids, dataset.relevant_from) for name, run in found.items()}
-    rows = [_row(name, *described[name], values, against, with_p=name != against) for name in found]
+    new_runs, shortened = _runs(index, queries, chosen, progress, depth)
+    all_runs = {**saved, **new_runs}
+    values = {name: _values(run, qrels, ids, dataset.relevant_from) for name, run in all_runs.items()}
+    rows = [_row(name, *described[name], values, against, with_p=name != against) for name in all_runs]
     return Experiment(
         dataset=f"{dataset.name}:{dataset.split}",
         queries=tuple(ids),
         baseline=against,
         rows=tuple(_corrected(rows)),
-        runs=found,
+        runs=all_runs,
         texts={query.id: query.text for query in queries},
         values=values,
         notes=(*notes, *shortened),
@@ -162,20 +162,22 @@ def evaluate(
 def _runs(
     index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
 ) -> tuple[dict[str, Run], list[str]]:
-    """Every system's run, and what to say of the queries."""
+    """Return the run of every system, and remarks on queries that lost terms."""
     chosen = {system.name: index.mode(system.mode) for system in systems}
     signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
-    asked = Asked(index, signals, depth=depth, with_vectors=any(system.reranking for system in systems))
+    fetcher = CandidateFetcher(
+        index, signals, depth=depth, needs={need for system in systems if system.reranking for need in system.reranking.needs}
+    )
     scores: dict[str, dict[str, dict[str, float]]] = {system.name: {} for system in systems}
-    for query, candidates in zip(queries, asked.candidates([query.text for query in queries], progress), strict=True):
+    for query, candidates in zip(queries, fetcher.candidates([query.text for query in queries], progress), strict=True):
         for system in systems:
             places = order(candidates, chosen[system.name], system.reranking, depth)
             scores[system.name][query.id] = {place.id: place.score for place in places}
-    return {name: Run(name, found) for name, found in scores.items()}, asked.notes()
+    return {name: Run(name, rankings) for name, rankings in scores.items()}, fetcher.notes()
 
 
 def _values(run: Run, qrels: Qrels, ids: Sequence[str], relevant_from: int) -> dict[str, NDArray[np.float64]]:
-    """Every measure of every query; a query that the run lacks counts 0."""
+    """Compute all measures of every query; a query that the run lacks counts as 0."""
     return {**per_query(run, qrels, ids, relevant_from=relevant_from), JUDGED: judged_share(run, qrels, ids)}
 
 
@@ -204,7 +206,7 @@ def _row(
 
 
 def _corrected(rows: Sequence[Row]) -> list[Row]:
-    """Holm's correction over the systems of the table, measure by measure."""
+    """Apply Holm's correction over the systems of the table, separately for each measure."""
     compared = [row for row in rows if row.p]
     corrected = {name: holm([row.p[name] for row in compared]) for name in MEASURES}
     values = {row.system: {name: corrected[name][position] for name in MEASURES} for position, row in enumerate(compared)}

@@ -1,10 +1,10 @@
-"""Gates: what has to hold before an index goes live, or a pipeline goes on.
+"""Gates: requirements that figures must meet before an index is published or a pipeline continues.
 
-``nDCG@10>=0.4``            the mean is at least that
-``MRR@10 within .01 of RUN``  the lower end of the 95 % interval of the paired difference to a saved run is above -.01: too few
-                            queries widen the interval, so weakness of the data never opens the gate
+``nDCG@10>=0.4``              The mean is at least 0.4.
+``MRR@10 within .01 of RUN``  The lower end of the 95 % interval of the paired difference to a saved run is above -.01. With few
+                              queries the interval is wide, so a gate is never met because there is little data.
 
-Either may name its system: ``hybrid+rNN:nDCG@10>=0.4``; without one the default search is meant: the adopted profile, else hybrid.
+A gate may name a system: ``hybrid+rNN:nDCG@10>=0.4``. Otherwise it is about the default search: the adopted profile, else hybrid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.evaluation import judgements, measures, runs
 from termweave.evaluation.measures import LEADING, per_query
-from termweave.evaluation.wording import queries
+from termweave.evaluation.report.wording import queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 _NUMBER = r"(\d*\.?\d+)"
 _GATE = re.compile(rf"(?:(?P<system>[^>]+?):)?(?P<measure>\w+@\d+)\s*(?:>=\s*{_NUMBER}|within\s+{_NUMBER}\s+of\s+(?P<run>\S.*))")
-#: Fewer paired queries prove nothing.
+#: Fewest paired queries; with fewer, a comparison proves nothing.
 _FEWEST = 5
-#: Share of the queries that a saved run may have nothing for.
+#: Largest share of the queries for which a saved run may have no results.
 _MOST_ABSENT = 0.05
 
 
@@ -42,12 +42,12 @@ class Gate:
     """One requirement.
 
     Attributes:
-        text: As it was written.
-        system: Whose figure; None: the default search.
-        measure: Which.
-        least: The mean to reach, for ``>=``.
-        margin: How much worse it may be, for ``within``.
-        run: Than what.
+        text: The requirement as the user wrote it.
+        system: The system that must meet it; None is the default search.
+        measure: The measure, such as "nDCG@10".
+        least: For ``>=``: the lowest mean that meets the gate.
+        margin: For ``within``: how much worse than the saved run the system may be.
+        run: For ``within``: the file of the saved run.
     """
 
     text: str
@@ -60,38 +60,38 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a gate is met, and a sentence that says why."""
+    """The result of a gate: whether it is met, and a sentence that gives the reason."""
 
     met: bool
     reason: str
 
-    def told(self, gate: str) -> dict[str, Any]:
-        """As JSON says it, beside the text of the gate."""
+    def as_json(self, gate: str) -> dict[str, Any]:
+        """Return the verdict as JSON data, with the text of the gate."""
         return {"gate": gate, "met": self.met, "reason": self.reason}
 
 
 def parse(text: str) -> Gate:
-    """Read a requirement.
+    """Parse a requirement.
 
     Raises:
-        UsageError: It is none, or of a measure that there is not.
+        UsageError: The text is not a requirement, or its measure is unknown.
 
     Example:
         >>> parse("nDCG@10>=.4").least
         0.4
     """
-    found = _GATE.fullmatch(text.strip())
-    if found is None:
+    match = _GATE.fullmatch(text.strip())
+    if match is None:
         raise UsageError(
             f"{text!r} is not a requirement.", "Write 'nDCG@10>=0.4', or 'MRR@10 within .01 of RUN' with RUN a TREC file."
         )
-    _, measure, least, margin, run = found.groups()
+    _, measure, least, margin, run = match.groups()
     measures.check(measure)
     if float(least or margin or 0) > 1:
-        raise UsageError(f"{text!r} can never tell anything: {measure} lies between 0 and 1.", "Write .4 for 40 %.")
+        raise UsageError(f"{text!r} can never decide anything: {measure} lies between 0 and 1.", "Write .4 for 40 %.")
     return Gate(
         text=text,
-        system=found["system"],
+        system=match["system"],
         measure=measure,
         least=float(least) if least else None,
         margin=float(margin) if margin else None,
@@ -99,116 +99,116 @@ def parse(text: str) -> Gate:
     )
 
 
-def readable(required: Sequence[Gate], asked: Sequence[str], qrels: Qrels) -> None:
-    """See, before the work, that the saved runs can be compared with.
+def check_saved_runs(required: Sequence[Gate], query_ids: Sequence[str], qrels: Qrels) -> None:
+    """Check the saved runs of gates before the evaluation starts.
 
     Args:
         required: The gates.
-        asked: Ids of the queries.
-        qrels: Their judgements.
+        query_ids: Ids of the queries.
+        qrels: Judgements of the queries.
 
     Raises:
-        UsageError: One cannot be read, or is of another data set.
+        UsageError: A run cannot be read, or belongs to another data set.
     """
     for gate in required:
         if gate.run is not None:
-            _saved(gate.run, asked, qrels)
+            _saved(gate.run, query_ids, qrels)
 
 
-def known(required: Sequence[Gate], names: Sequence[str], default: str | None) -> None:
-    """See, before the work, that the table will have what the gates look at.
+def check_systems(required: Sequence[Gate], names: Sequence[str], default: str | None) -> None:
+    """Check, before the evaluation starts, that the table will have the systems of all gates.
 
     Args:
         required: The gates.
-        names: Systems of the table.
-        default: The one that gates without a name look at.
+        names: Names of the systems in the table.
+        default: The system of gates that name none.
 
     Raises:
-        UsageError: It will not.
+        UsageError: A system is not in the table.
     """
     for gate in required:
         _system(gate, names, default)
 
 
 def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
-    """Hold a requirement against what an evaluation found.
+    """Check a requirement against the results of an evaluation.
 
     Raises:
-        UsageError: The system is not known, or the run cannot be read.
+        UsageError: The system is unknown, or the saved run cannot be read.
     """
-    import numpy as np  # noqa: PLC0415 - `--help` compares nothing
+    import numpy as np  # noqa: PLC0415 - `--help` does not need it
 
     system = _system(gate, list(experiment.runs), experiment.default)
     mine = _values(experiment.runs[system], experiment, dataset, gate.measure)
     if gate.least is not None:
         mean = float(mine.mean())
-        sign = "reaches" if mean >= gate.least else "does not reach"
-        told = f"{system}: {gate.measure} of {mean:.4f} {sign} {gate.least:g} ({queries(len(mine))})"
-        return Verdict(mean >= gate.least, told)
+        verb = "reaches" if mean >= gate.least else "does not reach"
+        reason = f"{system}: {gate.measure} of {mean:.4f} {verb} {gate.least:g} ({queries(len(mine))})"
+        return Verdict(mean >= gate.least, reason)
     assert gate.run is not None
     assert gate.margin is not None
     saved, absent = _saved(gate.run, experiment.queries, dataset.qrels())
-    # Where the saved run found nothing whatever we find would be a gain: it counts as none, so that absence opens no gate.
+    # A query that is absent from the saved run counts as no difference; otherwise any result of ours would be a gain.
     difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
     return _within(system, gate.measure, difference, gate.margin, str(gate.run))
 
 
 def _system(gate: Gate, names: Sequence[str], default: str | None) -> str:
-    """Which system of the table a gate looks at."""
+    """Return the system of the table that a gate is about."""
     if gate.system is None and default is None:
         raise UsageError(
-            f"{gate.text!r} names no row of the table, and the default search is none of them.",
-            f"Name one: '{names[0]}:{gate.text}'. There are: {', '.join(names)}.",
+            f"{gate.text!r} names no system, and the default search is not in the table.",
+            f"Name a system: '{names[0]}:{gate.text}'. The table has: {', '.join(names)}.",
         )
     system = gate.system or default
     assert system is not None
     if system not in names:
-        raise UsageError(f"There is no system {system!r} in the table.", f"There are: {', '.join(names)}.")
+        raise UsageError(f"There is no system {system!r} in the table.", f"The table has: {', '.join(names)}.")
     return system
 
 
-def _saved(path: Path, asked: Sequence[str], qrels: Qrels) -> tuple[Run, NDArray[np.bool_]]:
-    """A saved run, and which of the queries it says nothing of; a run file cannot hold a query without results.
+def _saved(path: Path, query_ids: Sequence[str], qrels: Qrels) -> tuple[Run, NDArray[np.bool_]]:
+    """Read a saved run, and find the queries that are absent from it: a run file has no line for a query without results.
 
     Raises:
-        UsageError: It cannot be read, or so many are absent, or so little is judged, that it must be of another data set.
+        UsageError: The run cannot be read, or belongs to another data set: too many queries are absent, or nothing is judged.
     """
     import numpy as np  # noqa: PLC0415
 
     saved = runs.read(path)
-    absent = np.array([query not in saved.scores for query in asked])
+    absent = np.array([query not in saved.scores for query in query_ids])
     if absent.mean() > _MOST_ABSENT:
         raise UsageError(
-            f"The run {path} has nothing for {absent.sum():,} of {queries(len(absent))}, {asked[int(absent.argmax())]!r} for one.",
+            f"The run {path} has no results for {absent.sum():,} of {queries(len(absent))}, such as {query_ids[int(absent.argmax())]!r}.",
             "Compare with a run of the same data set and split.",
         )
-    judgements.of_this_corpus(replace(saved, name=str(path)), asked, qrels)
+    judgements.check_corpus(replace(saved, name=str(path)), query_ids, qrels)
     return saved, absent
 
 
 def _values(run: Run, experiment: Experiment, dataset: Dataset, measure: str) -> NDArray[np.float64]:
-    """The measure of every query of the experiment."""
-    asked, relevant_from = experiment.queries, dataset.relevant_from
-    return per_query(run, dataset.qrels(), asked, relevant_from=relevant_from, measures=[measure])[measure]
+    """Return the measure of every query of the experiment."""
+    values = per_query(run, dataset.qrels(), experiment.queries, relevant_from=dataset.relevant_from, measures=[measure])
+    return values[measure]
 
 
 def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin: float, name: str) -> Verdict:
-    """Hold the default search against that of another index, by nDCG@10.
+    """Compare the default search with that of another index, by nDCG@10.
 
     Args:
-        experiment: What is to pass.
-        before: What the other index gave, on the same queries.
-        dataset: Their judgements.
-        margin: How much worse it may be.
-        name: Of the other index.
+        experiment: Results of the index that must pass.
+        before: Results of the other index, on the same queries.
+        dataset: The data set with the judgements.
+        margin: How much worse the first index may be.
+        name: Name of the other index.
     """
-    mine, other = _searched(experiment), _searched(before)
+    mine, other = _default_run(experiment), _default_run(before)
     difference = _values(mine, experiment, dataset, LEADING) - _values(other, experiment, dataset, LEADING)
     return _within(mine.name, LEADING, difference, margin, name)
 
 
-def _searched(experiment: Experiment) -> Run:
-    """What the default search found; the default table has it."""
+def _default_run(experiment: Experiment) -> Run:
+    """Return the run of the default search; the default table contains it."""
     assert experiment.default is not None
     return experiment.runs[experiment.default]
 
@@ -217,19 +217,19 @@ def _within(system: str, measure: str, difference: NDArray[np.float64], margin: 
     if len(difference) < _FEWEST:
         return Verdict(
             met=False,
-            reason=f"{system}: {measure}: {queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few to say anything",
+            reason=f"{system}: {measure}: {queries(len(difference))} {'is' if len(difference) == 1 else 'are'} too few for a comparison",
         )
     low, high = interval(difference)
     met = low > -margin
-    told = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
+    mean = f"{difference.mean():+.4f}, 95 % between {low:+.4f} and {high:+.4f}"
     within = "within" if met else "not surely within"
-    return Verdict(met, f"{system}: {measure} against {against}: {told}: {within} {margin:g} ({queries(len(difference))})")
+    return Verdict(met, f"{system}: {measure} against {against}: {mean}: {within} {margin:g} ({queries(len(difference))})")
 
 
 def interval(difference: NDArray[np.float64]) -> tuple[float, float]:
-    """95 % interval of the mean of paired differences ``(n,)``, n > 1: Student's t, wide where queries are few.
+    """Compute the 95 % interval of the mean of paired differences ``(n,)``, n > 1, by Student's t.
 
-    The quantile is the Cornish-Fisher expansion around the normal one: within .5 % from four degrees of freedom.
+    The quantile of t is a Cornish-Fisher expansion of the normal quantile; its error is below .5 % from four degrees of freedom on.
     """
     z = 1.959964
     freedom = len(difference) - 1

@@ -1,4 +1,4 @@
-"""How long a search takes: whole searches one at a time, as a user makes them, the systems taking turns."""
+"""Latency of searches: complete searches, one at a time, as a user makes them; the systems take turns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds a search, encoding of the query and fetching of the hits included.
+    """Milliseconds of a search, from the encoding of the query to the fetched hits.
 
     Attributes:
-        median: Half of the searches were faster.
-        p95: 95 % were.
-        queries: How many were timed.
+        median: Half of the searches were faster than this.
+        p95: 95 % of the searches were faster than this.
+        queries: Number of timed searches.
     """
 
     median: float
@@ -36,17 +36,17 @@ def measure(
 ) -> Mapping[str, Latency]:
     """Time every system on every query.
 
-    Systems take turns query by query, so that whatever else the machine does meets all of them alike; each begins in turn,
-    because the first search of a query warms the server's caches for the others.
+    Every query is searched by all systems before the next query, so that other load on the machine affects all systems alike.
+    Each system is the first one equally often, because the first search of a query warms the server's caches for the others.
 
     Args:
-        index: The index.
-        systems: What to time.
-        queries: Texts; the first one is searched once more before, untimed.
-        progress: Called with (queries done, all).
+        index: The index that is searched.
+        systems: The systems to time.
+        queries: Texts; the first one is also searched once before the timing starts.
+        progress: Called with (queries done, total).
 
     Returns:
-        System -> latency; empty without queries.
+        System -> latency; empty if there are no queries.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -66,4 +66,4 @@ def measure(
 
 
 def _search(index: Index, system: System, query: str) -> None:
-    index.answer(query, mode=system.mode, rerank=system.reranker, reranking=system.reranking)
+    index.answer(query, mode=system.mode, rerank=system.reranking or "none")

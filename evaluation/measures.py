@@ -1,4 +1,4 @@
-"""Measures by ir-measures, which computes with trec_eval's own code."""
+"""Measures of rankings, computed by ir-measures with trec_eval's own code."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
     from termweave.records import Qrels, Run
 
-#: What tables show, in their order.
+#: Measures of the tables, in the order of the columns.
 MEASURES = ("nDCG@10", "MRR@10", "recall@100")
-#: The one that wins and losses count, that generations are compared by and that training is stopped by.
+#: The measure that counts wins and losses, compares generations and decides when training stops.
 LEADING = MEASURES[0]
-#: The column beside them: which share of the ten best is judged at all (`judged_share`).
+#: The last column of the tables: the share of the ten best documents that are judged (`judged_share`).
 JUDGED = "judged@10"
-#: Measures in lower case -> as ir-measures calls them.
+#: Name of a measure in lower case -> its name in ir-measures.
 _KINDS = {"ndcg": "nDCG", "mrr": "RR", "recall": "R"}
 
 
 def per_query(
     run: Run, qrels: Qrels, queries: Sequence[str], *, relevant_from: int = 1, measures: Sequence[str] = MEASURES
 ) -> Mapping[str, NDArray[np.float64]]:
-    """Every measure of every query.
+    """Compute the measures of every query.
 
     Args:
-        run: The ranking, each query's documents best first; a query without results counts as 0.
+        run: The ranking, with the best documents of each query first; a query without results counts as 0.
         qrels: Judgements.
-        queries: Ids, in the order of the result.
-        relevant_from: Lowest grade that counts as relevant for MRR and recall; nDCG takes the grades as gains.
-        measures: "nDCG@K", "MRR@K", "recall@K".
+        queries: Ids of the queries, in the order of the result.
+        relevant_from: Lowest grade that counts as relevant for MRR and recall; nDCG uses the grades as gains.
+        measures: Names such as "nDCG@10", "MRR@10" and "recall@100".
 
     Returns:
         Measure -> float64 ``(len(queries),)``.
 
     Raises:
-        UsageError: A measure that is not known.
+        UsageError: A measure is unknown.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -54,8 +54,8 @@ def per_query(
         parsed = {name: _parse(name, relevant_from) for name in measures}
         values = {name: dict.fromkeys(queries, 0.0) for name in measures}
         back = {measure: name for name, measure in parsed.items()}
-        # No measure here tells a grade below 0, as of spam, from 0; trec_eval (pytrec_eval-terrier 0.5.11) writes outside its memory
-        # where a query has none above -2.
+        # For these measures a grade below 0 (spam) is the same as 0. trec_eval (pytrec_eval-terrier 0.5.11) writes outside its
+        # memory if all grades of a query are below -1.
         judged = {query: {each: max(0, grade) for each, grade in grades.items()} for query, grades in qrels.items()}
         for metric in ir_measures.iter_calc(
             list(parsed.values()), judged, {query: strictly_decreasing(scores) for query, scores in run.scores.items()}
@@ -66,13 +66,15 @@ def per_query(
 
 
 def judged_share(run: Run, qrels: Qrels, queries: Sequence[str], *, depth: int = 10) -> NDArray[np.float64]:
-    """Which share of the best documents of every query is judged at all: judgements from a pool punish what was not pooled.
+    """Compute the share of the best documents of every query that are judged.
+
+    Judgements usually come from a pool of documents. A system whose best documents were not in the pool scores too low.
 
     Args:
-        run: The ranking, best first; a query without results counts as 0.
-        qrels: Judgements; a grade of 0 is one.
-        queries: Ids, in the order of the result.
-        depth: How many of the best.
+        run: The ranking, best documents first; a query without results counts as 0.
+        qrels: Judgements; a document with grade 0 is judged.
+        queries: Ids of the queries, in the order of the result.
+        depth: Number of best documents to look at.
 
     Returns:
         float64 ``(len(queries),)`` in [0, 1].
@@ -80,15 +82,15 @@ def judged_share(run: Run, qrels: Qrels, queries: Sequence[str], *, depth: int =
     import numpy as np  # noqa: PLC0415
 
     shares = np.zeros(len(queries))
-    for place, query in enumerate(queries):
+    for position, query in enumerate(queries):
         best = list(run.scores.get(query, {}))[:depth]
         if best:
-            shares[place] = sum(document in qrels.get(query, {}) for document in best) / len(best)
+            shares[position] = sum(document in qrels.get(query, {}) for document in best) / len(best)
     return shares
 
 
 def check(name: str) -> tuple[str, int]:
-    """Read the name of a measure.
+    """Parse the name of a measure.
 
     Returns:
         "ndcg", "mrr" or "recall", and the cutoff.

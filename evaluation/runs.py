@@ -1,4 +1,4 @@
-"""Run files as trec_eval reads them: query, Q0, document, rank, score, name."""
+"""Run files in the format of trec_eval: query, Q0, document, rank, score, name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote
 
-from termweave.corpora import files
-from termweave.corpora.fields import BadLine, text_line
+from termweave.corpora.formats import lines as files
+from termweave.corpora.formats.fields import BadLine, text_line
 from termweave.errors import InputError, UsageError
 from termweave.records import Run
 
@@ -18,30 +18,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-#: What separates columns, and what stands for it.
-_APART = re.compile(r"[\s%]")
+#: Characters of an id that are percent-encoded in a run: white space, because it separates columns; "%"; and "=" or "@" at the
+#: beginning, because a spreadsheet would run the cell as a formula. (It also runs "+" and "-", but many ids begin with them.)
+_SPECIAL = re.compile(r"[\s%]|\A[=@]")
 
 
 class Writer:
-    """Writes a run query by query; it appears under its name when it is whole.
+    """Writes a run query by query; the file gets its name when the run is complete.
 
-    Until then, and after an interruption or on a full disk, what there is stands in ``NAME.partial``: whole queries only, itself a
-    valid run. A device or a pipe (``/dev/stdout``) is written to as it is and never replaced; of a link, what it leads to is.
+    Until then, and after an interruption or on a full disk, the queries written so far are in ``NAME.partial``. That file holds
+    complete queries only and is a valid run. A device or a pipe (``/dev/stdout``) is written directly and never replaced. If the
+    path is a link, the file that it points to is replaced.
 
     Attributes:
-        path: Where the run will be.
-        partial: Where it is until then.
-        queries: How many queries were added.
+        path: The file of the complete run.
+        partial: The file until then.
+        queries: Number of queries written.
     """
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
-        self._place = path.resolve() if path.is_symlink() and path.is_file() else path
-        streams = path.exists() and not path.is_file()
-        self.partial = path if streams else self._place.with_name(f"{self._place.name}.partial")
+        self._target = path.resolve() if path.is_symlink() and path.is_file() else path
+        is_stream = path.exists() and not path.is_file()
+        self.partial = path if is_stream else self._target.with_name(f"{self._target.name}.partial")
         self.queries = 0
         self._name = name
-        self._whole = 0
+        self._size = 0
 
     def __enter__(self) -> Self:
         self._file = self.partial.open("wb")
@@ -51,52 +53,53 @@ class Writer:
         if kind is None:
             self._file.close()
             if self.partial != self.path:
-                self.partial.replace(self._place)
+                self.partial.replace(self._target)
             return
-        with suppress(OSError):  # a disk that is full will not take the rest now
+        with suppress(OSError):  # on a full disk the rest of the buffer cannot be written
             self._file.close()
         if self.partial != self.path:
-            os.truncate(self.partial, self._whole)
+            os.truncate(self.partial, self._size)
 
     def add(self, query: str, scores: Mapping[str, float]) -> None:
-        """Add a query's documents, best first; without documents it has no line, as trec_eval wants it."""
+        """Add the documents of a query, best first; a query without documents has no line, as trec_eval expects."""
         written = lines(query, scores, self._name).encode()
         self._file.write(written)
-        self._file.flush()  # a query counts when it is there
-        self._whole += len(written)
+        self._file.flush()  # a query counts once it is in the file
+        self._size += len(written)
         self.queries += 1
 
 
 def write(run: Run, path: Path) -> None:
-    """Write a run."""
+    """Write a complete run."""
     with Writer(path, run.name) as writer:
         for query, scores in run.scores.items():
             writer.add(query, scores)
 
 
 def lines(query: str, scores: Mapping[str, float], name: str) -> str:
-    """The lines of one query; white space in ids, which separates columns, and "%" are percent-encoded."""
+    """Return the lines of one query; white space and "%" in ids are percent-encoded, because white space separates columns."""
     return "".join(
         f"{_word(query)} Q0 {_word(document)} {rank} {score:.9g} {_word(name)}\n"
         for rank, (document, score) in enumerate(strictly_decreasing(scores).items(), 1)
     )
 
 
-def rewritten(ids: Iterable[str]) -> set[str]:
-    """Those of the ids that stand in a run as others: percent-encoded."""
-    return {each for each in ids if _APART.search(each)}
+def percent_encoded(ids: Iterable[str]) -> set[str]:
+    """Return the ids that are percent-encoded in a run."""
+    return {identity for identity in ids if _SPECIAL.search(identity)}
 
 
-def remark(ids: set[str]) -> str:
-    """What to say of `rewritten`."""
-    hold = "id holds" if len(ids) == 1 else "ids hold"
-    return f"{len(ids):,} {hold} blanks or '%', for example {min(ids)!r}: percent-encoded in runs, and decoded where termweave reads them."
+def encoding_remark(ids: set[str]) -> str:
+    """Return a remark on the ids that `percent_encoded` returned."""
+    contain, are = ("id contains", "It is") if len(ids) == 1 else ("ids contain", "They are")
+    encoded = f"{are} percent-encoded in runs; termweave decodes them when it reads a run."
+    return f"{len(ids):,} {contain} blanks or '%', or '=' or '@' at the beginning, for example {min(ids)!r}. {encoded}"
 
 
 def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores as trec_eval can tell them apart, in the order they have here.
+    """Lower scores as little as possible so that trec_eval keeps the order of the documents.
 
-    It keeps float32 and orders equal scores by id, descending; what is measured should be what is shown.
+    trec_eval stores float32 and orders equal scores by id, descending. The measured order must be the order that users see.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -109,18 +112,19 @@ def strictly_decreasing(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def read(path: Path) -> Run:
-    """Read a run, plain or packed.
+    """Read a run; the file may be compressed.
 
-    As for trec_eval the scores order it, equal ones by id, descending; lines and ranks of others may say otherwise.
+    Documents are ordered as trec_eval orders them: by score, equal scores by id, descending. The ranks and the order of the
+    lines are ignored.
 
     Raises:
-        UsageError: There is no such file.
-        InputError: A line is not one of a run, or names a document for the second time; it is named.
+        UsageError: The file cannot be read.
+        InputError: A line is not a line of a run, or repeats a document; the message gives the line.
     """
     import numpy as np  # noqa: PLC0415
 
-    found: dict[str, dict[str, float]] = {}
-    name, ours = path.stem, True
+    rankings: dict[str, dict[str, float]] = {}
+    name, is_ours = path.stem, True
     for number, line in _lines(path):
         try:
             query, _, document, _, text, name = line.split()
@@ -129,33 +133,37 @@ def read(path: Path) -> Run:
             score = math.nan
         if math.isnan(score):
             raise InputError(f"{path}, line {number}: not a line of a run.", "Six columns: query Q0 document rank score name.")
-        if document in found.setdefault(query, {}):
+        if document in rankings.setdefault(query, {}):
             raise InputError(f"{path}, line {number}: document {document!r} for the second time.", "Keep one of the two.")
-        found[query][document] = score
-        ours = ours and all("%" not in word or _word(unquote(word)) == word for word in (query, document, name))
-    # Another program's ids may be URLs: one escape that we would not write says that all stand as they are.
-    back = unquote if ours else str
+        rankings[query][document] = score
+        is_ours = is_ours and all("%" not in word or _word(unquote(word)) == word for word in (query, document, name))
+    # Ids of another program may be URLs. One escape that we would not write shows that no id is percent-encoded.
+    decode = unquote if is_ours else str
 
-    def place(scored: tuple[str, float]) -> tuple[float, str]:
+    def sort_key(scored: tuple[str, float]) -> tuple[float, str]:
         return float(np.float32(scored[1])), scored[0]
 
-    scores = {back(query): {back(each): score for each, score in ranked.items()} for query, ranked in found.items()}
-    return Run(back(name), {query: dict(sorted(ranked.items(), key=place, reverse=True)) for query, ranked in scores.items()})
+    scores = {
+        decode(query): {decode(document): score for document, score in ranked.items()} for query, ranked in rankings.items()
+    }
+    return Run(
+        decode(name), {query: dict(sorted(ranked.items(), key=sort_key, reverse=True)) for query, ranked in scores.items()}
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         path.open("rb").close()
     except OSError as error:
-        made = "Write one with: termweave evaluate NAME DATASET --save-run DIR"
-        hint = "See who may read it." if isinstance(error, PermissionError) else made
+        create = "Write one with: termweave evaluate NAME DATASET --save-run DIR"
+        hint = "Check the permissions of the file." if isinstance(error, PermissionError) else create
         raise UsageError(f"The run {path} cannot be read: {error.strerror}.", hint) from None
     for number, line in files.lines(path):
         try:
-            yield number, text_line(line, "A run is a text in UTF-8.")
+            yield number, text_line(line, "A run must be text in UTF-8.")
         except BadLine as bad:
             raise bad.at(str(path), number) from None
 
 
 def _word(text: str) -> str:
-    return _APART.sub(lambda found: quote(found.group()), text)
+    return _SPECIAL.sub(lambda match: quote(match.group()), text)

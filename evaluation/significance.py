@@ -1,4 +1,4 @@
-"""Is a difference one? Paired randomisation test, corrected for the number of comparisons."""
+"""Significance of differences: a paired randomisation test, and a correction for the number of comparisons."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Sign assignments drawn; the smallest p that can come out is 1 / (DRAWS + 1).
+#: Number of sign assignments drawn; the smallest possible p is 1 / (DRAWS + 1).
 DRAWS = 10_000
 _CHUNK = 1_000
 
 
 def randomisation_test(first: NDArray[np.float64], second: NDArray[np.float64], *, draws: int = DRAWS, seed: int = 0) -> float:
-    """Two-sided paired randomisation test on the mean difference (Fisher; Smucker et al., CIKM 2007).
+    """Compute the two-sided paired randomisation test on the mean difference (Fisher; Smucker et al., CIKM 2007).
 
-    If the two systems were one, the sign of each query's difference would be a coin's toss: p is the share of sign
-    assignments that give a mean at least as far from 0 as the one seen, itself included.
+    If two systems are equally good, the sign of each query's difference is random. p is the share of random sign assignments,
+    with the observed one included, whose mean is at least as far from 0 as the observed mean.
 
     Args:
-        first: float64 ``(n,)``, one value a query.
-        second: The other system's values, same order.
-        draws: Random sign assignments.
-        seed: The same seed gives the same p.
+        first: float64 ``(n,)``, one system's value for each query.
+        second: The other system's values, in the same order.
+        draws: Number of random sign assignments.
+        seed: Seed of the draws; the same seed gives the same p.
 
     Returns:
         p in (0, 1].
@@ -38,20 +38,20 @@ def randomisation_test(first: NDArray[np.float64], second: NDArray[np.float64], 
     import numpy as np  # noqa: PLC0415
 
     difference = first - second
-    seen = abs(difference.sum())
+    observed = abs(difference.sum())
     if not difference.any():
         return 1.0
     random = np.random.default_rng(seed)
     extreme = 0
-    tolerance = 1e-12 * max(1.0, np.abs(difference).sum())  # sums of the same numbers in another order
+    tolerance = 1e-12 * max(1.0, np.abs(difference).sum())  # rounding, where the same numbers are added in another order
     for start in range(0, draws, _CHUNK):
         signs = random.integers(0, 2, size=(min(_CHUNK, draws - start), len(difference)), dtype=np.int8) * 2 - 1
-        extreme += int((np.abs(signs @ difference) >= seen - tolerance).sum())
+        extreme += int((np.abs(signs @ difference) >= observed - tolerance).sum())
     return (extreme + 1) / (draws + 1)
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: p-values that hold for all comparisons of a table together.
+    """Correct p-values by Holm's step-down method, so that they hold for all comparisons of a table together.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])

@@ -1,21 +1,24 @@
-"""What a table compares: modes with and without reranking, and the one among them that the others are held against."""
+"""The systems of a table: modes with and without reranking, and the baseline that the others are compared with."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave.errors import UsageError
 from termweave.evaluation import runs
-from termweave.evaluation.wording import BM25, label
-from termweave.search import modes, profiles
-from termweave.search.ranking import Reranking
+from termweave.evaluation.report.wording import BM25, label
+from termweave.search.catalog import profiles
+from termweave.search.ranking import modes, rerankers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from termweave.records import Run
     from termweave.search import Index
+    from termweave.search.ranking.rerankers import Reranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,9 @@ class System:
     """A mode with or without reranking.
 
     Attributes:
-        name: As tables name it: "BM25", "weights", "hybrid+rNN".
-        mode: As `--mode` takes it.
-        reranking: Parameters of the reranker; None: none.
+        name: Name in tables, such as "BM25", "weights" or "hybrid+rNN".
+        mode: Value of `--mode`.
+        reranking: The rerankers; None if the mode is not reranked.
     """
 
     name: str
@@ -34,39 +37,38 @@ class System:
 
     @property
     def reranker(self) -> str:
-        """As `--rerank` takes it."""
-        if self.reranking is None:
-            return "none"
-        return f"{self.reranking.method}{_similarity(self.reranking)}"
+        """Value of `--rerank`."""
+        return "none" if self.reranking is None else self.reranking.name
 
 
 def default_systems(index: Index) -> list[System]:
-    """BM25, each other signal, hybrid, hybrid reranked, the profile adopted: as far as the index has them."""
+    """Return BM25, each other signal, hybrid, hybrid with reranking, and the adopted profile, as far as the index has them."""
     signals = index.signals
     systems = [system_of(name, None, index) for name in sorted(signals, key=lambda name: name != "lexical")]
     systems.append(default_search(signals))
     if "dense" in signals:
-        systems.append(default_search(signals, Reranking()))
+        systems.append(default_search(signals, rerankers.choose("rnn")))
     if profile := profiles.find(index.lineage, None):
         systems.append(system_of(profile.name, profile.rerank, index))
     return list(dict.fromkeys(systems))
 
 
 def default_search(signals: Sequence[str], reranking: Reranking | None = None) -> System:
-    """What `search` does without a mode and without a profile: hybrid, which of one signal is that signal itself.
+    """Return the system that `search` uses without a mode and without a profile: hybrid, or the only signal.
 
     Args:
-        signals: Of the index.
-        reranking: With these neighbours; None: as it is.
+        signals: Signals of the index.
+        reranking: The rerankers to add; None adds none.
     """
     joined = modes.hybrid(signals)
     return _named("hybrid" if len(joined) > 1 else joined[0], reranking)
 
 
-def searched(systems: Sequence[System], index: Index) -> str | None:
-    """Name of the system that is the default search: the adopted profile, else hybrid; the only system, whatever it is.
+def default_of(systems: Sequence[System], index: Index) -> str | None:
+    """Return the name of the default search: the adopted profile, else hybrid; if there is only one system, that one.
 
-    None where the table has several, and that one is not among them.
+    Returns:
+        None if the table has several systems, and the default search is not among them.
     """
     profile = profiles.find(index.lineage, None)
     wanted = profile.name if profile else default_search(index.signals).name
@@ -75,33 +77,38 @@ def searched(systems: Sequence[System], index: Index) -> str | None:
 
 
 def grid(chosen: Sequence[str], rerankers: Sequence[str], index: Index) -> list[System]:
-    """Every mode with every reranker; without modes the default table, without rerankers none.
+    """Combine every mode with every reranker.
 
     Args:
-        chosen: Modes as `--mode` takes them.
-        rerankers: "none", "rnn", "rnn@dense".
-        index: It.
+        chosen: Values of `--mode`; if empty, the modes of the default table.
+        rerankers: Values of `--rerank`, such as "none", "rnn" or "rnn@dense"; if empty, modes are not reranked.
+        index: The index that is evaluated.
 
     Raises:
-        UsageError: A mode names what the index does not have.
+        UsageError: A mode names a signal that the index does not have.
     """
     if not chosen and not rerankers:
         return default_systems(index)
     modes_of_table = chosen or list(dict.fromkeys(system.mode for system in default_systems(index)))
     pairs = [(mode, reranker) for mode in modes_of_table for reranker in rerankers or (None,)]
-    return list(dict.fromkeys(system_of(mode, index.choose(mode, reranker)[1], index) for mode, reranker in pairs))
+    systems = list(dict.fromkeys(system_of(mode, index.choose(mode, reranker)[1], index) for mode, reranker in pairs))
+    names = [system.name for system in systems]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"Two systems are called {repeated[0]!r}.", "Give the folders of the two rankers different names.")
+    return systems
 
 
 def with_baseline(systems: Sequence[System], asked: str | None, index: Index) -> tuple[list[System], str | Run]:
-    """The systems of the table, and which of them, or which saved run, the others are compared with.
+    """Return the systems of the table, and the baseline: one of these systems or a saved run.
 
     Args:
-        systems: What was asked for.
-        asked: Name or mode of a system (added where it is missing) or the path of a TREC run; None: BM25, else the first.
-        index: It.
+        systems: The systems that the user named.
+        asked: Name or mode of the baseline, which is added to the systems if necessary, or the path of a TREC run. None means
+            BM25 if it is in the table, else the first system.
+        index: The index that is evaluated.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: The baseline is none of these.
     """
     if asked is None:
         names = [system.name for system in systems]
@@ -121,7 +128,7 @@ def with_baseline(systems: Sequence[System], asked: str | None, index: Index) ->
 
 
 def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
-    """A system of a table; a profile that reranks as it says keeps its bare name."""
+    """Return the system of a mode and a reranking; a profile with its own reranking keeps its plain name."""
     profile = profiles.find(index.lineage, mode)
     if profile is None or profile.rerank is None:
         return _named(mode, reranking)
@@ -133,9 +140,12 @@ def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
 def _named(mode: str, reranking: Reranking | None) -> System:
     if reranking is None:
         return System(label(mode), mode)
-    method = "rNN" if reranking.method == "rnn" else reranking.method
-    return System(f"{label(mode)}+{method}{_similarity(reranking)}", mode, reranking)
+    name = rerankers.CHAIN.join(_short(stage.name) for stage in reranking.stages)
+    return System(f"{label(mode)}+{name}", mode, reranking)
 
 
-def _similarity(reranking: Reranking) -> str:
-    return "" if reranking.similarity == "fused" else f"@{reranking.similarity}"
+def _short(reranker: str) -> str:
+    """The name of a reranker in tables and in the names of run files: of a folder or a model on the hub the last part."""
+    name, at, option = reranker.partition("@")
+    last = re.split(r"[/\\]", option.rstrip("/\\"))[-1]
+    return f"{'rNN' if name == 'rnn' else name}{at}{last}"

@@ -1,23 +1,58 @@
-"""The indexer: documents in, a verified and published generation out."""
+"""The indexer: builds, verifies, updates and publishes generations of an index. Public names are imported when they are first used."""
 
 from __future__ import annotations
 
-from termweave.indexer.building import Built, NotPublished, build, up_to_date
-from termweave.indexer.plan import Options, Plan, plan
-from termweave.indexer.updating import Updated, update
-from termweave.indexer.verification import Difference, verify, verify_against_source
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from termweave.indexer.build_plan import BuildPlan, plan
+    from termweave.indexer.builder import Built, NotPublished, build, up_to_date
+    from termweave.indexer.from_python import index
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.update_plan import LARGE_DELETION, LargeDeletion, UpdateMode, UpdatePlan, plan_update
+    from termweave.indexer.updater import Updated, update
+    from termweave.indexer.verification import Difference, verify, verify_against_source
 
 __all__ = [
+    "LARGE_DELETION",
+    "BuildOptions",
+    "BuildPlan",
     "Built",
     "Difference",
+    "LargeDeletion",
     "NotPublished",
-    "Options",
-    "Plan",
+    "UpdateMode",
+    "UpdatePlan",
     "Updated",
     "build",
+    "index",
     "plan",
+    "plan_update",
     "up_to_date",
     "update",
     "verify",
     "verify_against_source",
 ]
+
+#: Where each public name lives. The command line reads the table of options without loading anything else.
+_MODULES = {
+    "options": ("BuildOptions",),
+    "build_plan": ("BuildPlan", "plan"),
+    "builder": ("Built", "NotPublished", "build", "up_to_date"),
+    "from_python": ("index",),
+    "update_plan": ("LARGE_DELETION", "LargeDeletion", "UpdateMode", "UpdatePlan", "plan_update"),
+    "updater": ("Updated", "update"),
+    "verification": ("Difference", "verify", "verify_against_source"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"termweave.indexer.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'termweave.indexer' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,63 +1,65 @@
-"""Building a generation: survey, create, send, verify, publish.
+"""A build: read the corpus, create the index, send the documents, verify, publish.
 
 ``reader -> Document -> encoder -> Encoding -> signals -> NDJSON -> _bulk -> ledger -> refresh -> verify -> alias``
 
-The source is read twice. The survey counts the collection statistics that term weights stand on and enters every document
-in the ledger; the second pass encodes and sends what the ledger does not know to be acknowledged. So a build that was
-killed goes on where it stopped. With words of neighbours a pass between the two encodes everything (`expanding`).
+The source is read twice. The first pass counts the statistics that term weights are based on, and enters every document in the ledger.
+The second pass encodes and sends the documents that the ledger does not list as acknowledged, so a build that was killed continues
+where it stopped. With --neighbours, a pass between the two encodes everything (`pipeline.neighbour_expansion`).
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from termweave import __version__, doors
-from termweave.engine import EngineResponseError
-from termweave.errors import EngineError, GateNotMet, RefusedDocuments, VerificationFailed
-from termweave.indexer import custom, encoded, expanding, generations, inheriting, ledgers, refusals, resuming, summary
-from termweave.indexer.passages import in_passages
-from termweave.indexer.pipeline import Pipeline
-from termweave.indexer.plan import Options, Plan, plan
-from termweave.indexer.survey import survey
+from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
+from termweave.indexer import build_target
+from termweave.indexer.build_plan import plan
+from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
+from termweave.indexer.ledger import resume as unfinished_builds
+from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import dead_letters, encoding, encoding_store, neighbour_expansion
+from termweave.indexer.pipeline.pipeline import Pipeline
+from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.verification import verify
-from termweave.search import lineage, stored_statistics
-from termweave.search.models import remember
-from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.search.catalog import lineage
+from termweave.search.catalog.models import remember
+from termweave.support import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.expanding import Encode
-    from termweave.indexer.leases import Lease
-    from termweave.indexer.ledger import Ledger
-    from termweave.indexer.passages import Window
-    from termweave.indexer.survey import Progress
-    from termweave.indexer.updating import Updated
-    from termweave.search.lineage import Lineage
-    from termweave.statistics import CorpusStatistics
+    from termweave.indexer.build_plan import BuildPlan
+    from termweave.indexer.build_target import BuildTarget
+    from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.indexer.ledger.build_lock import Lease
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.pipeline.encoding import Encode
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.indexer.updater import Updated
+    from termweave.search.catalog.lineage import Lineage
+    from termweave.signals import DocumentLayout
 
-#: The stages in which only what is under way is waited for: after Ctrl-C, and after an error.
+#: The fingerprint of a generation that an update has begun to change. No build has it, so a repeated update that finds nothing left to
+#: change still knows that the generation was changed.
+CHANGING = "changing"
+#: The names of the sending stage: usually, after Ctrl-C, and after an error. In the last two only open requests are waited for.
 SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
-#: While documents come in, nobody searches: no refresh, no copies.
-_LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a build did.
+    """The result of a build.
 
     Attributes:
         name: The alias.
-        index: The generation it points at now.
+        index: The generation that was built.
         documents: Documents in it.
-        passages: How many they are stored as; the same number where none was cut.
-        sent: Documents or passages sent by this run (fewer after a resume).
+        passages: How many texts they are stored as; equal to `documents` if none was cut.
+        sent: Documents or passages that this run sent; fewer than `passages` after a resume.
         seconds: Wall-clock time.
         signals: Names of its signals.
         notes: What a user should know: left-out signals, skipped documents, a resume.
@@ -76,10 +78,10 @@ class Built:
 
 
 class NotPublished(GateNotMet):
-    """A generation is whole, and its gate kept it from being published.
+    """A generation is whole, but its gate kept it from being published.
 
     Attributes:
-        built: What was done all the same.
+        built: The result of the build or update.
     """
 
     def __init__(self, missed: GateNotMet, built: Built | Updated) -> None:
@@ -87,94 +89,89 @@ class NotPublished(GateNotMet):
         self.built = built
 
 
-@dataclass
-class Generation:
-    """A generation under construction."""
-
-    index: str
-    lineage: Lineage
-    layout: DocumentLayout
-    statistics: CorpusStatistics | None
-    ledger: Ledger
-    notes: list[str]
-    warnings: list[str]
-
-
 def build(
     engine: Engine,
     source: Source,
     name: str,
-    options: Options,
-    progress: Progress = lambda *_: None,
+    options: BuildOptions,
+    progress: BuildProgress = lambda *_: None,
     gate: Callable[[str], None] = lambda _: None,
+    live: LiveGeneration | None = None,
 ) -> Built:
     """Build a generation of `name` from `source`, verify it and point the alias at it.
 
     Args:
-        engine: Where.
-        source: What.
+        engine: The server.
+        source: The corpus.
         name: The alias.
-        options: How.
-        progress: Told (stage, done, total or None).
-        gate: Called with the verified generation; raises `GateNotMet` when it must not be published.
+        options: How to build.
+        progress: Called with (stage, done, total or None).
+        gate: Called with the verified generation; raises `GateNotMet` if it must not be published.
+        live: The live generation, if the caller has read its lineage already.
 
     Raises:
         TermweaveError: Another build of the name is running, here or on another host.
-        NotPublished: The gate said no; the alias was not moved.
-        UsageError: The name, a signal or a model cannot be meant.
-        InputError: The source holds what cannot be read, or an id twice.
-        RefusedDocuments: The engine refused documents; the alias was not moved.
+        NotPublished: The gate was missed; the alias was not moved.
+        UsageError: The name, a signal or a model cannot be used.
+        InputError: The source has an entry that cannot be read, or an id twice.
+        RefusedDocuments: The server refused documents; the alias was not moved.
         VerificationFailed: What is stored is not what was sent; the alias was not moved.
     """
     started = time.monotonic()
-    doors.check(engine=engine, source=source, options=options)
-    generations.check_name(engine, name)
-    with ledgers.lease(engine, name) as lease:
-        watched = while_held(lease, progress)
-        before = generations.live(engine, name)
+    arguments.check(engine=engine, source=source, options=options)
+    engine = engine.patient(options.patience)
+    live = live or generations.find_live(engine, name)
+    with storage.lease(engine, name) as lease:
+        checked = while_held(lease, progress)
+        live = _still(engine, name, live)
         planned = plan(source, engine.capabilities, options)
         remember(planned.encoder.models.values())
         source = in_passages(source, options.passages)
-        found = resuming.resume(engine, name, planned, fresh=options.fresh)
-        current = _begin(engine, source, name, planned, watched) if found is None else _reopen(engine, options, *found)
-        with current.ledger as ledger:
+        unfinished = unfinished_builds.resume(engine, name, planned, live.index if live else None)
+        target = (
+            build_target.begin(engine, source, name, planned, checked)
+            if unfinished is None
+            else build_target.reopen(engine, options, *unfinished)
+        )
+        with target.ledger as ledger:
             try:
-                encode = _encode(source, planned, current, watched)
-                sent = send_rest(engine, source, planned.options, encode, current, watched)
-                current.notes.extend(_settle(engine, current, options))
-                encoded.forget(ledger)
+                encode = _encode(source, planned, target, checked)
+                sent = send_rest(engine, source, planned.options, encode, target, checked)
+                target.notes.extend(_finish_and_verify(engine, target, options))
+                encoding_store.forget(ledger)
             except (RefusedDocuments, VerificationFailed):
-                lineage.write(engine, current.index, current.lineage)  # it may have been whole when its gate refused it
-                ledger.put("state", "rejected")  # the same command may try again; a mended source begins anew
+                lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
+                ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
                 raise
-            current.notes.extend(summary.stored(engine, current.index, current.layout))
-            passages = {**current.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
-            whole = replace(current.lineage, complete=True, documents=ledger.documents, passages=passages)
+            target.notes.extend(_stored_on_average(engine, target.index, target.layout))
+            passages = {**target.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
+            whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)
 
             def built() -> Built:
                 return Built(
                     name=name,
-                    index=current.index,
+                    index=target.index,
                     documents=ledger.documents,
                     passages=ledger.acknowledged,
                     sent=sent,
                     seconds=time.monotonic() - started,
                     signals=planned.signals,
-                    notes=(*planned.notes, *current.notes),
-                    warnings=(*planned.warnings, *current.warnings),
+                    notes=(*planned.notes, *target.notes),
+                    warnings=(*planned.warnings, *target.warnings),
                 )
 
-            pass_gate(engine, gate, current, whole, before, built)
+            pass_gate(engine, gate, target, whole, live, built)
             lease.check()
-            current.notes.extend(inheriting.write(engine, current.index, whole, before))
-            generations.publish(engine, name, current.index, before)
+            target.notes.extend(profile_transfer.write(engine, target.index, whole, live))
+            publication.publish(engine, name, target.index, live.index if live else None)
             ledger.put("state", "complete")
             return built()
 
 
-def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> str | None:
-    """The live generation of `name`, if a build from this source, these models and these settings would only make it again."""
-    doors.check(engine=engine, source=source, options=options)
+def up_to_date(engine: Engine, source: Source, name: str, options: BuildOptions) -> str | None:
+    """The live generation of `name`, if a build of this source with these options would only make it again; else None."""
+    arguments.check(engine=engine, source=source, options=options)
+    engine = engine.patient(options.patience)
     index = generations.live(engine, name)
     if index is None:
         return None
@@ -182,172 +179,103 @@ def up_to_date(engine: Engine, source: Source, name: str, options: Options) -> s
     return index if same else None
 
 
+def _still(engine: Engine, name: str, live: LiveGeneration | None) -> LiveGeneration | None:
+    """The live generation; its lineage is read again only if another build has published one since."""
+    index = generations.live(engine, name)
+    return live if (live.index if live else None) == index else generations.find_live(engine, name)
+
+
 def pass_gate(
     engine: Engine,
     gate: Callable[[str], None],
-    current: Generation,
+    target: BuildTarget,
     whole: Lineage,
-    live: str | None,
+    live: LiveGeneration | None,
     built: Callable[[], Built | Updated],
 ) -> None:
-    """Ask the gate; a generation that misses it is whole all the same and says so, to be promoted or pruned.
+    """Call the gate. A generation that misses it is whole all the same and says so, to be promoted or pruned.
 
-    The gate looks at the profile in force: it is asked about the one that the generation would be published with.
+    The gate searches with the default profile, so the generation is first given the profiles that it would be published with.
+
+    Args:
+        engine: The server.
+        gate: The gate.
+        target: The generation.
+        whole: Its lineage once it is published.
+        live: The generation that was live when the command began.
+        built: Makes the result for the error.
 
     Raises:
-        NotPublished: It was missed.
+        NotPublished: The gate was missed.
     """
-    inheriting.inherit(engine, current.index, live)
+    # A generation that an update has changed has no fingerprint; until it is published, it is marked as being changed.
+    profile_transfer.write(engine, target.index, replace(whole, complete=False, fingerprint=whole.fingerprint or CHANGING), live)
     try:
-        gate(current.index)
+        gate(target.index)
     except GateNotMet as missed:
-        inheriting.write(engine, current.index, replace(whole, missed=missed.message), live)
-        current.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that asks once more
-        current.ledger.put("state", "missed")
+        profile_transfer.write(engine, target.index, replace(whole, missed=missed.message), live)
+        target.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that calls the gate again
+        target.ledger.put("state", "missed")
         raise NotPublished(missed, built()) from missed
 
 
-def _begin(engine: Engine, source: Source, name: str, planned: Plan, progress: Progress) -> Generation:
-    """Survey the source and create the empty index."""
-    options, encoder = planned.options, planned.encoder
-    index = generations.new_name(name)
-    ledger = ledgers.open_(engine, index)
-    try:
-        ledger.put("name", name)
-        ledger.put("made_of", planned.made_of)
-        ledger.put("state", "surveying")  # whoever finds this after our death removes what we made
-        surveyed = survey(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
-        statistics = surveyed.statistics
-        texts = [document.content for document in surveyed.sample]
-        sample = encoder.encode(texts, kind="document", statistics=statistics)
-        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune, options.saturation)
-        layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
-        mapping = custom.merged(layout.mapping({}), options.mapping)
-        layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))
-        found = lineage.Lineage(
-            name=name,
-            created=generations.moment(engine, name),
-            termweave=__version__,
-            source={"name": source.name, "fingerprint": source.fingerprint},
-            fingerprint=planned.fingerprint,
-            signals={signal.name: signal.parameters() for signal in layout.signals},
-            models={output: lineage.ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
-            statistics={} if statistics is None else _described(statistics),
-            documents=ledger.documents,
-            passages=_cut(options.passages, ledger),
-            fields=layout.extra,
-            neighbours=options.neighbours,
-        )
-        settings = custom.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
-        settings |= _LOADING if options.loading else {"index.number_of_replicas": _replicas(engine, options)}
-        generations.create(engine, index, mapping, found, settings)
-        keep_statistics(engine, index, statistics, options)
-        ledger.put("lineage", asdict(found))
-        ledger.put("said", [surveyed.notes, surveyed.warnings])  # a build that resumes surveys nothing
-        ledger.put("state", "building")
-    except BaseException:
-        ledger.close()
-        with suppress(EngineError):  # what this call made and nobody could resume; where this fails, the next build does it
-            generations.remove(engine, index)
-        raise
-    return Generation(index, found, layout, statistics, ledger, surveyed.notes, surveyed.warnings)
+def while_held(lease: Lease, progress: BuildProgress) -> BuildProgress:
+    """A progress function that ends the work if another builder has taken the lease; a command that is stopping may finish."""
 
-
-def _reopen(engine: Engine, options: Options, index: str, found: Lineage, ledger: Ledger) -> Generation:
-    with ledger.handed_on():
-        statistics = stored_statistics.load(engine, index, found)
-        keep_statistics(engine, index, statistics, options)
-        what = "passages" if found.passages else "documents"
-        there = f"{ledger.acknowledged:,} of {ledger.total:,} {what} were there already"
-        if options.neighbours and not ledger.acknowledged:
-            there = "no document had been sent, and what was encoded is kept"
-        note = f"Resumed {index}: {there}."
-        notes, warnings = ledger.get("said") or ([], [])
-        return Generation(index, found, found.layout, statistics, ledger, [note, *notes], warnings)
-
-
-def keep_statistics(engine: Engine, index: str, statistics: CorpusStatistics | None, options: Options) -> None:
-    """Store a generation's statistics where the cluster has none: they are new, or somebody deleted them and this host has a copy."""
-    if statistics is not None and not stored_statistics.there(engine, index):
-        stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": _replicas(engine, options)})
-
-
-def _cut(window: Window | None, ledger: Ledger) -> dict[str, int]:
-    """What a lineage says of passages."""
-    if window is None:
-        return {}
-    return {**window.parameters(), "count": ledger.total, "most": ledger.most_passages}
-
-
-def _described(statistics: CorpusStatistics) -> dict[str, Any]:
-    return {
-        "hash": statistics.hash,
-        "analysis": statistics.analysis,
-        "documents": statistics.documents,
-        "average_length": statistics.average_length,
-    }
-
-
-def while_held(lease: Lease, progress: Progress) -> Progress:
-    """Progress that ends the work when another builder has taken the lease; one that is stopping anyway may finish."""
-
-    def watched(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+    def checked(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
         if stage not in {STOPPING, FAILING}:
             lease.check()
         progress(stage, done, total, detail)
 
-    return watched
+    return checked
 
 
-def _encode(source: Source, planned: Plan, current: Generation, progress: Progress) -> Encode:
-    """What encodes the documents of a build."""
-    encode = expanding.alone(planned.encoder, current.statistics)
-    ledger, count = current.ledger, planned.options.neighbours
+def _encode(source: Source, planned: BuildPlan, target: BuildTarget, progress: BuildProgress) -> Encode:
+    """The function that encodes the documents of a build."""
+    encode = encoding.of_documents(planned.encoder, target.statistics)
+    ledger, count = target.ledger, planned.options.neighbours
     if not count or ledger.acknowledged == ledger.total:
         return encode
-    return expanding.from_source(source, encode, ledger, count, progress)
+    return neighbour_expansion.from_source(source, encode, ledger, count, progress)
 
 
-def send_rest(engine: Engine, source: Source, options: Options, encode: Encode, current: Generation, progress: Progress) -> int:
-    """Encode and send what is not acknowledged yet; returns how many documents that were."""
-    before = current.ledger.acknowledged
+def send_rest(
+    engine: Engine, source: Source, options: BuildOptions, encode: Encode, target: BuildTarget, progress: BuildProgress
+) -> int:
+    """Encode and send the documents that are not acknowledged yet; returns how many there were."""
+    before = target.ledger.acknowledged
     pipeline = Pipeline(
         engine=engine,
-        index=current.index,
+        index=target.index,
         source=source,
         encode=encode,
-        layout=current.layout,
-        ledger=current.ledger,
-        workers=options.workers,
-        patience=options.patience,
-        allow_refused=options.allow_refused,
+        layout=target.layout,
+        ledger=target.ledger,
+        options=options,
     )
     stages = {None: SENDING, True: STOPPING, False: FAILING}
     counts = pipeline.run(lambda now: progress(stages[now.interrupted], now.acknowledged, now.total, str(now)))
     return counts.sent - before
 
 
-def _settle(engine: Engine, current: Generation, options: Options) -> list[str]:
-    """Make the generation searchable and prove that it is whole; returns what a user should know."""
-    generations.finish(engine, current.index, dict(options.settings), _replicas(engine, options))
-    notes = refusals.check(current.ledger, current.index, options.allow_refused)
-    found = verify(engine, current.index, current.ledger)
-    if not found.ok:
-        current.ledger.again([*found.missing, *found.altered])
-        advice = "with --fresh" if found.extra else "again: it sends what is missing or altered"
-        raise VerificationFailed(
-            f"{current.index} {found}.",
-            f"It was not published. Run the same command {advice}.",
-        )
+def _finish_and_verify(engine: Engine, target: BuildTarget, options: BuildOptions) -> list[str]:
+    """Make the generation searchable and verify that it is whole; returns what a user should know."""
+    refresh = options.settings.get("index.refresh_interval")
+    index_setup.finish_loading(engine, target.index, refresh, build_target.replicas(engine, options))
+    notes = dead_letters.check(target.ledger, target.index, options.allow_refused)
+    difference = verify(engine, target.index, target.ledger, made=target.lineage)
+    if not difference.ok:
+        target.ledger.mark_unsent([*difference.missing, *difference.altered])
+        advice = "with --fresh" if difference.extra else "again: it sends what is missing or altered"
+        raise VerificationFailed(f"{target.index} {difference}.", f"It was not published. Run the same command {advice}.")
     return notes
 
 
-def _replicas(engine: Engine, options: Options) -> int:
-    if options.replicas is not None:
-        return options.replicas
-    try:
-        return 1 if engine.request("GET", "/_cluster/health")["number_of_data_nodes"] > 1 else 0
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.FORBIDDEN:
-            raise
-        return 1  # this role may not ask; a copy that finds no second node harms nobody
+def _stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:
+    """How much each signal that can be counted stores for a document, on average."""
+    counted = {signal.name: signal.counted for signal in layout.signals if signal.counted}
+    if not counted:
+        return []
+    aggregations = {name: {"avg": {"field": field}} for name, (field, _) in counted.items()}
+    answer = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
+    return [f"{name}: {answer[name]['value'] or 0:.1f} {noun} a document on average." for name, (_, noun) in counted.items()]

@@ -1,14 +1,15 @@
-"""A forecast: what a build will make and need, said before anything is written, from a sample.
+"""Estimate the size, time and memory that a build will need, from a sample and before anything is written.
 
-Up to 20,000 documents are read and counted, more are extrapolated by bytes; some of them are encoded, and the time is taken. What
-the index will weigh is added up from the parts of a Lucene index (3.6.0, checked against real ones, see docs/index-layout.md):
+Up to 20,000 documents are read and counted; the counts of a larger source are extrapolated by bytes. Some documents are encoded to
+measure the time. The size of the index is the sum of the parts of a Lucene index. The figures were checked against real indices of
+OpenSearch 3.6.0, see docs/index-layout.md:
 
 ==================  ==================================================================================
-stored fields       the body without its vector (which is rebuilt from the vectors' file): half floats in base64 as they are, the rest
-                    deflated and half as much again, which is about what LZ4 makes of it
-vectors             4 bytes a dimension; the graph's links are small beside them
-doc values          2 bytes a dimension for the half floats, 60 bytes for ids and digests
-postings            3.4 bytes a word, which stands in two fields, and 3 bytes a learned weight; a sixth more for dictionaries
+stored fields       the document without its vector, which OpenSearch restores from the vectors' file. Half floats in base64 keep their
+                    size; the rest is deflated, and half is added, which gives about the size under LZ4
+vectors             4 bytes per dimension; the links of the graph are small in comparison
+doc values          2 bytes per dimension for the half floats, 60 bytes for ids and digests
+postings            3.4 bytes per word, which is in two fields, and 3 bytes per learned weight; a sixth more for dictionaries
 ==================  ==================================================================================
 """
 
@@ -25,50 +26,51 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.corpora.sources import Derived
-from termweave.indexer import drifting
-from termweave.indexer.ledger import Ledger
-from termweave.indexer.passages import WORD, in_passages
-from termweave.indexer.plan import plan
-from termweave.indexer.survey import survey, unreadable
+from termweave.indexer.build_plan import plan
+from termweave.indexer.generations import statistics_drift
+from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.preparation import length_check
+from termweave.indexer.preparation.corpus_pass import read_corpus, unreadable
+from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
-from termweave.words import sized
+from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.corpora import Progress, Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.drifting import Standing
-    from termweave.indexer.plan import Options, Plan
-    from termweave.indexer.survey import Progress as Told
-    from termweave.indexer.survey import Survey
+    from termweave.indexer.build_plan import BuildPlan
+    from termweave.indexer.generations.statistics_drift import LiveStatistics
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
     from termweave.records import Capabilities, Document, Encoding
 
-#: Documents read at most.
+#: Largest number of documents that are read.
 _READ = 20_000
-#: Encoded, and before them a few that only warm up.
+#: Number of documents that are encoded to measure the time, and of those encoded before it to warm up.
 _ENCODED, _WARM = 96, 8
-#: Queries, or titles in their place, whose terms are counted.
+#: Number of queries, or of titles if there are no queries, whose terms are counted.
 _QUERIES = 200
 _DOTTED = re.compile(r"\w\.\w")
-#: Bytes of an encoding in memory, besides the vector.
-_HELD = 1_200
-#: Heap of an engine that holds nothing, and what building the graph takes for each vector.
+#: Bytes of an encoding in memory, without its vector.
+_ENCODING_BYTES = 1_200
+#: Bytes of heap that a server without data needs, and that it needs for each vector to build the graph.
 _HEAP, _HEAP_VECTOR = 512_000_000, 400
-#: While segments are merged they lie there twice.
+#: Disk space relative to the size of the index: segments exist twice while they are merged.
 _DISK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """How many clauses queries will have.
+    """Numbers of clauses in queries.
 
     Attributes:
-        mean: Of the mean query.
-        most: Of the longest one looked at.
-        limit: What the server allows.
-        of: "queries", or "titles" where the source brings no queries.
+        mean: Mean number of clauses.
+        most: Largest number of clauses.
+        limit: Number of clauses that the server allows.
+        of: What was counted: "queries", or "titles" if the source has no queries.
     """
 
     mean: float
@@ -78,25 +80,25 @@ class Clauses:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """What a build will make and need.
+class BuildEstimate:
+    """The estimated size and cost of a build.
 
     Attributes:
         source: Name of the corpus.
-        documents: Documents.
-        passages: How many they will be stored as.
-        exact: Everything was read; otherwise the counts are extrapolated.
-        source_bytes: Size of the source as it lies.
-        encode_seconds: On this machine, as busy as it is now.
-        index_bytes: The index, one copy.
-        disk_bytes: Free disk that one copy needs while it is built, beside the generation that is live.
-        heap_bytes: Heap of the engine that is enough for it.
-        cache_bytes: Memory beside the heap in which vectors and postings should fit for fast searches.
-        clauses: Of the queries.
-        signals: Names.
+        documents: Number of documents.
+        passages: Number of passages that they are stored as; equal to `documents` if texts are not cut.
+        exact: Whether the whole source was read; otherwise the counts are extrapolated.
+        source_bytes: Size of the source on disk.
+        encode_seconds: Time to encode everything on this machine under its present load.
+        index_bytes: Size of one copy of the index.
+        disk_bytes: Free disk space that one copy needs while it is built, in addition to the live generation.
+        heap_bytes: Heap that the server needs for this index.
+        cache_bytes: Memory in addition to the heap that should hold vectors and postings for fast searches.
+        clauses: Numbers of clauses in queries.
+        signals: Names of the signals.
         models: Output -> name of the model.
-        warnings: What a user should look at before the build.
-        notes: Signals left out, and why.
+        warnings: Sentences that a user should read before the build.
+        notes: Sentences about signals that are left out, and why.
     """
 
     source: str
@@ -117,7 +119,7 @@ class Forecast:
 
 
 class _Head(Derived):
-    """The first documents of a source, and how much of it they are."""
+    """The first documents of a source, and the share of the source that they are."""
 
     def __init__(self, source: Source, most: int) -> None:
         super().__init__(source)
@@ -129,10 +131,10 @@ class _Head(Derived):
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         del progress
 
-        def told(done: int) -> None:
+        def count_bytes(done: int) -> None:
             self._bytes = done
 
-        for document in self._source.documents(told):
+        for document in self._source.documents(count_bytes):
             if self.read == self._most:
                 self.complete = False
                 return
@@ -141,7 +143,7 @@ class _Head(Derived):
 
     @property
     def share(self) -> float:
-        """Which part of the source was read."""
+        """The share of the source that was read, 0 to 1."""
         if self.complete or not self.read:
             return 1.0
         if self._source.total:
@@ -149,43 +151,43 @@ class _Head(Derived):
         return min(1.0, self._bytes / self._source.size) if self._bytes and self._source.size else 1.0
 
 
-def forecast(
+def estimate_build(
     source: Source,
     capabilities: Capabilities,
-    options: Options,
+    options: BuildOptions,
     queries: Sequence[str] = (),
-    progress: Told = lambda *_: None,
+    progress: BuildProgress = lambda *_: None,
     most: int = _READ,
-    live: Standing | None = None,
-) -> Forecast:
-    """Say what a build would make and need. Nothing is written anywhere but in a scratch folder.
+    live: LiveStatistics | None = None,
+) -> BuildEstimate:
+    """Estimate the size and cost of a build. Nothing is written except in a temporary folder.
 
     Args:
-        source: What would be indexed, opened so that bad entries are skipped: they become warnings.
-        capabilities: Of the server.
-        options: How it would be built.
-        queries: Texts of queries, where there are some.
-        progress: Told (stage, done, total).
-        most: Documents to read.
-        live: What the live generation of that name stands on: whether an update would still do is a warning.
+        source: The source, opened with `skip_bad`, so that bad entries become warnings.
+        capabilities: Capabilities of the server.
+        options: The build options.
+        queries: Texts of queries; may be empty.
+        progress: Called with (stage, done, total).
+        most: Largest number of documents to read.
+        live: Statistics of the live generation: if the source has drifted from them, a warning says so.
 
     Raises:
-        TermweaveError: As `build`, as far as that can be known before.
+        TermweaveError: `build` would fail with the same error.
     """
     planned = plan(source, capabilities, options)
     head = _Head(source, most)
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "plan.sqlite") as ledger:
-        surveyed = survey(in_passages(head, options.passages), planned.encoder, ledger, skip_bad=True, progress=progress)
+        surveyed = read_corpus(in_passages(head, options.passages), planned.encoder, ledger, skip_bad=True, progress=progress)
         documents, stored = ledger.documents, ledger.total
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
     encodings, seconds = _encoded(planned.encoder, sample, surveyed)
-    fitting = Fitting(capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune, options.saturation)
+    fitting = Fitting(capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune)
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
-    one = _weight(layout, sample, encodings)
+    one = _document_bytes(layout, sample, encodings)
     passages = round(stored / head.share)
     dense = passages if "dense" in planned.signals else 0
     index_bytes = round(sum(one.values()) * passages)
-    return Forecast(
+    return BuildEstimate(
         source=source.name,
         documents=round(documents / head.share),
         passages=passages,
@@ -201,14 +203,16 @@ def forecast(
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
             *_warnings(planned, surveyed, unreadable(source), passages),
-            *drifting.ahead(live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read),
+            *statistics_drift.drift_before_build(
+                live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read
+            ),
         ),
         notes=planned.notes,
     )
 
 
-def _encoded(encoder: TextEncoder, sample: Sequence[Document], surveyed: Survey) -> tuple[list[Encoding], float]:
-    """Encodings of the sample, and seconds a text."""
+def _encoded(encoder: TextEncoder, sample: Sequence[Document], surveyed: CorpusPass) -> tuple[list[Encoding], float]:
+    """Encode the sample; returns its encodings and the seconds per text."""
     texts = [document.content for document in sample]
     encoder.encode(texts[:_WARM], kind="document", statistics=surveyed.statistics)
     began = time.perf_counter()
@@ -216,8 +220,8 @@ def _encoded(encoder: TextEncoder, sample: Sequence[Document], surveyed: Survey)
     return encodings, (time.perf_counter() - began) / len(texts)
 
 
-def _weight(layout: DocumentLayout, sample: Sequence[Document], encodings: Sequence[Encoding]) -> dict[str, float]:
-    """Bytes of one document in the index, by part."""
+def _document_bytes(layout: DocumentLayout, sample: Sequence[Document], encodings: Sequence[Encoding]) -> dict[str, float]:
+    """Estimate the mean number of bytes of a document in the index: part of the index -> bytes."""
     names = {signal.name for signal in layout.signals}
     words = features = halves = vectors = encoded = 0
     lines = []
@@ -240,7 +244,7 @@ def _weight(layout: DocumentLayout, sample: Sequence[Document], encodings: Seque
     }
 
 
-def _clauses(planned: Plan, surveyed: Survey, queries: Sequence[str], capabilities: Capabilities) -> Clauses:
+def _clauses(planned: BuildPlan, surveyed: CorpusPass, queries: Sequence[str], capabilities: Capabilities) -> Clauses:
     texts = list(queries[:_QUERIES])
     of = "queries" if texts else "titles"
     if not texts:
@@ -253,31 +257,19 @@ def _clauses(planned: Plan, surveyed: Survey, queries: Sequence[str], capabiliti
     return Clauses(sum(counts) / len(counts), max(counts), capabilities.max_clause_count, of)
 
 
-def _warnings(planned: Plan, surveyed: Survey, unreadable: Sequence[str], passages: int) -> Iterator[str]:
+def _warnings(planned: BuildPlan, surveyed: CorpusPass, unreadable: Sequence[str], passages: int) -> Iterator[str]:
     texts = [document.content for document in surveyed.sample]
-    stops = "" if planned.options.skip_bad else " Without --skip-bad the build stops there."
-    yield from (f"{warning}{stops}" for warning in (*surveyed.warnings, *unreadable))
+    consequence = "" if planned.options.skip_bad else " Without --skip-bad the build stops with an error."
+    yield from (f"{warning}{consequence}" for warning in (*surveyed.warnings, *unreadable))
     yield from (note for note in surveyed.notes if note not in unreadable)
-    longest = min((model.max_length for model in planned.encoder.models.values()), default=0)
-    if longest:
-        long = _share([length > longest for length in planned.encoder.lengths(texts)])
-        if long:
-            what = "passages" if planned.options.passages else "documents"
-            advice = "a smaller --passage-size" if planned.options.passages else "--passage-size 160"
-            yield f"{long} of the {what} are longer than the {longest} word-pieces that the model sees: {advice} gives all of it a vector."
+    yield from length_check.warnings(planned.encoder, texts, passages=planned.options.passages is not None)
     if planned.options.neighbours:
-        held = (_HELD + 4 * (planned.encoder.dimension or 0)) * passages
+        needed = (_ENCODING_BYTES + 4 * (planned.encoder.dimension or 0)) * passages
         yield (
-            f"--neighbours encodes everything before it sends anything, and holds it in memory and on the disk: {sized(held)} each. "
-            "Impacts of neighbours' words come on top of the index size above."
+            f"--neighbours encodes all documents before it sends the first: that needs {sized(needed)} of memory and as much disk space. "
+            "The index size above does not include the words of neighbours."
         )
-    dotted = _share([_DOTTED.search(text) is not None for text in texts])
+    dotted = length_check.share([_DOTTED.search(text) is not None for text in texts])
     if dotted:
-        yield f"{dotted} of the texts hold words with dots (os.path, 3.5): models see them in parts, the analyzer perhaps as one."
+        yield f"{dotted} of the texts contain words with dots (os.path, 3.5): models split them, and the analyzer may not."
     yield from planned.warnings
-
-
-def _share(found: Sequence[bool]) -> str:
-    """As a percentage; empty where it is none."""
-    share = sum(found) / len(found)
-    return f"{share:.0%}" if share >= 0.005 else ""

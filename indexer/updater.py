@@ -1,8 +1,8 @@
-"""Updating: only what is new or changed is encoded and sent, within the live generation or into a copy of it.
+"""An update: only new and changed documents are encoded and sent, to the live generation or to a copy of it.
 
-The source is read and its digests are compared with those of the generation. Encodings stand on the statistics that the
-generation has, so that all its weights have one scale; a full build counts them anew. An update may be stopped at any time: the
-same command compares again and goes on.
+The source is read, and the digests of its documents are compared with those of the generation. If too much would be deleted, the update
+stops here, and nothing has changed (`update_plan`). Documents are encoded with the statistics that the generation has, so that all its
+weights have one scale; only a build counts them anew. An update may be stopped at any time: the same command compares again and continues.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave import doors
 from termweave.errors import UsageError, VerificationFailed
-from termweave.indexer import changes, copying, drifting, expanding, generations, inheriting, ledgers, refusals
-from termweave.indexer.building import Generation, keep_statistics, pass_gate, send_rest, while_held
-from termweave.indexer.ledger import Ledger
-from termweave.indexer.passages import Window, in_passages
-from termweave.indexer.removing import PAGE, remove
-from termweave.indexer.survey import survey
+from termweave.indexer import update_plan
+from termweave.indexer.build_target import BuildTarget, keep_statistics
+from termweave.indexer.builder import CHANGING, pass_gate, send_rest, while_held
+from termweave.indexer.generations import compatibility, generations, index_setup, profile_transfer, publication, statistics_drift
+from termweave.indexer.generations import copy as generation_copy
+from termweave.indexer.generations.deletion import PAGE, remove
+from termweave.indexer.ledger import diff, storage
+from termweave.indexer.pipeline import dead_letters, encoding, neighbour_expansion
+from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import verify
-from termweave.search import lineage, stored_statistics
-from termweave.search.models import encoder_of, remember
-from termweave.sequences import in_parts
-from termweave.words import counted, few
+from termweave.search.catalog import lineage, statistics_store
+from termweave.search.catalog.models import encoder_of, remember
+from termweave.support import arguments
+from termweave.support.batching import in_parts
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,38 +37,37 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.indexer.plan import Options
-    from termweave.indexer.survey import Progress
+    from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
+    from termweave.indexer.update_plan import UpdateMode
     from termweave.indexer.verification import Difference
-    from termweave.search.lineage import Lineage
-
-#: The fingerprint of a generation that an update has begun to change: no build makes it, and a repeated update that finds
-#: nothing left to change still changed it.
-_CHANGING = "changing"
+    from termweave.search.catalog.lineage import Lineage
+    from termweave.statistics import CorpusStatistics
 
 
 @dataclass(frozen=True)
 class Updated:
-    """What an update did.
+    """The result of an update.
 
     Attributes:
         name: The alias.
-        index: The generation it points at now.
+        index: The generation that was updated.
         counts: How the source and the generation differed.
-        documents: Documents in it now.
-        passages: How many they are stored as.
-        sent: Documents or passages sent.
-        deleted: Documents deleted.
-        outdated: Passages deleted that documents changed meanwhile have no longer.
+        documents: Documents in the generation now.
+        passages: How many texts they are stored as.
+        sent: Documents or passages that were sent.
+        deleted: Documents that were deleted.
+        outdated: Passages that were deleted because their changed documents no longer have them.
         seconds: Wall-clock time.
-        signals: Names of its signals.
+        signals: Names of the signals.
         notes: What a user should know.
         warnings: What a user should not miss.
     """
 
     name: str
     index: str
-    counts: changes.Counts
+    counts: diff.ChangeCounts
     documents: int
     passages: int
     sent: int
@@ -80,200 +83,245 @@ def update(
     engine: Engine,
     source: Source,
     name: str,
-    options: Options,
-    *,
-    delete_missing: bool = False,
-    new: bool = False,
-    progress: Progress = lambda *_: None,
+    options: BuildOptions,
+    mode: UpdateMode = DEFAULT_MODE,
+    progress: BuildProgress = lambda *_: None,
     gate: Callable[[str], None] | None = None,
 ) -> Updated:
-    """Bring the live generation of `name`, or a copy of it that then takes its place, to what `source` says.
+    """Bring the live generation of `name`, or a copy that then takes its place, up to date with `source`.
 
     Args:
-        engine: Where.
-        source: What.
+        engine: The server.
+        source: The corpus.
         name: The alias.
-        options: Of these, the models' folders, workers and `skip_bad`; everything else is as the generation has it.
-        delete_missing: Delete documents that the source does not have; none while it has entries that cannot be read.
-        new: Into a new generation, published when it is verified; searches see all of the update or nothing.
-        progress: Told (stage, done, total or None).
-        gate: With `new`, called with the verified generation.
+        options: Only the models, `workers`, `patience`, `allow_refused` and `skip_bad` are used; everything else stays as it is in the
+            generation.
+        mode: How the update changes the index.
+        progress: Called with (stage, done, total or None).
+        gate: Called with the verified copy; needs `mode.new`.
 
     Raises:
-        UsageError: There is nothing to update, or a gate without a new generation.
-        EngineError: In place, and the alias was moved to another generation meanwhile.
+        LargeDeletion: It would delete a larger share of the documents than `mode.allow_deletions`.
+        UsageError: There is nothing to update, a gate was given without a copy, or a flag that was given has another value there.
+        EngineError: The alias was moved to another generation during an update in place.
         TermweaveError: As `build`.
     """
     started = time.monotonic()
-    doors.check(engine=engine, source=source, options=options)
-    generations.check_name(engine, name)
-    if gate is not None and not new:
+    arguments.check(engine=engine, source=source, options=options)
+    generations.check_spelling(name)
+    if gate is not None and not mode.new:
         raise UsageError(
-            "A gate needs a new generation: what is changed within the live one is live at once.", "Add --new, or leave it out."
+            "A gate needs a new generation: what is changed within the live one is live at once.",
+            "Add --new, or leave the gate out.",
         )
-    with ledgers.lease(engine, name) as lease:
-        watched = while_held(lease, progress)
-        live = generations.live(engine, name)
+    engine = engine.patient(options.patience)
+    with storage.lease(engine, name) as lease, tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
+        checked = while_held(lease, progress)
+        live = generations.find_live(engine, name)
         if live is None:
-            raise UsageError(f"There is no index {name!r} to update.", "Build it: the same command without --update.")
-        found = lineage.read(engine, live)
-        encoder = encoder_of(found, name, {"weights": options.weights, "dense": options.dense})
+            raise update_plan.missing(name)
+        compatibility.check(engine, live, options, mode.given)
+        encoder = encoder_of(live.lineage, name, {"weights": options.weights, "dense": options.dense})
         remember(encoder.models.values())
-        moment = generations.moment(engine, name)
-        current = _begin(engine, name, live, found, moment, options, watched, new=new)
-        with current.ledger as ledger:
-            counts, sent, deleted, outdated = _apply(
-                engine, source, options, encoder, current, live, watched, delete_missing=delete_missing
-            )
-            after = _described(source, current, counts, moment, deleted=deleted + outdated)
-            _prove(engine, current, options.allow_refused, new=new)
+        statistics = statistics_store.load(engine, live.index, live.lineage)
+        source = in_passages(source, Window.of(live.lineage.passages))
+        path = Path(scratch) / "source.sqlite"
+        counter = encoder if statistics else None
+        corpus = update_plan.read_source(source, path, counter, skip_bad=options.skip_bad, progress=checked)
+        if mode.delete_missing:
+            mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
+        now = generations.creation_time(engine, name)
+        target = _begin(engine, live, now, statistics, options, checked, new=mode.new)
+        with target.ledger as ledger:
+            changes = _Changes(engine, source, options, encoder, target, live.index)
+            changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
+            after = changes.lineage_after(now)
+            _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
 
             def updated() -> Updated:
                 return Updated(
                     name=name,
-                    index=current.index,
-                    counts=counts,
+                    index=target.index,
+                    counts=changes.counts,
                     documents=ledger.documents,
                     passages=ledger.acknowledged,
-                    sent=sent,
-                    deleted=deleted,
-                    outdated=outdated,
+                    sent=changes.sent,
+                    deleted=changes.deleted,
+                    outdated=changes.outdated,
                     seconds=time.monotonic() - started,
-                    signals=tuple(found.signals),
-                    notes=tuple(current.notes),
-                    warnings=tuple(current.warnings),
+                    signals=tuple(live.lineage.signals),
+                    notes=tuple(target.notes),
+                    warnings=tuple(target.warnings),
                 )
 
             if gate is not None:
-                pass_gate(engine, gate, current, after, live, updated)
+                pass_gate(engine, gate, target, after, live, updated)
             lease.check()
-            inheriting.write(engine, current.index, after, live)
+            profile_transfer.write(engine, target.index, after, live)
             ledger.put("lineage", asdict(after))
-            if new:
-                generations.publish(engine, name, current.index, live)
+            if mode.new:
+                publication.publish(engine, name, target.index, live.index)
             else:
-                generations.close_writer(engine, current.index)
+                index_setup.close_writer(engine, target.index)
             ledger.put("state", "complete")
-            if not new:
-                generations.stayed(engine, name, current.index)
+            if not mode.new:
+                publication.check_still_live(engine, name, target.index)
             return updated()
 
 
 def _begin(
-    engine: Engine, name: str, live: str, found: Lineage, moment: str, options: Options, progress: Progress, *, new: bool
-) -> Generation:
-    """What is going to be changed: the live generation, open to documents, or a copy of it."""
-    statistics = stored_statistics.load(engine, live, found)
+    engine: Engine,
+    live: LiveGeneration,
+    now: str,
+    statistics: CorpusStatistics | None,
+    options: BuildOptions,
+    progress: BuildProgress,
+    *,
+    new: bool,
+) -> BuildTarget:
+    """Open the live generation for documents, or make a copy of it."""
+    made = live.lineage
     if new:
-        index, ledger = copying.copy(engine, live, found, statistics, moment, progress)
+        index, ledger = generation_copy.copy(engine, live, statistics, now, progress)
     else:
-        index, ledger = live, ledgers.open_(engine, live)
-    with ledger.handed_on():
+        index, ledger = live.index, storage.open_(engine, live.index)
+    with ledger.closed_on_error():
         if new:
-            fingerprint = lineage.read(engine, index).fingerprint  # of a copy that was begun before
-            found = replace(found, created=ledger.get("lineage")["created"], fingerprint=fingerprint)
+            begun = lineage.read(engine, index)  # an earlier command may have begun the copy, and begun to change it
+            made = replace(made, created=begun.created, fingerprint=begun.fingerprint, complete=False)
         else:
-            generations.open_writer(engine, live)
-            ledger.put("name", name)
+            index_setup.open_writer(engine, index)
+            ledger.put("name", made.name)
             ledger.put("state", "updating")
         keep_statistics(engine, index, statistics, options)
-        return Generation(index, found, found.layout, statistics, ledger, [], [])
+        return BuildTarget(index, made, made.layout, statistics, ledger, [], [])
 
 
-def _apply(
-    engine: Engine,
-    source: Source,
-    options: Options,
-    encoder: TextEncoder,
-    current: Generation,
-    live: str,
-    progress: Progress,
-    *,
-    delete_missing: bool,
-) -> tuple[changes.Counts, int, int, int]:
-    """Compare, send what differs, delete what is stale; returns counts, sent, documents deleted, outdated passages deleted."""
-    ledger, found = current.ledger, current.lineage
-    cut = in_passages(source, Window.of(found.passages))
-    elsewhere = not ledger.total
-    other = changes.adopt(engine, current.index, ledger, current.layout)
-    if other and elsewhere:
-        current.notes.append(
-            f"This host has no ledger of {current.index}: {counted(other, 'document was', 'documents were')} taken as stored, by the digests beside them "
-            "('termweave verify NAME --deep' reads them back)."
-        )
-    elif other:
-        current.notes.append(
-            f"{counted(other, 'document was', 'documents were')} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or "
-            "damage): what is stored was read back, and what does not agree with its own digests counts as changed."
-        )
-    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
-        path = Path(scratch) / "source.sqlite"
-        with Ledger(path) as said:
-            surveyed = survey(cut, encoder if current.statistics else None, said, skip_bad=options.skip_bad, progress=progress)
-        current.notes += surveyed.notes
-        current.warnings += [*surveyed.warnings, *drifting.drifted(current.statistics, surveyed.statistics)]
-        with changes.Changes(ledger.path, path) as difference:
+class _Changes:
+    """The changes of one update.
+
+    Args:
+        engine: The server.
+        source: The corpus, or its passages.
+        options: The options of the update.
+        encoder: The models of the generation.
+        target: The generation to change.
+        live_index: The generation that is live meanwhile; neighbours are looked up there.
+
+    Attributes:
+        counts: How the source and the generation differed.
+        sent: Documents or passages that were sent.
+        deleted: Documents that were deleted.
+        outdated: Passages that changed documents no longer have.
+    """
+
+    def __init__(
+        self, engine: Engine, source: Source, options: BuildOptions, encoder: TextEncoder, target: BuildTarget, live_index: str
+    ) -> None:
+        self.counts = diff.ChangeCounts(0, 0, 0, 0)
+        self.sent = self.deleted = self.outdated = 0
+        self._engine, self._options, self._encoder, self._target = engine, options, encoder, target
+        self._source = source
+        self._origin = {"name": source.name, "fingerprint": source.fingerprint}
+        self._live_index = live_index
+
+    def apply(self, path: Path, corpus: CorpusPass, progress: BuildProgress, *, delete_missing: bool) -> None:
+        """Compare the source with the generation, send what differs, delete what is outdated.
+
+        Args:
+            path: The ledger of the source.
+            corpus: What reading the source found.
+            progress: Called with (stage, done, total).
+            delete_missing: Delete documents that the source does not have.
+        """
+        engine, target, ledger = self._engine, self._target, self._target.ledger
+        self._adopt_stored()
+        target.notes += corpus.notes
+        target.warnings += [*corpus.warnings, *statistics_drift.drift_after_update(target.statistics, corpus.statistics)]
+        with diff.LedgerDiff(ledger.path, path) as difference:
             difference.enter()
             counts = difference.counts
             if counts.new or counts.changed or (delete_missing and counts.gone):
-                changing = replace(lineage.read(engine, current.index), fingerprint=_CHANGING)
-                lineage.write(engine, current.index, changing)
-            encode = expanding.alone(encoder, current.statistics)
-            if found.neighbours:
-                encode = expanding.from_index(engine, live, current.layout, encode, found.neighbours)
-            sent = send_rest(engine, cut, options, encode, current, progress)
+                profile_transfer.write(engine, target.index, replace(target.lineage, fingerprint=CHANGING), None)
+            self.sent = send_rest(engine, self._source, self._options, self._encode(), target, progress)
             difference.keep_refused()
-            outdated = remove(engine, current.index, ledger, difference.stale(gone=False))
-            deleted = 0
+            self.outdated = remove(engine, target.index, ledger, difference.stale(gone=False))
             if delete_missing:
-                gone = difference.counts.gone
-                if gone and cut.skipped:  # an entry that nobody can read may be one of them
-                    current.warnings.append(_kept(gone, cut.skipped.count))
-                else:
-                    remove(engine, current.index, ledger, difference.stale(gone=True))
-                    deleted = gone
-                foreign = verify(engine, current.index, ledger).extra
-                deleted += remove(engine, current.index, None, in_parts(foreign, PAGE))
-            return difference.settled(), sent, deleted, outdated
+                self._delete_missing(difference)
+            self.counts = difference.settled()
+
+    def lineage_after(self, now: str) -> Lineage:
+        """The lineage afterwards. A changed generation has no fingerprint: no build of its source would make it."""
+        ledger, made, counts = self._target.ledger, self._target.lineage, self.counts
+        passages = {**made.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if made.passages else {}
+        after = replace(made, documents=ledger.documents, passages=passages, complete=True)
+        if not (counts.new or counts.changed or self.deleted or self.outdated or made.fingerprint == CHANGING):
+            return after
+        return replace(after, source=self._origin, fingerprint="", updated=now)
+
+    def _adopt_stored(self) -> None:
+        """Make the ledger list what the index holds, and note where it did not."""
+        target = self._target
+        without_ledger = not target.ledger.total
+        count = diff.adopt(self._engine, target.index, target.ledger, target.layout)
+        documents = counted(count, "document was", "documents were")
+        if count and without_ledger:
+            target.notes.append(
+                f"This host has no ledger of {target.index}: {documents} taken as stored, by the digests beside them "
+                "('termweave verify NAME --deep' reads them back)."
+            )
+        elif count:
+            target.notes.append(
+                f"{documents} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or damage): what is "
+                "stored was read back, and what does not agree with its own digests counts as changed."
+            )
+
+    def _encode(self) -> encoding.Encode:
+        """The function that encodes the documents of the update."""
+        target = self._target
+        encode = encoding.of_documents(self._encoder, target.statistics)
+        if not target.lineage.neighbours:
+            return encode
+        return neighbour_expansion.from_index(self._engine, self._live_index, target.layout, encode, target.lineage.neighbours)
+
+    def _delete_missing(self, difference: diff.LedgerDiff) -> None:
+        """Delete the documents that the source does not have, and what is stored without belonging to any document."""
+        engine, target = self._engine, self._target
+        gone = difference.counts.gone
+        if gone and self._source.skipped:  # an entry that cannot be read may be one of them
+            target.warnings.append(_kept(gone, self._source.skipped.count))
+        else:
+            remove(engine, target.index, target.ledger, difference.stale(gone=True))
+            self.deleted = gone
+        foreign = verify(engine, target.index, target.ledger, made=target.lineage).extra
+        self.deleted += remove(engine, target.index, None, in_parts(foreign, PAGE))
 
 
 def _kept(gone: int, skipped: int) -> str:
-    """What is said where documents are missing and entries left out."""
+    """The warning that nothing was deleted, because some entries of the source cannot be read."""
     return (
         f"Not deleted: {counted(gone, 'document')} that the source does not have, because {counted(skipped, 'entry', 'entries')} of it could not "
-        "be read and may be these. Mend the source and update again, or name what is to go: 'termweave delete NAME --ids FILE'."
+        "be read and may be these. Correct the source and update again, or name what to delete: 'termweave delete NAME --ids FILE'."
     )
 
 
-def _described(source: Source, current: Generation, counts: changes.Counts, moment: str, *, deleted: int) -> Lineage:
-    """The lineage afterwards. A generation that was changed is not what a build from its source would make: no fingerprint."""
-    ledger, found = current.ledger, current.lineage
-    passages = {**found.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if found.passages else {}
-    after = replace(found, documents=ledger.documents, passages=passages, complete=True)
-    if not (counts.new or counts.changed or deleted or found.fingerprint == _CHANGING):
-        return after
-    came_from = {"name": source.name, "fingerprint": source.fingerprint}
-    return replace(after, source=came_from, fingerprint="", updated=moment)
-
-
-def _prove(engine: Engine, current: Generation, allowed: float, *, new: bool) -> None:
-    """Make a copy searchable as the live generation is; then no more refused than is allowed, and stored what was sent."""
+def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, *, new: bool) -> None:
+    """Make a copy searchable as the live generation is, check how many documents were refused, and verify what is stored."""
     if new:
-        restored = current.ledger.get("settings")
-        finish = {"index.refresh_interval": restored["refresh_interval"]}
-        generations.finish(engine, current.index, finish, int(restored["number_of_replicas"]))
-    current.notes.extend(refusals.check(current.ledger, current.index, allowed))
-    found = verify(engine, current.index, current.ledger)
-    if not found.ok:
-        raise VerificationFailed(f"{current.index} {found}.", _way_out(found))
+        settings = target.ledger.get("settings")
+        index_setup.finish_loading(engine, target.index, settings["refresh_interval"], int(settings["number_of_replicas"]))
+    target.notes.extend(dead_letters.check(target.ledger, target.index, allowed))
+    difference = verify(engine, target.index, target.ledger, made=target.lineage)
+    if not difference.ok:
+        raise VerificationFailed(f"{target.index} {difference}.", _advice(difference))
 
 
-def _way_out(found: Difference) -> str:
-    """What to do where an index is not what its ledger says after an update."""
-    kept = [repr(each) for each in (*found.extra, *found.altered)]
-    if not kept:
+def _advice(difference: Difference) -> str:
+    """What to do if an index differs from its ledger after an update."""
+    ids = [repr(identity) for identity in (*difference.extra, *difference.altered)]
+    if not ids:
         return "Run the same command again: it sends what is missing."
     return (
-        f"Stored and not of the source, or damaged: {few(kept)}. Run the command again with "
-        "--delete-missing, which deletes them where the source does not have them, or 'termweave delete NAME --id ID'."
+        f"Stored, but not in the source, or damaged: {few(ids)}. Run the command again with "
+        "--delete-missing, which deletes them if the source does not have them, or 'termweave delete NAME --id ID'."
     )

@@ -1,4 +1,4 @@
-"""Rerankers: candidates in, better order out. Numbers only: there is no OpenSearch in here."""
+"""Reranking by reciprocal nearest neighbours (rNN), as functions of arrays. This package does not use OpenSearch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""rNN by the rules as they are written, ties, negative weights and empty sets included; `fast` is held to this."""
+"""Neighbour sets of rNN, computed element by element as the equations are written.
+
+Handles ties, negative weights and empty sets. `neighbour_sets_fast` is tested against this module.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,13 @@ if TYPE_CHECKING:
 
     from termweave.rerank.rules import Normalisation
 
-#: Signed numbers whose sum is at most this part of the sum of their sizes cancel: what rounding leaves of 0 divides nothing.
+#: Signed weights cancel if their sum is at most this part of the sum of their sizes. A row that cancels is not scaled: the sum is
+#: only a rounding error.
 _CANCELLED = 1e-6
 
 
 def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = (0,)) -> Sets:
-    """J, and who adds how much to it, from the similarities ``(m, m)`` of all elements."""
+    """Compute the overlaps of neighbour sets from the similarities ``(m, m)``: J of each probe with each element, and its parts."""
     columns = rules.columns(len(similarity))
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :columns]
     members = _mutual(nearest)
@@ -28,11 +32,11 @@ def sets(similarity: NDArray[np.float32], rules: Rules, probes: Sequence[int] = 
         members = expanded(members, _mutual(nearest[:, : rules.close(columns)]), inclusive=rules.inclusive)
     rows = rules.weights(similarity, members)
     sums = _summed(rows)
-    nothing = sums == 0
-    rows /= np.where(nothing, np.float32(1), sums)[:, None]
-    rows[nothing] = 0
-    # A set without members is a row of zeros; one whose weights sum to 0 has no shares at all.
-    undefined = nothing & members.any(axis=1)
+    weightless = sums == 0
+    rows /= np.where(weightless, np.float32(1), sums)[:, None]
+    rows[weightless] = 0
+    # A set without members is a row of zeros. A set with members whose weights sum to 0 is undefined.
+    undefined = weightless & members.any(axis=1)
     averaged = rules.averaged(columns)
     if averaged > 1:
         around = nearest[:, :averaged]
@@ -52,13 +56,13 @@ def normalised(similarity: NDArray[np.float32], how: Normalisation | None) -> ND
 
 
 def _summed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The sum of each row ``(m, n)``: float32 ``(m,)``, 0 where what is positive and what is negative cancel."""
+    """The sum of each row ``(m, n)``, float32 ``(m,)``; exactly 0 if positive and negative values cancel."""
     sums = rows.sum(axis=1)
     return np.where(np.abs(sums) <= _CANCELLED * np.abs(rows).sum(axis=1), np.float32(0), sums)
 
 
 def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Who is on whose list, both ways (Eq. 4): ``(m, columns)`` -> bool ``(m, m)``."""
+    """Whether two elements are on each other's lists (Eq. 4): lists ``(m, columns)`` -> bool ``(m, m)``."""
     elements = len(nearest)
     listed = np.zeros((elements, elements), np.bool_)
     np.put_along_axis(listed, nearest, values=True, axis=1)
@@ -66,9 +70,9 @@ def _mutual(nearest: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 def expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive: bool) -> NDArray[np.bool_]:
-    """Eq. 5: R*(i) = R(i) and the close set of every member that shares more than two thirds of it with R(i).
+    """Eq. 5: R*(i) is R(i) with the close set of every member that shares more than two thirds of that set with R(i).
 
-    R(i) stays the reference, never the growing set. Counts below 2^24 are exact in float32.
+    The sets are compared with R(i), not with the growing set. Counts below 2^24 are exact in float32.
     """
     small = close.astype(np.float32)
     shared = members.astype(np.float32) @ small.T
@@ -82,10 +86,10 @@ def expanded(members: NDArray[np.bool_], close: NDArray[np.bool_], *, inclusive:
 def _jaccard(
     rows: NDArray[np.float32], undefined: NDArray[np.bool_], probe: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Eq. 11 of every row with the probe's: J ``(m,)``, and what each element adds to it ``(m, m)``.
+    """Eq. 11 of every row with the probe's row: J ``(m,)``, and the part of it that each element adds ``(m, m)``.
 
-    Reading: 0 where both sets are empty, or where a set's weights sum to 0 or were averaged from such a set: the authors'
-    program divides by 0 there and sorts the NaN first.
+    Reading: J is 0 if both sets are empty, or if the weights of a set, or of a set averaged into it, sum to 0. The authors'
+    program divides by 0 there, and sorts the NaN first.
     """
     common = np.minimum(rows, rows[probe])
     union = np.maximum(rows, rows[probe]).sum(axis=1)

@@ -1,9 +1,9 @@
-"""Reciprocal nearest neighbours: reranking by how many close neighbours a candidate shares with the query.
+"""Reciprocal nearest neighbours (rNN): rerank candidates by the near neighbours that they share with the query.
 
-Paper 002: evidence-based label smoothing and reranking by reciprocal nearest neighbours. Equation numbers are the
-paper's, readings where it is silent those of the project's method notes (section 3.3).
+Paper 002: evidence-based label smoothing and reranking by reciprocal nearest neighbours. Equation numbers are the paper's. Where
+the paper leaves a choice open, the text says "Reading" (method notes, section 3.3).
 
-The context of one query is m = N + 1 elements: 0 is the query, 1..N its candidates, all compared by inner product.
+The context of one query has m = N + 1 elements: 0 is the query, 1..N are its candidates. They are compared by inner product.
 
 1. Every element lists its k + 1 most similar elements, itself competing like any other (ties: lower index first).
 2. R(i): the elements on i's list that have i on theirs (Eq. 4).
@@ -12,7 +12,7 @@ The context of one query is m = N + 1 elements: 0 is the query, 1..N its candida
 5. J(c) = sum_j min(v_0j, v_cj) / sum_j max(v_0j, v_cj) (Eq. 11); score(c) = weight * s(0, c) + (1 - weight) * J(c) (Eq. 1).
 
 Example:
-    Two of three candidates point the same way as each other and roughly as the query; the third is alone.
+    Two of three candidates have the same direction, which is near the query's. The third has another direction.
 
     >>> import numpy as np
     >>> query = np.array([1.0, 0.0], np.float32)
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from termweave.errors import UsageError
-from termweave.rerank import exact, fast
+from termweave.rerank import neighbour_sets_exact, neighbour_sets_fast
 from termweave.rerank.rules import Rules, Sets
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ _DEFAULT = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhood:
-    """What the neighbours of query and candidates say.
+    """Similarities and neighbour overlaps of the candidates of one query.
 
     Attributes:
-        similarity: s(0, c), float32 ``(N,)``: inner products with the query, row-normalised where asked for.
-        jaccard: J(c), float32 ``(N,)``; 0 where both sets are empty (hubs) or one has no weight (zero vectors).
-        shared: float32 ``(N, m)``: what each element adds to J(c): the query, the N candidates, what else is in the context;
-            rows sum to `jaccard`.
+        similarity: s(0, c), float32 ``(N,)``: inner products with the query, row-normalised if `Rules.normalize` is set.
+        jaccard: J(c), float32 ``(N,)``; 0 if both sets are empty (hubs) or one has no weight (zero vectors).
+        shared: float32 ``(N, m)``: the part of J(c) that each element of the context adds (the query, the N candidates, relevant
+            documents); rows sum to `jaccard`.
     """
 
     similarity: NDArray[np.float32]
@@ -60,7 +60,7 @@ class Neighbourhood:
     shared: NDArray[np.float32]
 
     def neighbours(self, candidate: int) -> list[int]:
-        """The other candidates that are in the averaged sets of both the query and this one, what adds most to J first."""
+        """The other candidates in the averaged sets of both the query and this candidate, ordered by what they add to J."""
         shares = self.shared[candidate, 1 : len(self.jaccard) + 1]
         ordered = np.argsort(-shares, kind="stable")[: np.count_nonzero(shares)].tolist()
         return [other for other in ordered if other != candidate]
@@ -73,7 +73,7 @@ def reciprocal(
     k: int = 10,
     k_exp: int = 3,
     tau: float = 0.0,
-    weight: float = 0.75,
+    weight: float = 0.9,
     weight_function: WeightFunction = "linear",
     weight_parameter: float = 1.0,
     normalize: Normalisation | None = None,
@@ -89,9 +89,9 @@ def reciprocal(
         k_exp: Entries of the list, itself included, that are averaged (Eq. 8); 1 averages nothing.
         tau: Size of the sets that expand R, as a share of k, in [0, 1]; 0 expands nothing.
         weight: lambda, the share of the plain similarity, in [0, 1].
-        weight_function: "linear" or "exp"; this and what follows as `Rules` says.
-        weight_parameter: For "exp".
-        normalize: Rows of similarities divided by their "max" or "mean", or None.
+        weight_function: "linear" or "exp" (`Rules.weight_function`).
+        weight_parameter: The parameter of "exp" (`Rules.weight_parameter`).
+        normalize: Divide each row of similarities by its "max" or "mean"; None: leave the rows unchanged.
         inclusive: Expand at an overlap of exactly two thirds too.
         clamp: Take negative weights as 0, which keeps J in [0, 1].
 
@@ -99,7 +99,7 @@ def reciprocal(
         float32 ``(N,)``: final scores in the order of the candidates.
 
     Raises:
-        UsageError: A parameter outside its range, shapes that do not fit, or a vector that is not finite.
+        UsageError: A parameter is outside its range, the shapes do not fit, or a vector is not finite.
     """
     rules = Rules(k, k_exp, tau, weight_function, weight_parameter, normalize, inclusive, clamp)
     return _mixed(query, vectors, weight, rules)
@@ -109,13 +109,13 @@ def reciprocal_batch(
     queries: Sequence[NDArray[np.float32]] | NDArray[np.float32],
     candidates: Sequence[NDArray[np.float32]] | NDArray[np.float32],
     *,
-    weight: float = 0.75,
+    weight: float = 0.9,
     rules: Rules = _DEFAULT,
 ) -> list[NDArray[np.float32]]:
-    """`reciprocal` for several queries, each with a list of candidates of its own.
+    """Score the candidates of several queries, as `reciprocal` does for one.
 
-    Contexts are worked on one by one, so that what is in work stays in the processor's cache; scores are those of
-    `reciprocal`, bit by bit.
+    Contexts are computed one by one, so that each stays in the processor's cache. The scores equal those of `reciprocal` to the
+    last bit.
 
     Args:
         queries: Q vectors ``(d,)``, or one array ``(Q, d)``.
@@ -127,10 +127,12 @@ def reciprocal_batch(
         Q arrays float32 ``(N,)``.
 
     Raises:
-        UsageError: As `reciprocal`, or not as many lists as queries.
+        UsageError: The arguments are refused by `reciprocal`, or the numbers of queries and lists differ.
     """
     if len(queries) != len(candidates):
-        raise UsageError(f"rNN got {len(queries)} queries and {len(candidates)} lists of candidates; it needs one list a query.")
+        raise UsageError(
+            f"rNN got {len(queries)} queries and {len(candidates)} lists of candidates; it needs one list per query."
+        )
     return [_mixed(query, vectors, weight, rules) for query, vectors in zip(queries, candidates, strict=True)]
 
 
@@ -140,11 +142,17 @@ def neighbourhood(
     rules: Rules = _DEFAULT,
     relevant: NDArray[np.float32] | None = None,
 ) -> Neighbourhood:
-    """The two parts of `reciprocal` before they are mixed, and what J comes from. Arguments and errors as there.
+    """The two parts of `reciprocal` before they are mixed, and the neighbours that J comes from.
 
-    With `relevant`, float32 ``(L, d)``, documents that are known to be relevant and no candidates: they join the context
-    behind the candidates, and each in turn takes the query's place as the probe; what comes back is the mean over them
-    (Algorithm 1, line 5).
+    Args:
+        query: float32 ``(d,)``.
+        vectors: float32 ``(N, d)``, the candidates in first-stage order.
+        rules: The parameters.
+        relevant: float32 ``(L, d)``, relevant documents that are not candidates. They join the context after the candidates. Each
+            replaces the query as the probe once, and the result is the mean over them (Algorithm 1, line 5).
+
+    Raises:
+        UsageError: The shapes do not fit, or a vector is not finite.
     """
     count = len(vectors)
     context, probes = vectors, [0]
@@ -177,27 +185,29 @@ def compare(
     *,
     with_shares: bool = True,
 ) -> tuple[NDArray[np.float32], Sets]:
-    """Similarities ``(m, m)`` of a context, row-normalised where asked for, and the sets of its elements.
+    """Similarities ``(m, m)`` of a context, row-normalised if `Rules.normalize` is set, and the overlaps of its neighbour sets.
 
     Args:
         query: float32 ``(d,)``, element 0.
         vectors: float32 ``(N, d)``, elements 1..N.
         rules: The parameters.
         probes: The elements that all others are compared with.
-        with_shares: Whether it is wanted what each element adds to J.
+        with_shares: Compute the part of J that each element adds, too.
 
     Raises:
-        UsageError: Shapes that do not fit, or a vector that is not finite.
+        UsageError: The shapes do not fit, or a vector is not finite.
     """
     query, vectors = np.asarray(query, np.float32), np.asarray(vectors, np.float32)
     if query.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != query.shape[0]:
         raise UsageError(f"rNN needs a query (d,) and vectors (N, d); it got {query.shape} and {vectors.shape}.")
-    # One product of an array with itself (syrk): equal vectors get equal similarities to the last bit, so that they tie. In tiles,
-    # or with the query's row apart, the sums run in other orders and do not (tried: this line a tenth quicker, and ties lost).
+    # One product of an array with itself (syrk) gives equal vectors equal similarities to the last bit, so that they tie. In tiles,
+    # or with a separate row for the query, sums run in other orders, and ties are lost (tried: a tenth faster).
     elements = np.concatenate([query[None, :], vectors])
     with np.errstate(over="ignore", invalid="ignore"):
         similarity = elements @ elements.T
-        finite = math.isfinite(similarity.trace())  # squared lengths: NaN, infinity and what is too long all show here
+        finite = math.isfinite(
+            similarity.trace()
+        )  # the sum of squared lengths is not finite if a number is NaN, infinite or too large
     if not finite:
         raise UsageError(
             "rNN got a vector with NaN, infinity, or numbers too large for float32.",
@@ -205,13 +215,14 @@ def compare(
         )
     if len(vectors) == 0:
         return similarity, Sets(np.zeros((len(probes), 1), np.float32), None)
-    sets = fast.sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
-    if sets is None:  # ties, weights below 0, rows that are no longer symmetric: element by element
-        similarity = exact.normalised(similarity, rules.normalize)
-        sets = exact.sets(similarity, rules, probes)
+    sets = neighbour_sets_fast.sets(similarity, rules, probes, with_shares=with_shares) if rules.normalize is None else None
+    if sets is None:  # ties, weights below 0, or rows that are not symmetric: compute element by element
+        similarity = neighbour_sets_exact.normalised(similarity, rules.normalize)
+        sets = neighbour_sets_exact.sets(similarity, rules, probes)
     return similarity, sets
 
 
 def _mixed(query: NDArray[np.float32], vectors: NDArray[np.float32], weight: float, rules: Rules) -> NDArray[np.float32]:
+    """The scores of one query's candidates."""
     similarity, sets = compare(query, vectors, rules, with_shares=False)
     return mix(similarity[0, 1:], sets.jaccard[0, 1:], weight)

@@ -1,4 +1,4 @@
-"""The parameters of rNN, checked in one place, and what both computations give back."""
+"""The parameters of rNN, with their checks, and the result of both computations of neighbour sets."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 WeightFunction = Literal["linear", "exp"]
 Normalisation = Literal["max", "mean"]
 
-#: exp(88.7) is the largest that float32 holds.
+#: The largest exponent that is computed directly; exp overflows float32 above 88.7.
 _LARGEST_EXPONENT = 80.0
-#: Beyond it only the nearest of all counts, and products leave float32.
+#: The largest weight parameter. With a larger one only the nearest neighbour would count, and products would overflow float32.
 _LARGEST_PARAMETER = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How neighbours are found and weighed.
+    """The parameters of rNN: how neighbours are found and weighted.
 
     Attributes:
         k: Neighbours an element lists besides itself; at most N count.
@@ -36,7 +36,7 @@ class Rules:
         clamp: Take negative weights of Eq. 7 as 0, which keeps J in [0, 1].
 
     Raises:
-        UsageError: A parameter outside its range.
+        UsageError: A parameter is outside its range.
     """
 
     k: int = 10
@@ -65,7 +65,7 @@ class Rules:
             raise UsageError(f"rNN has no normalisation {self.normalize!r}.", "Known: None, max, mean.")
 
     def columns(self, elements: int) -> int:
-        """Length of an element's list among so many elements: itself and k others, as far as there are."""
+        """Length of a neighbour list: the element itself plus k neighbours, at most the number of elements."""
         return min(self.k + 1, elements)
 
     def averaged(self, columns: int) -> int:
@@ -73,14 +73,14 @@ class Rules:
         return min(self.k_exp, columns)
 
     def close(self, columns: int) -> int:
-        """Length of the shorter list of Eq. 5. Reading: round(tau (k + 1)) + 2, half to even, never more than there are."""
+        """Length of the shorter list of Eq. 5. Reading: round(tau (k + 1)) + 2, half to even, at most `columns`."""
         return min(round(self.tau * columns) + 2, columns)
 
     def weights(self, similarity: NDArray[np.float32], members: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """f_w of Eq. 7 for the members of each set, 0 for all others: ``(m, m)``; rows are scaled to sum 1 later.
+        """Weights f_w of Eq. 7: ``(m, m)``, 0 for elements that are not members of the set. Rows are scaled to sum 1 later.
 
-        Where exp would overflow, a row is divided by the largest exponential of its members, which that scaling takes out again;
-        by that of the whole row a hub that is no member would leave nothing of them.
+        If exp would overflow, a row is divided by the largest exponential of its members; the later scaling removes that factor.
+        (The largest of the whole row would not do: a hub that is not a member would round all members to 0.)
         """
         weights = members.astype(np.float32)
         weights *= similarity
@@ -99,12 +99,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """What the neighbour sets of a context of m elements say.
+    """Overlaps of the neighbour sets in a context of m elements.
 
     Attributes:
         jaccard: J of each probe with each element, float32 ``(probes, m)``.
-        shared: What each element j adds to the J of probe and c, ``min(v_pj, v_cj) / sum_j max(v_pj, v_cj)``: float32
-            ``(probes, m, m)``, where it was asked for; sums to `jaccard` over the last axis.
+        shared: float32 ``(probes, m, m)``: the part of J that each element j adds, ``min(v_pj, v_cj) / sum_j max(v_pj, v_cj)``; sums to
+            `jaccard` over the last axis. None if it was not requested.
     """
 
     jaccard: NDArray[np.float32]

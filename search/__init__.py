@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from termweave.search.connection import Connection, connect
+from termweave.search.client import Connection, connect
 from termweave.search.index import Index
-from termweave.search.ranking import Reranking
+from termweave.search.ranking.rnn import ReciprocalNeighbours
 
-__all__ = ["Connection", "Index", "Reranking", "connect"]
+__all__ = ["Connection", "Index", "ReciprocalNeighbours", "connect"]

@@ -1,4 +1,4 @@
-"""Thousands of queries: blocks of them in flight at once, answers in the order of the questions."""
+"""Answer thousands of queries: several blocks at once, answers in the order of the queries."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run
-from termweave.search import paging
-from termweave.search.options import checked
-from termweave.search.ranking import order
-from termweave.sequences import in_parts
+from termweave.search.options import RunOptions, check_query
+from termweave.search.ranking.order import order
+from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
-    from typing import Any
+    from typing import Unpack
 
     from termweave.search.index import Index
-    from termweave.search.modes import Mode
-    from termweave.search.ranking import Place, Reranking
+    from termweave.search.options import RunKeywords
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.order import Place
+    from termweave.search.ranking.rerankers import CutShort, Reranking
 
-#: Queries a request.
+#: Queries in one request.
 QUERIES = 16
 
 
@@ -32,109 +33,82 @@ def ranked(
     index: Index,
     queries: Sequence[Query],
     mode: Mode,
-    *,
-    k: int = 100,
-    candidates: int = 100,
-    reranking: Reranking | None = None,
-    where: Sequence[Mapping[str, Any]] = (),
-    workers: int = 4,
+    reranking: Reranking | None,
+    options: RunOptions,
     dropped: Callable[[str], None] = lambda _: None,
+    cut_short: Callable[[CutShort], None] = lambda _: None,
 ) -> Iterator[tuple[Query, list[Place]]]:
     """Rank the documents for each of many queries.
 
-    Open the index with `Index.pinned`: then all answers come from one generation, whatever happens to the alias.
+    Open the index with `Index.pinned`: then all answers come from one generation, even if the alias moves.
 
     Args:
         index: The index.
         queries: Any number.
         mode: Signals and their weights.
-        k: How many documents a query.
-        candidates: How many each signal gives, at least `k`.
-        reranking: Parameters of the reranker; None: none.
-        where: Filters of the query DSL; all must hold.
-        workers: Requests in flight at once; no more than twice as many blocks are held in memory.
-        dropped: Told the name of a signal that left out terms of a query, because the server allows no more clauses.
+        reranking: The rerankers; None: no reranking.
+        options: How many documents, candidates and workers, and the filters. At most twice as many blocks as workers are in memory.
+        dropped: Called with the name of a signal that left out terms of a query because of the server's clause limit.
+        cut_short: Called for each query and reranker whose time budget ended early.
 
     Yields:
         Each query with its places, best first, in the order of `queries`.
     """
-    depth = max(candidates, k)
+    depth = max(options.candidates, options.k)
 
     def block(part: Sequence[Query]) -> list[tuple[Query, list[Place]]]:
-        found = index.candidates(
+        answered = index.candidates(
             [query.text for query in part],
             list(mode.weights),
             depth=depth,
-            window=candidates,
-            where=where,
-            with_vectors=reranking is not None,
+            window=options.candidates,
+            where=options.where,
+            needs=reranking.needs if reranking else (),
         )
-        for each in found:
-            for signal, clause in each.clauses.items():
+        for candidates in answered:
+            for signal, clause in candidates.clauses.items():
                 if clause.dropped:
                     dropped(signal)
-        return [(query, order(each, mode, reranking, k)) for query, each in zip(part, found, strict=True)]
+        return [(query, order(each, mode, reranking, options.k, cut_short)) for query, each in zip(part, answered, strict=True)]
 
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="termweave-search")
+    pool = ThreadPoolExecutor(options.workers, thread_name_prefix="termweave-search")
     waiting: deque[Future[list[tuple[Query, list[Place]]]]] = deque()
     try:
         for part in in_parts(queries, QUERIES):
             waiting.append(pool.submit(block, part))
-            if len(waiting) > 2 * workers:
+            if len(waiting) > 2 * options.workers:
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
-    finally:  # whoever stops listening stops the rest, too
+    finally:  # if the caller stops early, stop the rest, too
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def run(
-    index: Index,
-    queries: Mapping[str, str],
-    *,
-    mode: str | None = None,
-    rerank: str | None = None,
-    k: int = 100,
-    candidates: int = 100,
-    where: Sequence[Mapping[str, Any]] = (),
-    reranking: Reranking | None = None,
-    workers: int = 4,
-    name: str = "",
-) -> Run:
-    """Rank the documents for many queries, all in the generation that is live now.
+def run(index: Index, queries: Mapping[str, str], **options: Unpack[RunKeywords]) -> Run:
+    """Rank the documents for many queries, all in the generation that is open now.
 
     Args:
         index: The index.
         queries: Query id -> text.
-        mode: As `Index.answer` takes it, and so `rerank`, `where` and `reranking`.
-        rerank: Likewise.
-        k: How many documents a query.
-        candidates: How many each signal gives.
-        where: Likewise.
-        reranking: Likewise.
-        workers: Requests in flight at once.
-        name: Of the run; the mode and the reranker unless said otherwise.
+        **options: As `termweave.search.options.RunOptions`: mode, rerank, rerank_budget, candidates, where, k, workers, name.
 
     Returns:
-        A run, best first; a query that finds nothing is in it.
+        A run, best first. A query that finds nothing has an empty ranking.
 
     Raises:
         UsageError: As `Index.answer`.
     """
-    paging.reachable(k, 0, candidates)
+    asked = RunOptions(**options)
     if not isinstance(queries, Mapping):
         raise UsageError(f"Queries are a mapping, id -> text, not {type(queries).__name__}.", 'Write {"q1": "first query"}.')
-    if not hasattr(workers, "__index__") or workers < 1:
-        raise UsageError(f"workers is a whole number from 1 on, not {workers!r}.")
-    _, _, where = checked("", where=where)
     for query, text in queries.items():
-        checked(text)
+        check_query(text)
         if not isinstance(query, str):
             raise UsageError(f"The id of a query is text, not {type(query).__name__}.", f"Write {str(query)!r}.")
-    pinned = copy(index)  # as `Index.pinned`, without opening the models once more
+    pinned = copy(index)  # as `Index.pinned`, without opening the models again
     pinned.name = pinned.generation
-    chosen, options = pinned.choose(mode, rerank, reranking)
-    asked = [Query(query, text) for query, text in queries.items()]
-    found = ranked(pinned, asked, chosen, k=k, candidates=candidates, reranking=options, where=where, workers=workers)
-    scores = {query.id: {place.id: place.score for place in places} for query, places in found}
-    return Run(name or (chosen.name if options is None else f"{chosen.name}+{options.method}"), scores)
+    mode, reranking = pinned.choose(asked.mode, asked.rerank, asked.rerank_budget)
+    records = [Query(query, text) for query, text in queries.items()]
+    rankings = ranked(pinned, records, mode, reranking, asked)
+    scores = {query.id: {place.id: place.score for place in places} for query, places in rankings}
+    return Run(asked.name or (mode.name if reranking is None else f"{mode.name}+{reranking.name}"), scores)

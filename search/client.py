@@ -44,7 +44,7 @@ class Connection:
             dense: Dense model, likewise.
 
         Raises:
-            UsageError: There is no such index, or it was not made by termweave.
+            UsageError: There is no such index, or it was not built by termweave.
             ModelError: The models found are not those the index was made with.
         """
         return Index.open(self.engine, name, weights=weights, dense=dense)

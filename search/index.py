@@ -1,34 +1,23 @@
-"""An index to search: opened once, asked many times."""
+"""An index to search: opened once, searched many times."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from termweave import doors
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
-from termweave.search import (
-    batch,
-    clause_limit,
-    explanation,
-    feedback,
-    filters,
-    highlighting,
-    hits,
-    lineage,
-    modes,
-    paging,
-    profiles,
-    remarks,
-    server_side,
-)
-from termweave.search.candidates import Candidates, Legs, gather, legs
-from termweave.search.execution import Execution
-from termweave.search.options import checked
-from termweave.search.ranking import Reranking, beneath, chosen_reranking, order
-from termweave.words import readable
+from termweave.search import batch, paging
+from termweave.search.catalog import lineage, profiles
+from termweave.search.catalog.opening import open_generation
+from termweave.search.options import DEPTH, FIELDS, RankingOptions, SearchOptions, check_query
+from termweave.search.ranking import modes, rerankers
+from termweave.search.ranking.order import below_all, order
+from termweave.search.results import explanation, highlighting, hits, notices
+from termweave.search.retrieval import execution, filters, relevance_feedback, server_fusion
+from termweave.search.retrieval.execution import AliasMoved, Retrieval
+from termweave.support import arguments
+from termweave.support.messages import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,31 +26,26 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
     from termweave.records import Hit, Run
-    from termweave.search.hits import Answer, Opened
-    from termweave.search.lineage import Lineage
-    from termweave.search.modes import Mode
-    from termweave.search.options import ManyOptions, Options
-    from termweave.search.profiles import Profile
-    from termweave.signals import DocumentLayout, Signal
+    from termweave.search.catalog.lineage import Lineage
+    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.catalog.profiles import Profile
+    from termweave.search.options import RankingKeywords, RunKeywords, SearchKeywords
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rerankers import CutShort, Need, Reranker, Reranking
+    from termweave.search.results.hits import Answer
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals import DocumentLayout
 
 _T = TypeVar("_T")
-
-#: Candidates a signal gives; recall@100 is measured at this depth.
-DEPTH = 100
-#: Fields of a hit unless others are asked for.
-FIELDS = ("title", "text", "metadata")
-PLAIN = Execution()
-
-
-class AliasMoved(EngineError):
-    """While an index was searched, its alias moved to another generation."""
+#: How often a search starts anew because the alias moved; the last try searches the concrete index.
+_TRIES = 4
 
 
 class Index:
-    """A live index behind its alias.
+    """A live index behind its alias. Threads may share it.
 
-    The alias may move to a new generation at any time: an answer that comes from another index than the one opened is
-    thrown away and the new generation is opened.
+    The alias may move to a new generation at any time. Each search uses one generation from the encoding of the query to the
+    hits: if another generation answers, the answer is discarded, the new generation is opened, and the search starts anew.
     """
 
     def __init__(self, engine: Engine, name: str, weights: str | Path | None, dense: str | Path | None) -> None:
@@ -77,201 +61,172 @@ class Index:
 
     @classmethod
     def pinned(cls, engine: Engine, name: str, *, weights: str | Path | None = None, dense: str | Path | None = None) -> Index:
-        """Open the generation that a name means now: all answers come from it, wherever the alias points later."""
+        """Open the generation that a name stands for now: all answers come from it, even if the alias moves later."""
         return cls(engine, lineage.resolve(engine, name), weights, dense)
 
     @property
     def generation(self) -> str:
-        """The concrete index that answers."""
+        """Name of the concrete index that is searched."""
         return self._now.index
 
     @property
     def lineage(self) -> Lineage:
-        """Where it comes from."""
+        """The lineage of the generation."""
         return self._now.lineage
 
     @property
     def layout(self) -> DocumentLayout:
-        """Its signals."""
+        """The signals and fields of the generation."""
         return self._now.layout
 
     @property
     def signals(self) -> list[str]:
-        """Names of its signals."""
+        """Names of the signals."""
         return [signal.name for signal in self._now.layout.signals]
 
     def __repr__(self) -> str:
         return f"<Index {self.name!r}: {self.generation}, {', '.join(self.signals)}>"
 
-    def search(self, query: str = "", **options: Unpack[Options]) -> list[Hit]:
+    def search(self, query: str = "", **options: Unpack[SearchKeywords]) -> list[Hit]:
         """The best documents for a query, best first. Arguments as `answer`."""
         return self.answer(query, **options).hits
 
-    def run(self, queries: Mapping[str, str], **options: Unpack[ManyOptions]) -> Run:
-        """The best documents for each of many queries, query id -> text. Arguments as `termweave.search.batch.run`."""
+    def run(self, queries: Mapping[str, str], **options: Unpack[RunKeywords]) -> Run:
+        """The best documents for each of many queries (query id -> text). Options: `termweave.search.options.RunOptions`."""
         return batch.run(self, queries, **options)
 
-    def answer(
-        self,
-        query: str = "",
-        *,
-        like: Sequence[str] = (),
-        k: int = 10,
-        mode: str | None = None,
-        rerank: str | None = None,
-        candidates: int = DEPTH,
-        start: int = 0,
-        fields: Sequence[str] = FIELDS,
-        where: Sequence[Mapping[str, Any]] = (),
-        reranking: Reranking | None = None,
-        explain: bool = False,
-        highlight: bool = False,
-        two_phase: bool = False,
-        server_fusion: bool = False,
-    ) -> Answer:
-        """The best documents for a query, and what was left out of it.
+    def answer(self, query: str = "", **options: Unpack[SearchKeywords]) -> Answer:
+        """The best documents for a query, with remarks on the answer.
 
         Args:
             query: Text; may be empty with `like`.
-            like: Ids of documents known to be relevant: others like them are searched (`termweave.search.feedback`).
-            k: How many.
-            mode: "lexical", "weights", "dense", "hybrid", a weighted list, ``weights:0.6,dense:0.4``, or a tuned profile; several
-                signals may name their fusion, ``hybrid@rrf``. None: the profile that was adopted, else "hybrid".
-            rerank: "none", "rnn" or "rnn@dense" (the paper's similarity); None: what the profile says, else none.
-            candidates: How many each signal gives; fused scores depend on it, and pages behind them are searched for further.
-            start: How many to skip.
-            fields: Stored fields to bring along.
-            where: Filters of the query DSL; all must hold.
-            reranking: Parameters of "rnn".
-            explain: Bring along how each score comes about.
-            highlight: Bring along where lexical and weights matched, and the passage around it.
-            two_phase: Let the heavy terms of weighted queries retrieve and the light ones rescore.
-            server_fusion: Let the server fuse, which gives other scores (`search.server_side`) that cannot be explained.
+            **options: As `termweave.search.options.SearchOptions`: mode, rerank, rerank_budget, candidates, where, k, start, fields,
+                like, explain, highlight, server_fusion.
         """
-        like, fields, where = checked(query, like=like, fields=fields, where=where)
-        last = paging.reachable(k, start, candidates)
-        if server_fusion and explain:
-            raise UsageError("The server says only the final score of what it fused.", "Leave --server-fusion or --explain out.")
+        asked = SearchOptions(**options)
+        check_query(query)
+        return self._consistently(lambda generation, target: self._answer(generation, target, query, asked))
 
-        def once() -> Answer:
-            opened = self.generation
-            asked, options = self.choose(mode, rerank, reranking)
-            liked = self._liked(query, like) if like else None
-            names = list(asked.weights)
-            words: str | Encoding = liked.query if liked else query
-            chosen = server_side.answer_mode() if server_fusion else asked
-            shown: list[Hit] = []
-            seen: set[str] = set()
-            dropped: dict[str, tuple[str, ...]] = {}
-            for depth in paging.depths(candidates):
-                (found,) = self.candidates(
-                    [words],
-                    names,
-                    depth=depth,
-                    window=candidates,
-                    where=[*where, liked.left_out] if liked else where,
-                    with_vectors=options is not None,
-                    execution=Execution(two_phase, asked if server_fusion else None),
-                )
-                if found.index != opened:  # another thread follows the alias while a page is made of several searches
-                    raise AliasMoved(f"The alias {self.name!r} has moved to {found.index!r}.", "Run it again.")
-                words = found.query  # encoded once, however deep a page lies
-                if liked:
-                    found = replace(found, liked=liked.vectors)
-                dropped |= {name: clause.dropped for name, clause in found.clauses.items() if clause.dropped}
-                places = [place for place in order(found, chosen, options, last + len(seen)) if place.id not in seen]
-                first, end = max(0, start - len(seen)), last - len(seen)
-                page = hits.of(
-                    self.engine, self._now, places[first:end], found, first=len(seen) + first + 1, fields=fields, explain=explain
-                )
-                if highlight:
-                    page = highlighting.of(self.engine, found.index, self._now.encoder, self._signals(names), found.query, page)
-                shown += page
-                seen.update(place.id for place in places)
-                if len(seen) >= last or all(len(ranked.scores) < depth for ranked in found.lists.values()):
-                    break
-            said = remarks.of(self.engine, self._now, found, shown, empty=not seen, fields=fields, where=where)
-            return hits.Answer(shown, dropped, said)
+    def _answer(self, generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
+        """`answer` from one generation."""
+        mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+        liked = self._liked(generation, query, asked.like) if asked.like else None
+        what = Retrieval(
+            list(mode.weights),
+            asked.candidates,
+            asked.candidates,
+            [*asked.where, liked.left_out] if liked else asked.where,
+            reranking.needs if reranking else (),
+            mode if asked.server_fusion else None,
+        )
+        ranking_mode = server_fusion.answer_mode() if asked.server_fusion else mode
+        (encoded,) = [liked.query] if liked else self.encode([query], generation)
+        shown: list[Hit] = []
+        seen: set[str] = set()
+        dropped: dict[str, tuple[str, ...]] = {}
+        cut_short: list[CutShort] = []
+        for depth in paging.depths(asked.candidates):
+            (candidates,) = execution.retrieve(self.engine, target, generation, [encoded], replace(what, depth=depth))
+            if liked:
+                candidates = replace(candidates, liked=liked.vectors)
+            dropped |= {name: clause.dropped for name, clause in candidates.clauses.items() if clause.dropped}
+            cut_short.clear()
+            ranked = order(candidates, ranking_mode, reranking, asked.last + len(seen), cut_short.append)
+            places = [place for place in ranked if place.id not in seen]
+            first, end = max(0, asked.start - len(seen)), asked.last - len(seen)
+            page = hits.of(
+                self.engine,
+                generation,
+                places[first:end],
+                candidates,
+                first=len(seen) + first + 1,
+                fields=asked.fields,
+                explain=asked.explain,
+            )
+            if asked.highlight:
+                signals = generation.signals(what.signals)
+                page = highlighting.of(self.engine, generation.index, generation.encoder, signals, encoded, page)
+            shown += page
+            seen.update(place.id for place in places)
+            if len(seen) >= asked.last or all(len(ranked.scores) < depth for ranked in candidates.lists.values()):
+                break
+        remarks = notices.of(self.engine, generation, candidates, shown, empty=not seen, fields=asked.fields, where=asked.where)
+        return hits.Answer(shown, dropped, remarks, tuple(cut_short))
 
-        return self._on_the_live_one(once)
+    def explain(self, query: str, document: str, **options: Unpack[RankingKeywords]) -> Hit:
+        """Explain the score of one document for a query.
 
-    def explain(
-        self,
-        query: str,
-        document: str,
-        *,
-        mode: str | None = None,
-        rerank: str | None = None,
-        candidates: int = DEPTH,
-        where: Sequence[Mapping[str, Any]] = (),
-        reranking: Reranking | None = None,
-    ) -> Hit:
-        """How one document comes to its score for a query.
+        A document that is not among the candidates has rank 0 and the score it would have below the last of them: one signal
+        alone gives its own score, several fuse to 0. Its explanation shows what each signal gives it and the score it lacks.
+        If a filter excludes the document, the explanation has ``"excluded": True``.
 
-        A document that is not among the candidates has rank 0 and the score it would have below the last of them: a signal
-        alone gives its own, several fuse to 0. Its explanation holds what each signal gives it and what it would take.
-        `candidates` and `where`, as in `answer`, decide which these are; of a document that `where` excludes the explanation
-        says ``"excluded": True``.
+        Args:
+            query: Text.
+            document: Id of the document.
+            **options: As `termweave.search.options.RankingOptions`: mode, rerank, rerank_budget, candidates, where.
 
         Raises:
             UsageError: The index does not hold the document.
         """
-        _, _, where = checked(query, like=[document], where=where)
+        asked = RankingOptions(**options)
+        SearchOptions(like=[document])  # checks the id
+        check_query(query)
+        return self._consistently(lambda generation, target: self._explain(generation, target, query, document, asked))
 
-        def once() -> Hit:
-            chosen, options = self.choose(mode, rerank, reranking)
-            names = list(chosen.weights)
-            (found,) = self.candidates([query], names, depth=candidates, where=where, with_vectors=options is not None)
-            places = order(found, chosen, options)
-            for rank, place in enumerate(places, 1):
-                if place.id == document:
-                    return hits.of(self.engine, self._now, [place], found, first=rank, fields=FIELDS, explain=True)[0]
-            excluded = bool(where) and not filters.passes(self.engine, found.index, document, where)
-            if excluded:  # what the signals would give it: the clauses at hand hold the filter
-                (found,) = self.candidates([found.query], names, depth=candidates)
-            # Below the last candidate of every signal: one alone gives it its own score, several fuse to 0.
-            below = beneath(places, document, options)
-            hit = hits.of(self.engine, self._now, [below], found, first=0, fields=FIELDS, explain=True)[0]
-            if excluded:
-                return replace(hit, explanation={**(hit.explanation or {}), "excluded": True})
-            return explanation.beyond(hit) if chosen.single and options is None else hit
-
-        return self._on_the_live_one(once)
+    def _explain(self, generation: OpenGeneration, target: str, query: str, document: str, asked: RankingOptions) -> Hit:
+        """`explain` from one generation."""
+        mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+        needs = reranking.needs if reranking else ()
+        encoded = self.encode([query], generation)
+        what = Retrieval(list(mode.weights), asked.candidates, where=asked.where, needs=needs)
+        (candidates,) = execution.retrieve(self.engine, target, generation, encoded, what)
+        places = order(candidates, mode, reranking)
+        for rank, place in enumerate(places, 1):
+            if place.id == document:
+                return hits.of(self.engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)[0]
+        excluded = bool(asked.where) and not filters.passes(self.engine, generation.index, document, asked.where)
+        if excluded:  # what the signals would give it: the clauses so far contain the filter
+            unfiltered = Retrieval(list(mode.weights), asked.candidates)
+            (candidates,) = execution.retrieve(self.engine, target, generation, encoded, unfiltered)
+        # Below the last candidate of every signal: one signal alone gives its own score, several fuse to 0.
+        below = below_all(places, document, reranking)
+        hit = hits.of(self.engine, generation, [below], candidates, first=0, fields=FIELDS, explain=True)[0]
+        if excluded:
+            return replace(hit, explanation={**(hit.explanation or {}), "excluded": True})
+        return explanation.beyond(hit) if mode.single and reranking is None else hit
 
     def mode(self, text: str) -> Mode:
-        """Read what `--mode` says against the profiles and signals there are."""
-        return self.choose(text, None)[0]
+        """The mode that a text names (as `--mode` takes it): a profile, or signals of this index."""
+        return self.choose(text)[0]
 
-    def choose(self, mode: str | None, rerank: str | None, reranking: Reranking | None = None) -> tuple[Mode, Reranking | None]:
-        """How to search, of what was asked for; arguments as `answer`."""
-        if not isinstance(mode, str | None):
-            raise UsageError(f"mode is a text, not {type(mode).__name__}.", 'Several signals are one text: mode="weights,dense".')
-        profile = profiles.find(self._now.lineage, mode)
-        if profile is None:
-            if mode is not None and mode.partition("@")[0] in self.lineage.profiles:
-                raise UsageError(
-                    f"The profile in {mode!r} names its own fusion.", f"Say --mode {mode.partition('@')[0]}, or tune again."
-                )
-            found = modes.parse("hybrid" if mode is None else mode, self.signals, self.lineage.profiles)
-            return found, chosen_reranking(rerank, reranking)
-        return profile.mode, chosen_reranking(rerank, reranking or profile.rerank)
+    def choose(
+        self, mode: str | None, rerank: str | Reranker | Reranking | None = None, rerank_budget: float | None = None
+    ) -> tuple[Mode, Reranking | None]:
+        """The mode and the rerankers of a search. Arguments as `answer`."""
+        RankingOptions(mode=mode, rerank_budget=rerank_budget)
+        return _choose(self._now.lineage, mode, rerank, rerank_budget)
 
     def adopt(self, profile: Profile) -> None:
         """Store a profile with the generation; searches use it from now on."""
         lineage.write(self.engine, self.generation, profiles.adopted(lineage.read(self.engine, self.generation), profile))
         self._now = self._open()
 
-    def encode(self, queries: Sequence[str | Encoding]) -> list[Encoding]:
-        """Encode queries with the models and statistics of the generation; what is encoded already stays as it is."""
-        now, given = self._now, doors.listed(queries)
+    def encode(self, queries: Sequence[str | Encoding], generation: OpenGeneration | None = None) -> list[Encoding]:
+        """Encode queries with the models and statistics of a generation. Encoded queries are returned as they are.
+
+        Args:
+            queries: Texts, or encoded queries.
+            generation: The generation; None: the one that is open now.
+        """
+        opened, given = generation or self._now, arguments.listed(queries)
         texts = [readable(each) if isinstance(each, str) else each for each in given if not isinstance(each, Encoding)]
-        encoded = iter(now.encoder.encode(texts, kind="query", statistics=now.statistics))
+        encoded = iter(opened.encoder.encode(texts, kind="query", statistics=opened.statistics))
         return [each if isinstance(each, Encoding) else next(encoded) for each in given]
 
-    def _liked(self, query: str, like: Sequence[str]) -> feedback.Liked:
-        """A query made of stored documents, and of words where there are any."""
-        words = self.encode([query])[0] if query.strip() else None
-        return feedback.read(self.engine, self._now.index, list(dict.fromkeys(like)), self._now.layout.signals, words)
+    def _liked(self, generation: OpenGeneration, query: str, like: Sequence[str]) -> relevance_feedback.Liked:
+        """A query made of stored documents, and of words if there are any."""
+        words = self.encode([query], generation)[0] if query.strip() else None
+        return relevance_feedback.read(self.engine, generation.index, list(dict.fromkeys(like)), generation.layout.signals, words)
 
     def candidates(
         self,
@@ -281,120 +236,105 @@ class Index:
         depth: int = DEPTH,
         window: int | None = None,
         where: Sequence[Mapping[str, Any]] = (),
-        with_vectors: bool = False,
-        execution: Execution = PLAIN,
+        needs: Collection[Need] = (),
     ) -> list[Candidates]:
         """The candidates of each query from each signal, in one request.
 
-        Raises:
-            AliasMoved: The alias points at another generation by now; that one is open when this is raised.
+        Args:
+            queries: Texts, or queries that this generation encoded.
+            signals: Names of the signals.
+            depth: How many documents each signal gives.
+            window: How many of them count in the fusion; None: `depth`.
+            where: Filters of the query DSL; all must match.
+            needs: What rerankers need: "vectors", "texts".
         """
-        now, where = self._now, list(where)  # another thread may open another generation meanwhile
-        chosen = self._signals(signals)
-        encoded = self.encode(queries)
-        reach = paging.further(depth) if now.lineage.passages else None
-        while True:
-            prepared = self._legs(
-                encoded, chosen, depth=depth, where=where, with_vectors=with_vectors, execution=execution, reach=reach
-            )
+        what = Retrieval(signals, depth, window, list(where), needs)
+        given = arguments.listed(queries)
+
+        def once(generation: OpenGeneration, target: str) -> list[Candidates]:
+            return execution.retrieve(self.engine, target, generation, self.encode(given, generation), what)
+
+        return self._consistently(once)
+
+    def _consistently(self, call: Callable[[OpenGeneration, str], _T]) -> _T:
+        """Call with an open generation and the name to search, and again if the alias moved or a hit was deleted meanwhile.
+
+        The first tries search the alias, which costs no request to resolve it: the hits name the index that answered. The last
+        try searches the concrete index, so that an alias that moves all the time cannot starve a search.
+        """
+        for _ in range(_TRIES - 1):
+            generation = self._now
             try:
-                found, seen = gather(self.engine, self.name, prepared, execution.answering(chosen), window or depth)
-            except EngineError as error:
-                self._follow(now)  # the fields of another generation may be other ones
-                filters.advise(error, where)
-                raise
-            if seen != {now.index}:
-                self._follow(now)
-            if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in found):
-                return [replace(each, index=now.index) for each in found]
-            reach = paging.further(reach)  # the nearest passages are of few documents: look further
+                return call(generation, self.name)
+            except (AliasMoved, hits.DocumentGone):
+                self._follow(generation)
+            except EngineError:
+                # The alias may have moved: the other generation may have other fields, and this one may be deleted.
+                if not self._follow(generation):
+                    raise
+        generation = self._now
+        return call(generation, generation.index)
 
-    def _follow(self, asked: Opened) -> None:
-        """Open the generation that the alias points at, if it is another than the one asked."""
-        if lineage.resolve(self.engine, self.name) != asked.index:
-            if self._now is asked:
-                self._now = self._open()
-            raise AliasMoved(f"The alias {self.name!r} has moved to {self._now.index!r}.", "Run it again.")
+    def _follow(self, searched: OpenGeneration) -> bool:
+        """Open the generation that the alias points at, if it is another one than the one searched. Whether it is."""
+        if self._now is not searched:  # another thread has opened it
+            return True
+        if lineage.resolve(self.engine, self.name) == searched.index:
+            return False
+        self._now = self._open()
+        return True
 
-    def _on_the_live_one(self, call: Callable[[], _T]) -> _T:
-        """Call again, a few times, when the alias moved or a hit was deleted in between: other models, fields, documents hold then."""
-        for _ in range(3):
-            with suppress(AliasMoved, hits.DocumentGone):
-                return call()
-        return call()
-
-    def requests(
-        self,
-        query: str,
-        *,
-        k: int = 10,
-        mode: str | None = None,
-        rerank: str | None = None,
-        candidates: int = DEPTH,
-        start: int = 0,
-        fields: Sequence[str] = FIELDS,
-        where: Sequence[Mapping[str, Any]] = (),
-        two_phase: bool = False,
-        server_fusion: bool = False,
-    ) -> list[dict[str, Any]]:
+    def requests(self, query: str, **options: Unpack[SearchKeywords]) -> list[dict[str, Any]]:
         """The requests that `search` would send, for applications that are not in Python. Arguments as `answer`.
 
-        The first says "dropped" as `Answer` does, where the query has more terms than the server takes.
+        The first request has "dropped" like `Answer` if the query has more terms than the server allows.
         """
-        _, fields, where = checked(query, fields=fields, where=where)
-        chosen, options = self.choose(mode, rerank)
-        last = paging.reachable(k, start, candidates)
-        depth = next((depth for depth in paging.depths(candidates) if depth >= last), paging.MAX_DEPTH)
-        (prepared,) = self._legs(
-            self.encode([query]),
-            self._signals(list(chosen.weights)),
-            depth=depth,
-            where=where,
-            with_vectors=options is not None,
-            execution=Execution(two_phase, chosen if server_fusion else None),
-            reach=paging.further(depth) if self._now.lineage.passages else None,
+        asked = SearchOptions(**options)
+        generation = self._now
+        mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+        depth = next((depth for depth in paging.depths(asked.candidates) if depth >= asked.last), paging.MAX_DEPTH)
+        what = Retrieval(
+            list(mode.weights),
+            depth,
+            where=asked.where,
+            needs=reranking.needs if reranking else (),
+            server_fusion=mode if asked.server_fusion else None,
         )
+        encoded = self.encode([check_query(query)], generation)
+        (prepared,) = execution.prepare(self.engine, generation, encoded, what, execution.first_reach(generation, depth))
         lines: list[Any] = []
         for body in prepared.bodies.values():
             lines += [{}, body]
-        # By the alias, as the first: what an application keeps has to hold when the next generation is live and this one is pruned.
+        # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
-        included = ",".join(hits.wanted(fields))
+        included = ",".join(hits.wanted(asked.fields))
         dropped = {name: list(clause.dropped) for name, clause in prepared.clauses.items() if clause.dropped}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
             {"method": "POST", "path": f"/{self.name}/_mget?_source_includes={included}&realtime=false", "body": fetch},
         ]
 
-    def _signals(self, names: Collection[str]) -> list[Signal]:
-        return [signal for signal in self._now.layout.signals if signal.name in names]
+    def _open(self) -> OpenGeneration:
+        return open_generation(self.engine, self.name, self._models)
 
-    def _legs(
-        self,
-        queries: Sequence[Encoding],
-        signals: Sequence[Signal],
-        *,
-        depth: int,
-        where: Sequence[Mapping[str, Any]],
-        with_vectors: bool,
-        execution: Execution,
-        reach: int | None,
-    ) -> list[Legs]:
-        if with_vectors and "dense" not in self.signals:
-            raise UsageError(
-                "Reranking by neighbours needs the documents' vectors, and this index has none.",
-                "Use --rerank none, or index with a dense model.",
-            )
-        execution.check(self.engine.capabilities, signals)
-        capabilities = execution.room(self.engine.capabilities, signals)
-        prepared = []
-        for query in queries:
-            fitting, left_out = clause_limit.fitted(self.engine, self._now, query, signals, where, capabilities)
-            each = legs(fitting, signals, capabilities, depth=depth, where=where, with_vectors=with_vectors, reach=reach)
-            if fitting is not query:
-                each = clause_limit.said(each, query, left_out, signals)
-            prepared.append(execution.shape(each, signals, capabilities, depth=depth, where=where))
-        return prepared
 
-    def _open(self) -> Opened:
-        return hits.opened(self.engine, self.name, self._models)
+def _choose(
+    made: Lineage, mode: str | None, rerank: str | Reranker | Reranking | None, budget: float | None = None
+) -> tuple[Mode, Reranking | None]:
+    """The mode and the rerankers for an index with this lineage.
+
+    Raises:
+        UsageError: The index has no such signal or profile, or there is no such reranker.
+    """
+    profile = profiles.find(made, mode)
+    reranking = rerankers.choose(rerank, profile.rerank if profile is not None else None)
+    if budget is not None:
+        if reranking is None:
+            raise UsageError("A time budget needs a reranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
+        reranking = reranking.within(budget)
+    if profile is not None:
+        return profile.mode, reranking
+    if mode is not None and (name := mode.partition("@")[0]) in made.profiles:
+        raise UsageError(f"The profile in {mode!r} names its own fusion.", f"Use --mode {name}, or tune again.")
+    signals = [signal.name for signal in made.layout.signals]
+    return modes.parse("hybrid" if mode is None else mode, signals, made.profiles), reranking

@@ -1,78 +1,200 @@
-"""What a search takes besides the query: named for editors and type checkers, and checked before anything is asked."""
+"""The options of a search, declared once: `Index.search`, `explain`, `run`, `requests` and the command line make these records.
+
+Each record checks its values, so that Python and the command line refuse the same values with the same sentences.
+The `...Keywords` types are the same options as keyword arguments, for editors and type checkers; a test compares the two.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import orjson
 
 from termweave.errors import UsageError
+from termweave.search import paging
 
 if TYPE_CHECKING:
-    from termweave.search.ranking import Reranking
+    from termweave.search.ranking.rerankers import Reranker, Reranking
+
+#: Candidates that each signal gives. Recall@100 is measured at this depth.
+DEPTH = 100
+#: The stored fields of a hit unless others are named.
+FIELDS = ("title", "text", "metadata")
+#: The most requests that `run` sends at once.
+_MOST_WORKERS = 64
 
 
-class Options(TypedDict, total=False):
-    """The arguments of `Index.answer` besides the query; it says what they mean."""
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions:
+    """How documents are ranked for a query. `Index.explain` takes these.
 
-    like: Sequence[str]
-    k: int
+    Attributes:
+        mode: "lexical", "weights", "dense", "hybrid", a weighted list ("weights:0.6,dense:0.4") or a tuned profile. Several signals may
+            name their fusion: "hybrid@rrf". None: the profile that was adopted, else "hybrid".
+        rerank: "none", "rnn", "rnn@dense" (the paper's similarity), "ranker@FOLDER" (a cross-encoder; FOLDER or "hf:OWNER/NAME" for
+            short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
+        rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first; None: no limit.
+        candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
+        where: Filters of the query DSL; all must match.
+    """
+
+    mode: str | None = None
+    rerank: str | Reranker | Reranking | None = None
+    rerank_budget: float | None = None
+    candidates: int = DEPTH
+    where: Sequence[Mapping[str, Any]] = ()
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value that cannot be used."""
+        if not isinstance(self.mode, str | None):
+            raise UsageError(
+                f"mode is a text, not {type(self.mode).__name__}.", 'Several signals are one text: mode="weights,dense".'
+            )
+        if self.rerank_budget is not None and not (
+            isinstance(self.rerank_budget, int | float) and 0 <= self.rerank_budget < float("inf")
+        ):
+            raise UsageError(
+                f"rerank_budget is a number of milliseconds from 0 on, not {self.rerank_budget!r}.", "Write rerank_budget=80."
+            )
+        paging.reachable(1, 0, self.candidates)
+        _keep(self, "where", _filters(self.where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(RankingOptions):
+    """What a search returns. `Index.search` and `Index.answer` take these.
+
+    Attributes:
+        k: How many hits.
+        start: How many hits to skip.
+        fields: Stored fields of each hit.
+        like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
+        explain: Explain each score now, in place of when `Hit.explain` is called.
+        highlight: Mark the words that lexical and weights matched, and give the passage around them.
+        server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
+            explained.
+    """
+
+    k: int = 10
+    start: int = 0
+    fields: Sequence[str] = FIELDS
+    like: Sequence[str] = ()
+    explain: bool = False
+    highlight: bool = False
+    server_fusion: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value that cannot be used, or for values that exclude each other."""
+        super().__post_init__()
+        paging.reachable(self.k, self.start, self.candidates)
+        _keep(self, "fields", _texts("fields", "names", "The name of a field", self.fields))
+        _keep(self, "like", _texts("like", "ids", "The id of a document", self.like))
+        if self.server_fusion and self.explain:
+            raise UsageError(
+                "With --server-fusion the server returns only the final score, which cannot be explained.",
+                "Remove --server-fusion or --explain.",
+            )
+
+    @property
+    def last(self) -> int:
+        """Rank of the last hit of the page."""
+        return self.start + self.k
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(RankingOptions):
+    """How a run is made. `Index.run` takes these.
+
+    Attributes:
+        k: How many documents for each query.
+        workers: Requests sent at once.
+        name: Name of the run; "": the mode and the reranker.
+    """
+
+    k: int = DEPTH
+    workers: int = 4
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value that cannot be used."""
+        super().__post_init__()
+        paging.reachable(self.k, 0, self.candidates)
+        if not hasattr(self.workers, "__index__") or not 1 <= self.workers <= _MOST_WORKERS:
+            raise UsageError(f"workers is a whole number from 1 on, at most {_MOST_WORKERS}, not {self.workers!r}.")
+
+
+class RankingKeywords(TypedDict, total=False):
+    """`RankingOptions` as keyword arguments."""
+
     mode: str | None
-    rerank: str | None
+    rerank: str | Reranker | Reranking | None
+    rerank_budget: float | None
     candidates: int
+    where: Sequence[Mapping[str, Any]]
+
+
+class SearchKeywords(RankingKeywords, total=False):
+    """`SearchOptions` as keyword arguments."""
+
+    k: int
     start: int
     fields: Sequence[str]
-    where: Sequence[Mapping[str, Any]]
-    reranking: Reranking | None
+    like: Sequence[str]
     explain: bool
     highlight: bool
-    two_phase: bool
     server_fusion: bool
 
 
-class ManyOptions(TypedDict, total=False):
-    """The arguments of `batch.run` besides the queries; it says what they mean."""
+class RunKeywords(RankingKeywords, total=False):
+    """`RunOptions` as keyword arguments."""
 
-    mode: str | None
-    rerank: str | None
     k: int
-    candidates: int
-    where: Sequence[Mapping[str, Any]]
-    reranking: Reranking | None
     workers: int
     name: str
 
 
-def checked(
-    query: object, *, like: Any = (), fields: Any = (), where: Any = ()
-) -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
-    """`like`, `fields` and `where` as lists: each is read more than once, and what can be read once only would then mean nothing.
+def check_query(query: object) -> str:
+    """Return a query that is a text.
 
     Raises:
-        UsageError: It is what Python would take apart, a text where a list of texts is meant or one filter where several are; or
-            what nobody can send.
+        UsageError: It is something else.
     """
     if not isinstance(query, str):
         raise UsageError(f"A query is text, not {type(query).__name__}.", "Queries that are encoded already go to `candidates`.")
+    return query
+
+
+def _keep(options: RankingOptions, name: str, value: Any) -> None:
+    """Store the checked value of a field: what was given may be an iterator, which can be read only once."""
+    object.__setattr__(options, name, value)
+
+
+def _filters(where: Any) -> list[Mapping[str, Any]]:
     if isinstance(where, Mapping | str):
-        raise UsageError("where is a list of filters, not one.", "Write where=[...] around it.")
-    found, names, filters = _listed("like", "ids", like), _listed("fields", "names", fields), _listed("where", "filters", where)
-    if wrong := [each for each in found if not isinstance(each, str)]:
-        raise UsageError(f"The id of a document is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
-    if wrong := [each for each in names if not isinstance(each, str)]:
-        raise UsageError(f"The name of a field is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
+        raise UsageError("where is a list of filters, not one filter.", "Write where=[...] around it.")
+    filters = _listed("where", "filters", where)
     if filters:
         try:
             orjson.dumps(filters, option=orjson.OPT_SERIALIZE_NUMPY)
         except TypeError as error:
-            raise UsageError(f"where holds what JSON cannot say: {error}.", "Write texts, numbers, lists and dicts.") from None
-    return found, names, filters
+            raise UsageError(
+                f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
+            ) from None
+    return filters
+
+
+def _texts(name: str, what: str, entry: str, given: object) -> list[str]:
+    texts = _listed(name, what, given)
+    if wrong := [each for each in texts if not isinstance(each, str)]:
+        raise UsageError(f"{entry} is text, not {type(wrong[0]).__name__}.", f"Write {str(wrong[0])!r}.")
+    return texts
 
 
 def _listed(name: str, what: str, given: object) -> list[Any]:
     if given is None:
-        raise UsageError(f"{name} is a list, not None.", "Leave it out where it is not wanted.")
+        raise UsageError(f"{name} is a list, not None.", f"Leave {name} out if you do not need it.")
     if isinstance(given, str):
         raise UsageError(f"{name} is a list of {what}, not the text {given!r}.", f"Write {name}=[{given!r}].")
     if not isinstance(given, Iterable):

@@ -1,6 +1,6 @@
-"""Signals: the ways in which a document can answer a query, one file each.
+"""Signals: the ways to score a document for a query (BM25, learned term weights, dense vectors), one file each.
 
-Adding one is adding a file and an entry point in the group ``termweave.signals``; nothing else changes.
+To add a signal, add a file and an entry point in the group ``termweave.signals``.
 """
 
 from __future__ import annotations

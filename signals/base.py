@@ -1,7 +1,7 @@
-"""What a signal is: everything OpenSearch needs to know about one way of answering a query.
+"""The base class of signals: the fields, queries and explanations of one way to score documents in OpenSearch.
 
-A signal is a frozen dataclass whose fields are its parameters as JSON values. They go into the index's ``_meta``
-and come back from there, so that a search weighs with exactly what the documents were written with.
+A signal is a frozen dataclass whose fields are its parameters, as JSON values. The index stores them in its mapping's ``_meta``,
+so that a search uses exactly the parameters that the documents were written with.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ if TYPE_CHECKING:
 
     from termweave.records import Capabilities, Document, Encoding
 
-#: What an encoder can give and a signal can need.
+#: The outputs that an encoder can have and a signal can need.
 Output = Literal["weights", "dense"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """What is known of a corpus before the first document is sent.
+    """The input of `Signal.fit`: what is known about a corpus before the first document is sent.
 
     Attributes:
-        capabilities: The server found.
+        capabilities: What the server can do.
         sample: Encodings of a sample of the documents.
-        dimension: Of the dense vectors, if there are any.
+        dimension: Dimension of the dense vectors; None without a dense model.
         analyzer: Name of the OpenSearch analyzer for text.
-        pruning: Which impacts are left out.
-        saturation: `WeightedTerms.saturation` of the weights signal.
+        pruning: Which impacts are not stored.
     """
 
     capabilities: Capabilities
@@ -40,20 +39,19 @@ class Fitting:
     dimension: int | None = None
     analyzer: str = "english"
     pruning: Pruning = field(default_factory=Pruning)
-    saturation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A query as it goes to the engine.
+    """The query of one signal, as it is sent to the server.
 
     Attributes:
-        query: The clause of the query DSL.
-        scale: The engine's score divided by this is the signal's (neural_sparse wants weights in (0, 64]).
-        terms: Term -> factor as actually sent, for signals that weigh terms.
+        query: The clause in OpenSearch's query DSL.
+        scale: The server's score divided by `scale` is the signal's score (neural_sparse accepts only weights in (0, 64]).
+        terms: Term -> factor as sent, for signals of weighted terms.
         dropped: Terms left out because the server allows no more clauses, heaviest first.
-        reach: How many documents it finds at most, whatever the engine is asked for; None: all that match.
-        par: `TermWeights.par` on the scale of the signal's scores; None where it is not known.
+        reach: The most documents that the clause can return, however many are requested; None: all that match.
+        par: `TermWeights.par` on the scale of the signal's scores; None if unknown.
     """
 
     query: dict[str, Any]
@@ -66,7 +64,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class TermShare:
-    """What one query term contributes to the score of one hit."""
+    """The share of one query term in the score of one hit."""
 
     term: str
     share: float
@@ -74,14 +72,14 @@ class TermShare:
 
 @dataclass(frozen=True)
 class Signal(ABC):
-    """One way in which a document can answer a query."""
+    """One way to score documents for a query."""
 
     name: ClassVar[str]
-    #: The encoder output it stands on; None for plain text.
+    #: The encoder output that the signal needs; None: it needs only the text.
     needs: ClassVar[Output | None] = None
-    #: Whether an index has it unless `--signals` says otherwise.
+    #: Whether an index has the signal without `--signals`.
     default: ClassVar[bool] = True
-    #: A numeric field, and what it counts in a document: `index` says the mean.
+    #: A numeric field, and the name of what it counts in a document. `termweave index` reports its mean.
     counted: ClassVar[tuple[str, str] | None] = None
 
     @classmethod
@@ -91,30 +89,30 @@ class Signal(ABC):
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
-        """Why this server cannot carry the signal; None when it can."""
+        """The reason why this server does not support the signal; None if it does."""
         del capabilities
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters as ``_meta`` keeps them."""
+        """The parameters as ``_meta`` stores them."""
         return asdict(self)
 
     @abstractmethod
     def properties(self) -> dict[str, Any]:
-        """The mapping's properties."""
+        """The signal's fields in the mapping of the index."""
 
     def settings(self) -> dict[str, Any]:
-        """Index settings it needs."""
+        """The index settings that the signal needs."""
         return {}
 
     @abstractmethod
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """The fields of one document."""
+        """The signal's fields of one document."""
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """What a model gave, as bytes that are the same before sending and after reading back: digests are made of them.
+        """The model's output for a document as bytes, the same before sending and after reading back; digests are computed from it.
 
-        Empty for a signal that stores only what the source says; that has a digest of its own.
+        Empty for a signal that stores only the source's text, which has its own digest.
         """
         del stored
         return b""
@@ -123,54 +121,54 @@ class Signal(ABC):
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """The query for the `size` best documents among those that pass `where`; None when the query says nothing to it."""
+        """The clause for the `size` best documents that pass the filters `where`; None if the signal has nothing to search for."""
 
     def score(self, engine_score: float, clause: Clause) -> float:
-        """The signal's own score from the engine's."""
+        """Convert the server's score to the signal's score."""
         return engine_score / clause.scale
 
-    #: The score of a document that the query says nothing to; None where every document has one that is not known.
+    #: The score of a document that does not match the query; None if every document matches (dense), so that it is unknown.
     floor: ClassVar[float | None] = 0.0
 
     def spread(self, low: float, high: float, par: float | None = None) -> float:
-        """How much the scores from `low` to `high` tell apart, in a unit that signals share: fusion trusts by it.
+        """How far the scores `low` and `high` lie apart, in a unit that all signals share. Fusion weighs signals by its square.
 
-        For a signal of words: the part of the best score that the lowest lacks. Where even the best document has less than half of
-        the query's words (its score lies below half of `par`), the square of the spread, which is what fusion counts, goes down
-        with what it has of that half.
+        For a signal of words it is the difference as a share of the best score. If even the best document has less than half of
+        the query's words (its score is below half of `par`), the square of the spread is reduced in proportion.
         """
         if high <= 0:
             return 0.0
         return (high - low) / high * math.sqrt(min(1.0, 2 * high / par) if par else 1.0)
 
-    #: Stored fields that `explain` reads.
+    #: The stored fields that `explain` reads.
     explains_from: ClassVar[tuple[str, ...]] = ()
-    #: Whether the engine's explanation of its clause says more than the score.
+    #: Whether the server's explanation of the clause is more detailed than the score.
     engine_explains: ClassVar[bool] = True
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
-        """Which terms gave how much of the signal's score; they sum to it. Empty for signals without terms."""
+        """The share of each term in the signal's score; they sum to it. Empty for signals without terms."""
         del query, clause, stored, engine_explanation
         return []
 
 
-#: Clauses that wrap a signal's own: the filter's bool, the ids of an explanation.
+#: Clauses around the signal's own clause: the bool of filters, the ids of an explanation.
 _WRAPPING = 16
 
 
 def clause_budget(capabilities: Capabilities, where: Sequence[Mapping[str, Any]]) -> int:
-    """How many clauses a signal may send: the server counts the whole rewritten tree, filters included."""
+    """The number of clauses that a signal may send. The server counts the whole query, including the filters."""
     return max(1, capabilities.max_clause_count - _WRAPPING - sum(_leaves(each) for each in where))
 
 
 def _leaves(clause: Any) -> int:
+    """The number of values in a clause, an upper bound of the clauses that the server counts for it."""
     if isinstance(clause, dict):
         return max(1, sum(_leaves(value) for value in clause.values()))
     return sum(_leaves(each) for each in clause) if isinstance(clause, list | tuple) else 1
 
 
 def filtered(query: dict[str, Any], where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The query restricted to what passes all filters; scores stay as they are."""
+    """Restrict a query to the documents that pass all filters. The scores do not change."""
     return {"bool": {"must": [query], "filter": list(where)}} if where else query

@@ -1,8 +1,8 @@
-"""The dense signal: one unit vector a document, searched by HNSW, and the same vector as half floats for reranking.
+"""The dense signal: one unit vector per document, searched by HNSW, and a half-precision copy of it for reranking.
 
-The engine is named explicitly, `lucene`: the default has been faiss since 2.18, which needs native libraries that the
-plugin archive does not carry. Candidates' vectors are read from `vector_fp16`, a binary field with doc values: 100
-vectors cost 1 ms there, 25 ms and more from `_source` (run on 3.6.0), and it works on every version.
+The mapping names the k-NN engine `lucene` explicitly: the default since 2.18 is faiss, which needs native libraries that the
+plugin archive does not contain. Rerankers read the vectors of candidates from `vector_fp16`, a binary field with doc values:
+100 vectors take 1 ms from there, and 25 ms or more from `_source` (measured on 3.6.0). It works on every version.
 """
 
 from __future__ import annotations
@@ -25,64 +25,69 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities, Document, Encoding
 
 VECTOR_FIELD = "vector_fp16"
-#: `Dense.background` of an index that did not measure it, or is too small to: all-MiniLM-L6-v2 has .08 to .15 on eight corpora.
+#: `Dense.background` of an index whose sample is too small to measure it. all-MiniLM-L6-v2 has .08 to .15 on eight corpora.
 _BACKGROUND = 0.12
-#: Documents that measure it.
+#: The smallest sample of documents that measures the background.
 _ENOUGH = 30
-#: Vectors looked for, for each one wanted: what lucene's graph search looks through is k. Of the nearest hundred it then finds
-#: 1.000 on cranfield and stackfaq, .987 and .996 if asked for no more than those, in the same time (docs/index-layout.md).
+#: k of the graph search for each document wanted. Lucene explores k nodes, so a larger k has a higher recall. With 2, the recall
+#: of the nearest hundred is 1.000 on cranfield and stackfaq; with 1, .987 and .996, in the same time (docs/index-layout.md).
 _EFFORT = 2
-#: The engine takes no larger k.
+#: The largest k that the server accepts.
 _MOST = 10_000
-#: The bits of a float32 that come of a half float: its sign, the low five of the exponent, the high ten of the fraction.
+#: The bits of a float32 that a half float fills: the sign, the low five of the exponent, the high ten of the fraction.
 _MOVED = -0x70002000
-#: 2 to the difference of the two formats' exponent offsets, 127 - 15; and the first number beyond the half floats.
+#: 2 to the difference of the two formats' exponent offsets, 127 - 15; and the smallest number above all half floats.
 _OFFSET, _BEYOND = 2.0**112, 2.0**16
-#: So many background deviations tell as much as the whole score of a signal of words (docs/fusion.md).
+#: This many background deviations count as much as the whole score of a signal of words (docs/fusion.md).
 _UNIT = 3.5
 
 
 def to_half(vector: NDArray[np.float32]) -> str:
-    """float32 ``(d,)`` as base64 of little-endian half floats."""
+    """Encode a vector, float32 ``(d,)``, as base64 of little-endian half floats."""
     return pybase64.b64encode_as_string(vector.astype("<f2").tobytes())
 
 
 def from_half(value: str) -> NDArray[np.float32]:
-    """The inverse of `to_half`, up to 5e-4 relative; the engine's doc values come without the "=" at the end (3.6.0)."""
-    return _floats(pybase64.b64decode(_filled(value), validate=True))
+    """Decode `to_half`, with a relative error of up to 5e-4. The server's doc values lack the "=" at the end (3.6.0)."""
+    return _floats(pybase64.b64decode(_padded(value), validate=True))
 
 
 def from_halves(values: Sequence[str | None], dimension: int) -> NDArray[np.float32]:
-    """float32 ``(len(values), dimension)`` of many at once, a row of zeros for None: three times as fast as one by one."""
-    nothing = pybase64.b64encode_as_string(bytes(2 * dimension))
-    texts = [nothing if value is None else value for value in values]
-    if not nothing.endswith("="):  # else they are filled up, and none can go on where another ends
+    """Decode many vectors at once, three times as fast as one by one.
+
+    Returns:
+        float32 ``(len(values), dimension)``, with a row of zeros for None.
+    """
+    zeros = pybase64.b64encode_as_string(bytes(2 * dimension))
+    texts = [zeros if value is None else value for value in values]
+    if not zeros.endswith("="):  # without padding the texts can be joined and decoded as one
         texts = ["".join(texts)]
-    rows = b"".join([pybase64.b64decode(_filled(text), validate=True) for text in texts])
+    rows = b"".join([pybase64.b64decode(_padded(text), validate=True) for text in texts])
     return _floats(rows).reshape(len(values), dimension)
 
 
 def _floats(halves: bytes) -> NDArray[np.float32]:
-    """Little-endian half floats as float32 ``(n,)``: what numpy's own cast gives, in a third of its time.
+    """Convert little-endian half floats to float32 ``(n,)``, as numpy's cast does, in a third of its time.
 
-    The bits of a half, moved to where a float32 has them, are the number times 2^-112, subnormal ones too: only the offsets of
-    the exponents differ.
+    The bits of a half float, moved to their positions in a float32, are the number times 2^-112, for subnormal numbers too: the
+    two formats differ only in the offset of the exponent.
     """
     import numpy as np  # noqa: PLC0415
 
     values = np.frombuffer(halves, "<f2")
-    bits = values.view("<i2").astype(np.int32)  # the sign fills what is above
+    bits = values.view("<i2").astype(np.int32)  # the sign fills the upper bits
     bits <<= 13
     bits &= _MOVED
     floats = bits.view(np.float32)
     floats *= _OFFSET
-    # Infinity and NaN have an exponent of their own and come out as numbers beyond all others: no model gives them.
+    # Infinity and NaN have a special exponent and come out as numbers above all half floats. No model gives them.
     if len(floats) and not -_BEYOND < floats.min() <= floats.max() < _BEYOND:
         return values.astype(np.float32)
     return floats
 
 
-def _filled(text: str) -> str:
+def _padded(text: str) -> str:
+    """Base64 with the padding that the server leaves out."""
     return text + "=" * (-len(text) % 4)
 
 
@@ -91,15 +96,15 @@ class Dense(Signal):
     """Dense vectors of unit length, compared by inner product.
 
     Attributes:
-        dimension: d.
-        m: Links a node of the HNSW graph keeps.
-        ef_construction: Candidates looked at when a node is linked.
-        background: Standard deviation of the similarity between two documents of the corpus drawn at random.
+        dimension: Dimension of the vectors.
+        m: Links per node of the HNSW graph.
+        ef_construction: Candidates compared when a node is linked.
+        background: Standard deviation of the similarity between two random documents of the corpus.
     """
 
     name: ClassVar[str] = "dense"
     needs: ClassVar[Output | None] = "dense"
-    engine_explains: ClassVar[bool] = False  # a stub (k-NN #1976)
+    engine_explains: ClassVar[bool] = False  # the server gives only a placeholder (k-NN #1976)
     floor: ClassVar[float | None] = None
 
     dimension: int
@@ -109,22 +114,22 @@ class Dense(Signal):
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take the encoder's dimension, and measure how similar the sample's documents are to each other by chance."""
+        """Take the encoder's dimension, and measure the similarity between random documents of the sample."""
         if fitting.dimension is None:
             raise ModelError(
-                "The signal 'dense' needs a model that gives vectors.",
-                "Name one with --dense, or leave the signal out with --signals.",
+                "The signal 'dense' needs a model that gives vectors, and there is none.",
+                "Name a model with --dense, or leave the signal out with --signals.",
             )
         vectors = [encoding.vector for encoding in fitting.sample if encoding.vector is not None and encoding.text.strip()]
         return cls(dimension=fitting.dimension, background=_deviation(vectors))
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
-        """Vectors need the k-NN plugin."""
-        return None if capabilities.knn else "the server has no k-NN plugin, or does not let this role ask"
+        """The server needs the k-NN plugin."""
+        return None if capabilities.knn else "the server has no k-NN plugin, or this role may not see the server's plugins"
 
     def properties(self) -> dict[str, Any]:
-        """The k-NN field and its half-float twin."""
+        """The k-NN field, and the half-precision copy."""
         method = {
             "name": "hnsw",
             "engine": "lucene",
@@ -137,20 +142,20 @@ class Dense(Signal):
         }
 
     def settings(self) -> dict[str, Any]:
-        """k-NN has to be switched on."""
+        """The setting that enables k-NN."""
         return {"index.knn": True}
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """The vector, twice; a blank document has none."""
+        """The vector and its half-precision copy. A blank document has none."""
         if document.blank:
             return {}
         vector = encoding.vector
         if vector is None or vector.shape != (self.dimension,):
-            found = "none" if vector is None else f"{vector.shape[0]} numbers"
+            output = "none" if vector is None else f"{vector.shape[0]} numbers"
             raise ModelError(
-                f"Document {document.id!r} should have a vector of {self.dimension} numbers; the model gave {found}."
+                f"Document {document.id!r} should have a vector of {self.dimension} numbers; the model gave {output}."
             )
-        if not math.isfinite(vector.dot(vector)):  # one NaN or infinity makes it one
+        if not math.isfinite(vector.dot(vector)):  # the sum is NaN or infinite if one number is
             raise ModelError(
                 f"The model gave NaN for document {document.id!r}.",
                 "The model folder is damaged or was exported from a diverged training.",
@@ -158,7 +163,7 @@ class Dense(Signal):
         return {"vector": vector, VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The vector as float32 bytes, then the twin."""
+        """The vector as float32 bytes, followed by its half-precision copy."""
         import numpy as np  # noqa: PLC0415
 
         vector = stored.get("vector")
@@ -167,7 +172,10 @@ class Dense(Signal):
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """The nearest, filtered inside the graph search: more than the `size` wanted, so that those are the right ones."""
+        """A k-NN clause with the filters applied during graph search.
+
+        It asks for more than `size` neighbours because the search is approximate.
+        """
         del capabilities
         if query.vector is None or not query.text.strip():
             return None
@@ -178,26 +186,26 @@ class Dense(Signal):
         return Clause({"knn": {"vector": knn}}, reach=reach)
 
     def score(self, engine_score: float, clause: Clause) -> float:
-        """The inner product: the engine gives 1 + ip for ip >= 0 and 1 / (1 - ip) below."""
+        """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below."""
         del clause
         return engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score
 
     def spread(self, low: float, high: float, par: float | None = None) -> float:
-        """In deviations of the similarity between any two documents: one inner product says little by itself.
+        """The difference in standard deviations of the similarity between random documents.
 
-        Half-way (geometric mean) between the deviation of this corpus and the usual one: a corpus on one subject has a large
-        one, but not all of that is chance.
+        The deviation is the geometric mean of this corpus's and the usual one: a corpus on one subject has a large deviation, but
+        only a part of it is chance.
         """
         del par
         return (high - low) / (_UNIT * math.sqrt(self.background * _BACKGROUND))
 
 
 def _deviation(vectors: Sequence[NDArray[np.float32]]) -> float:
-    """Standard deviation of the inner products of all pairs."""
+    """Standard deviation of the inner products of all pairs of vectors; the usual one if there are few vectors."""
     import numpy as np  # noqa: PLC0415
 
     if len(vectors) < _ENOUGH:
         return _BACKGROUND
     matrix = np.stack(vectors)
     pairs = (matrix @ matrix.T)[np.triu_indices(len(matrix), 1)]
-    return max(0.01, float(pairs.std()))  # texts that are all alike would make every difference infinite
+    return max(0.01, float(pairs.std()))  # equal texts would make every difference infinite

@@ -1,4 +1,4 @@
-"""Reading the engine's own explanation of a hit: which term of a text field gave how much."""
+"""Read the server's explanation of a hit: the share of each term of a text field in the score."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from termweave.signals.base import TermShare
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: The node of an explanation that stands for one term.
-_TERM_OF = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
+#: Description of an explanation's node for one term.
+_TERM_NODE = re.compile(r"weight\((?P<terms>.*) in \d+\)", re.DOTALL)
 
 
 def term_shares(explanation: Mapping[str, Any] | None, field: str) -> list[TermShare]:
-    """What each term, as it stands in the index, contributed; heaviest first.
+    """The share of each indexed term in the score, heaviest first.
 
     Args:
         explanation: `_explanation` of a hit.
@@ -28,14 +28,15 @@ def term_shares(explanation: Mapping[str, Any] | None, field: str) -> list[TermS
 
 
 def _scores(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
-    found = _TERM_OF.match(str(node.get("description", "")))
-    if found:
-        named = found["terms"]
-        if named.startswith(prefix):
-            named = named.removeprefix(prefix)
-        else:  # a term of the query with synonyms: each carries the field
-            named = named.removeprefix("Synonym(").removesuffix(")").removeprefix(prefix).replace(f" {prefix}", " ")
-        yield named, float(node["value"])
+    """Term and score of each node that stands for one term."""
+    match = _TERM_NODE.match(str(node.get("description", "")))
+    if match:
+        terms = match["terms"]
+        if terms.startswith(prefix):
+            terms = terms.removeprefix(prefix)
+        else:  # a query term with synonyms; each is prefixed with the field
+            terms = terms.removeprefix("Synonym(").removesuffix(")").removeprefix(prefix).replace(f" {prefix}", " ")
+        yield terms, float(node["value"])
         return
     for child in node.get("details", ()):
         yield from _scores(child, prefix)

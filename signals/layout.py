@@ -1,4 +1,4 @@
-"""One document of an index: every signal's fields, the source's own, and the digests that verification compares."""
+"""The layout of indexed documents: the fields of the signals and of the source, and the digests that verification compares."""
 
 from __future__ import annotations
 
@@ -17,58 +17,66 @@ if TYPE_CHECKING:
     from termweave.records import Encoding
     from termweave.signals.base import Signal
 
-#: Verification compares count and digest sums of this many buckets in one aggregation.
+#: Verification compares the document counts and digest sums of this many buckets in one aggregation.
 BUCKETS = 1024
-#: OpenSearch refuses longer ids.
+#: The longest id that OpenSearch accepts.
 MAX_ID_BYTES = 512
-#: A term of more than 32,766 bytes refuses the whole document, and `flat_object` makes terms of path and value (3.6.0).
+#: OpenSearch refuses a document with a term of more than 32,766 bytes; the terms of a `flat_object` are path and value (3.6.0).
 _FILTERABLE_BYTES = 30_000
-#: Where a passage lies; a document has all of these fields or none.
-_PLACE = ("passage", "passage_start", "passage_end")
-#: What termweave writes into a field, where OpenSearch takes other things too.
-_WRITTEN: dict[str, type] = {"metadata": dict, "metadata_long": dict, **dict.fromkeys(_PLACE, int)}
+#: Number and position of a passage; a document has all of these fields or none.
+_POSITION = ("passage", "passage_start", "passage_end")
+#: The types that termweave writes into fields for which OpenSearch accepts other types too.
+_WRITTEN: dict[str, type] = {"metadata": dict, "metadata_long": dict, **dict.fromkeys(_POSITION, int)}
 
 
 def signal_class(name: str) -> type[Signal]:
-    """The signal registered under a name.
+    """The signal class registered under a name.
 
     Raises:
-        UsageError: There is none; the message lists those there are.
+        UsageError: No signal has this name; the message lists the signals.
     """
-    found: type[Signal] = plugins.load("signals", name)
-    return found
+    registered: type[Signal] = plugins.load("signals", name)
+    return registered
 
 
-def _made(name: str, values: Mapping[str, Any]) -> Signal:
-    made = signal_class(name)
+def _signal(name: str, values: Mapping[str, Any]) -> Signal:
+    """The signal with the parameters that an index stores."""
+    registered, values = signal_class(name), dict(values)
+    if values.pop("saturation", None) is not None:  # indices of development versions store it, mostly as None
+        raise EngineError(
+            "The index was built with the option --saturation, which no longer exists.",
+            "Build it again: 'termweave index SOURCE NAME'.",
+        )
     try:
-        return made(**values)
+        return registered(**values)
     except TypeError:
         raise EngineError(
-            f"The index was made with other parameters of the signal {name!r} than the one here has.",
-            "Install the version that made it, of termweave or of the package that brings the signal, or index again.",
+            f"The index stores parameters of the signal {name!r} that the installed version does not have.",
+            "Install the version of termweave (or of the package with the signal) that built the index, or index again.",
         ) from None
 
 
 def engine_id(source_id: str) -> str:
-    """The `_id` of a source's document: the id itself, or a stable hash where it is too long for the engine."""
+    """The `_id` of a document: its id in the source, or a stable hash of it if it is too long for OpenSearch."""
     encoded = source_id.encode("utf-8")
     return source_id if 0 < len(encoded) <= MAX_ID_BYTES else f"~{blake2b(encoded, digest_size=20).hexdigest()}"
 
 
 def bucket_of(source_id: str) -> int:
-    """Which of the `BUCKETS` a document counts in."""
+    """The bucket of a document, from 0 to `BUCKETS` - 1."""
     return int.from_bytes(blake2b(source_id.encode("utf-8"), digest_size=4).digest(), "big") % BUCKETS
 
 
 def digest(*parts: bytes) -> int:
-    """32 bits of a hash over the parts: the sum over a bucket stays far below 2^53, where doubles stop being exact."""
-    framed = b"".join([each for part in parts for each in (len(part).to_bytes(8, "big"), part)])  # one call, not two a part
-    return int.from_bytes(sha256(framed, usedforsecurity=False).digest()[:4], "big")  # processors have instructions for this one
+    """A 32-bit hash of the parts. The sum of a bucket's digests stays far below 2^53, so that doubles hold it exactly."""
+    framed = b"".join(
+        [each for part in parts for each in (len(part).to_bytes(8, "big"), part)]
+    )  # one update is faster than two per part
+    return int.from_bytes(sha256(framed, usedforsecurity=False).digest()[:4], "big")  # processors have instructions for sha256
 
 
 def source_digest(document: Document) -> int:
-    """Digest of what the source says of a document."""
+    """Digest of the source's content of a document: id, title, text, metadata and passage."""
     import orjson  # noqa: PLC0415
 
     metadata = orjson.dumps(dict(document.metadata), option=orjson.OPT_SORT_KEYS)
@@ -80,11 +88,11 @@ def source_digest(document: Document) -> int:
 
 @dataclass(frozen=True)
 class DocumentLayout:
-    """How documents of one index look.
+    """The fields of the documents of one index.
 
     Attributes:
-        signals: Its signals.
-        extra: Entries of the metadata that users have declared as fields of their own.
+        signals: The signals of the index.
+        extra: Metadata entries that the user's mapping makes fields of their own.
     """
 
     signals: Sequence[Signal]
@@ -92,11 +100,11 @@ class DocumentLayout:
 
     @classmethod
     def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = ()) -> DocumentLayout:
-        """The layout that `_meta` describes: signal name -> parameters, and users' own fields."""
-        return cls([_made(name, values) for name, values in parameters.items()], extra)
+        """The layout that `_meta` stores: signal name -> parameters, and the metadata entries that are fields of their own."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra)
 
     def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """The strict mapping, with the lineage in `_meta`."""
+        """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
         properties: dict[str, Any] = {
             "id": {"type": "keyword"},
             "passage": {"type": "integer"},
@@ -116,18 +124,18 @@ class DocumentLayout:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The fields that documents can have."""
+        """Names of the fields that documents can have."""
         return frozenset((*self.mapping({})["properties"], *self.extra))
 
     def settings(self) -> dict[str, Any]:
-        """Index settings of all signals."""
+        """The index settings of all signals."""
         merged: dict[str, Any] = {}
         for signal in self.signals:
             merged |= signal.settings()
         return merged
 
     def document(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """The body of one document as it is sent."""
+        """The body of one document, as it is sent to the server."""
         body: dict[str, Any] = {"id": document.source_id, "title": document.title, "text": document.text}
         if (part := document.passage) is not None:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
@@ -141,64 +149,66 @@ class DocumentLayout:
         return body
 
     def encoding_digest(self, stored: Mapping[str, Any]) -> int:
-        """Digest of what the models gave, computed from a body before sending or from `_source` after reading back."""
+        """Digest of the models' output for a document, from its body before sending or from its `_source` after reading back."""
         return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))
 
     def agrees(self, stored: Mapping[str, Any]) -> bool:
-        """Whether the fields that users declared hold what the metadata of this `_source` do: no digest is made of them."""
+        """Whether the fields of the user's mapping equal the metadata of this `_source`. The digests do not cover these fields."""
         return {name: stored[name] for name in self.extra if name in stored} == self._declared(stored_metadata(stored))
 
     def _declared(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The metadata entries that are fields of their own."""
         return {name: metadata[name] for name in self.extra if name in metadata}
 
 
 def as_written(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A `_source` without what termweave never writes there: OpenSearch takes a list of metadata, and a passage without its place.
+    """Remove from a `_source` what termweave never writes.
 
-    For those who show a document, whatever wrote it; verification looks at what is there.
+    Another program may have written the document, and OpenSearch accepts a list as metadata, or a passage without its position.
+    Code that shows documents uses this function; verification reads the `_source` itself.
     """
     kept = {name: value for name, value in stored.items() if isinstance(value, _WRITTEN.get(name, object))}
-    place = kept.keys() & _PLACE
-    if len(place) < len(_PLACE):
-        for name in place:
+    position = kept.keys() & _POSITION
+    if len(position) < len(_POSITION):
+        for name in position:
             del kept[name]
     return kept
 
 
 def stored_metadata(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A document's metadata from its `_source`."""
+    """The metadata of a document, from its `_source`."""
     return {**(stored.get("metadata") or {}), **(stored.get("metadata_long") or {})}
 
 
 def stored_text(stored: Mapping[str, Any], name: str) -> str:
-    """Title or text from a `_source`; empty where it is none, which something else wrote there."""
+    """Title or text from a `_source`; "" if it is not a string, because another program wrote the document."""
     value = stored.get(name)
     return value if isinstance(value, str) else ""
 
 
 def stored_document(stored: Mapping[str, Any], fallback_id: str) -> Document:
-    """The document, or the passage, as it was indexed, from its `_source`."""
+    """The document or passage as it was indexed, from its `_source`."""
     part = stored_passage(stored)
     identity = Passage.key(part.parent, part.number) if part else stored.get("id", fallback_id)
     return Document(identity, stored.get("text", ""), stored.get("title", ""), stored_metadata(stored), passage=part)
 
 
 def stored_passage(stored: Mapping[str, Any]) -> Passage | None:
-    """Which passage a `_source` is; None for a whole document."""
+    """The passage that a `_source` holds; None for a whole document."""
     if stored.get("passage") is None:
         return None
     return Passage(stored["id"], stored["passage"], stored["passage_start"], stored["passage_end"])
 
 
 def filterable(key: str, value: Any) -> bool:
-    """Whether an entry of the metadata is short enough to be filtered on."""
+    """Whether a metadata entry is short enough to be indexed for filters."""
     import orjson  # noqa: PLC0415
 
     return len(orjson.dumps({key: value})) <= _FILTERABLE_BYTES
 
 
 def _metadata_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata that can be filtered on, and apart from it what is too long for that."""
+    """The metadata as two fields: the entries that filters can use, and the entries that are too long for that."""
     fields: dict[str, Any] = {}
     for key, value in metadata.items():
         fields.setdefault("metadata" if filterable(key, value) else "metadata_long", {})[key] = value

@@ -1,7 +1,7 @@
-"""The lexical signal: the words of title and text, scored by the engine's own BM25.
+"""The lexical signal: the words of title and text, scored by the server's BM25.
 
-Title and text are fields of their own for applications; what is searched here is `content`, both of them in one
-field (`copy_to`), so that a word's frequency and the length are those of the document and "BM25" in a table means one thing.
+Title and text are stored as separate fields for applications. The signal searches `content`, one field with both of them
+(`copy_to`), so that term frequencies and the length are those of the whole document, as BM25 expects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Capabilities, Document, Encoding
 
-#: At least as many pieces as an analyzer makes tokens: words, and single characters of scripts without spaces.
+#: Words, and single characters of scripts without spaces. No analyzer makes more tokens of a text than it has such pieces.
 _PIECE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+|\S"
 )
@@ -37,27 +37,26 @@ class Lexical(Signal):
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take the analyzer asked for."""
+        """Use the analyzer of the build options."""
         return cls(analyzer=fitting.analyzer)
 
     def properties(self) -> dict[str, Any]:
-        """`title` and `text`, and `content` that holds both."""
+        """`title` and `text`, and `content`, which holds both."""
         text = {"type": "text", "analyzer": self.analyzer}
         return {"title": text | {"copy_to": "content"}, "text": text | {"copy_to": "content"}, "content": text}
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """Title and text as they are; `content` fills itself."""
+        """Title and text. The server fills `content` from them."""
         del encoding
         return {"title": document.title, "text": document.text}
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """A `match` on `content`; a query of more words than the server allows clauses loses repetitions, then its last words.
+        """A `match` on `content`.
 
-        (`search.clause_limit` sees to it that the last words are those that contribute least.)
-
-        More clauses than allowed are an error of the engine, not a shorter list.
+        The server refuses a query with more clauses than it allows. A query with more words than that loses repeated words first,
+        then its last words. (`search.retrieval.clause_limit` puts the words that contribute least last.)
         """
         del size
         if not (count := pieces(query.text)):
@@ -69,32 +68,32 @@ class Lexical(Signal):
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
-        """The engine's own explanation, term by term."""
+        """The share of each term, read from the server's explanation."""
         del query, clause, stored
         return term_shares(engine_explanation, "content")
 
 
 def pieces(text: str) -> int:
-    """How many tokens an analyzer makes of a text, at most."""
+    """The most tokens that an analyzer can make of a text."""
     return sum(1 for _ in _PIECE.finditer(text))
 
 
 def _shortened(text: str, limit: int) -> tuple[str, tuple[str, ...]]:
-    """The words of a text, each once and as it is written, up to `limit` pieces; and the words left out.
+    """The unique words of a text up to `limit` pieces, and the words left out.
 
-    A word without spaces that is too long by itself (Chinese, Thai) is cut where the room ends.
+    A first word that is longer than the limit, such as a Chinese or Thai text without spaces, is cut.
     """
     kept: list[str] = []
     dropped: list[str] = []
     room = limit
     for word in dict.fromkeys(text.split()):
-        found = list(_PIECE.finditer(word))
-        if len(found) <= room:
+        matches = list(_PIECE.finditer(word))
+        if len(matches) <= room:
             kept.append(word)
-            room -= len(found)
+            room -= len(matches)
         elif room == limit:
-            kept.append(word[: found[room].start()])
-            dropped.append(word[found[room].start() :])
+            kept.append(word[: matches[room].start()])
+            dropped.append(word[matches[room].start() :])
             room = 0
         else:
             dropped.append(word)

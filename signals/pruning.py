@@ -1,4 +1,4 @@
-"""Which of a document's impacts are worth storing: `index --prune`. What it costs and saves is measured in docs/impacts.md."""
+"""Prune the term weights of documents (`index --prune`). Its effect on size and quality is measured in docs/impacts.md."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Which impacts of a document are not stored (`index --prune`).
-
-    The heaviest term of a document always stays.
+    """Which impacts (document term weights) are not stored. The heaviest term of a document is always stored.
 
     Attributes:
-        share: Of each document's terms, the lightest so many, 0 to 1.
-        below: Impacts lighter than this share of `w_max`, 0 to 1.
+        share: The share of each document's terms that is left out, the lightest first; 0 to 1.
+        below: Impacts below this share of `WeightedTerms.w_max` are left out; 0 to 1.
     """
 
     share: float = 0.0
@@ -30,10 +28,10 @@ class Pruning:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``0.05`` (by weight: of the largest impact) or ``30%`` (the lightest of each document).
+        """Read ``0.05`` (a threshold, as a share of the largest impact) or ``30%`` (a share of each document's terms).
 
         Raises:
-            UsageError: It is neither.
+            UsageError: The text is neither.
 
         Example:
             >>> Pruning.parse("30%"), Pruning.parse("0.05")
@@ -46,13 +44,13 @@ class Pruning:
             value = -1.0
         if not 0 <= value < 1:
             raise UsageError(
-                f"{text!r} does not say what to prune.",
+                f"{text!r} is not a value for --prune.",
                 "Write 0.05 for impacts below .05 of the largest, or 30% for the lightest 30 % of each document's terms.",
             )
         return cls(share=value) if by_share else cls(below=value)
 
     def apply(self, weights: TermWeights, w_max: float) -> TermWeights:
-        """What is kept of one document's terms, in their order."""
+        """The terms of one document that are stored, in their order."""
         import numpy as np  # noqa: PLC0415
 
         if not len(weights) or not (self.share or self.below):

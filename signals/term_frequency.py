@@ -1,14 +1,14 @@
-"""The term_frequency signal: the same learned weights as term frequencies, scored by BM25 with parameters of its own.
+"""The term_frequency signal: learned term weights, stored as term frequencies and scored by BM25 with its own k1 and b.
 
     tf(t, d) = round(100 * w(t, d) / w_max)
     score = sum over t in the query of w(t, q) * idf(t) * tf / (tf + k1 * (1 - b + b * |d| / avg|d|)),   |d| = sum of tf
 
-(DeepCT, Dai and Callan 2020: tf = round(100 * y) for 0 <= y <= 1, k1 10, b .9.) The weights signal is a plain dot product; here
-the engine weighs rare words, saturates and normalises by length with statistics of its own. It needs nothing but core
-OpenSearch (`delimited_term_freq`, 2.10 and newer), and k1 and b can be changed without indexing again (close, settings, open).
+(DeepCT, Dai and Callan 2020: tf = round(100 * y) for 0 <= y <= 1, k1 10, b .9.) The weights signal is a plain dot product. Here
+the server weighs rare words more, saturates, and normalises by length, with its own statistics. The signal needs only core
+OpenSearch (`delimited_term_freq`, 2.10 and newer). To change k1 and b, close the index, change its settings and open it again.
 
-What the engine does (run on 3.6.0): a value is ``"term|tf"``, split at the first bar, so that a bar inside a term refuses the
-whole document, and so does a tf below 1; document lengths are kept in a lossy byte; idf is that of a shard.
+The server's behaviour (measured on 3.6.0): it splits a value ``"term|tf"`` at the first bar, and refuses the whole document if a
+term contains a bar or a tf is below 1. It stores document lengths in one byte, with loss. The idf is computed per shard.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities, Document, Encoding
 
 _FIELD = "term_frequency"
-#: Between a term and its frequency.
+#: The character between a term and its frequency.
 DELIMITER = "|"
-#: Name of filter, analyzer and similarity in the index's settings.
+#: Name of the filter, the analyzer and the similarity in the index settings.
 _OURS = "termweave_term_frequency"
 
 
 @dataclass(frozen=True)
 class TermFrequency(WeightedTerms):
-    """Learned term weights as term frequencies under BM25.
+    """Learned term weights as term frequencies, scored by BM25.
 
     Attributes:
-        levels: The term frequency of `w_max`; heavier impacts are clipped to it.
-        k1: How fast a term frequency stops counting.
-        b: How much documents with a large sum of term frequencies are held back.
+        levels: The term frequency of the impact `w_max`; heavier impacts are clipped to it.
+        k1: BM25's saturation: the larger, the more a high term frequency counts.
+        b: BM25's length normalisation, 0 to 1: how much a large sum of term frequencies lowers the score.
     """
 
     name: ClassVar[str] = "term_frequency"
-    default: ClassVar[bool] = False  # it repeats what the weights signal holds, and is the weaker of the two (docs/impacts.md)
+    default: ClassVar[bool] = False  # it stores the same impacts as the weights signal, and ranks worse (docs/impacts.md)
 
     levels: int = 100
     k1: float = 10.0
     b: float = 0.9
 
     def properties(self) -> dict[str, Any]:
-        """Tokens with frequencies; a `match` of one's own takes terms separated by spaces."""
+        """A text field of terms with frequencies. A `match` query on it takes terms separated by spaces."""
         text = {"type": "text", "index_options": "freqs", "analyzer": _OURS, "search_analyzer": "whitespace", "similarity": _OURS}
         return {_FIELD: text}
 
     def settings(self) -> dict[str, Any]:
-        """The filter that reads ``term|tf``, and the similarity."""
+        """The filter that reads ``term|tf``, its analyzer, and the similarity."""
         return {
             f"index.analysis.filter.{_OURS}.type": "delimited_term_freq",
             f"index.analysis.filter.{_OURS}.delimiter": DELIMITER,
@@ -68,7 +68,7 @@ class TermFrequency(WeightedTerms):
         }
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
-        """``term|tf``, one a term."""
+        """The values ``term|tf``, one per term."""
         weights = self.kept(document, encoding)
         if weights is None:
             return {}
@@ -78,21 +78,20 @@ class TermFrequency(WeightedTerms):
         }
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The tokens, sorted; a token holds no line break that is not its term's own, and its tf is behind the last bar."""
+        """The sorted values, one per line."""
         return "\n".join(sorted(stored.get(_FIELD) or ())).encode()
 
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
-        """The term frequencies, by their terms; 1 where a token has none, as the engine counts what another program wrote so."""
-        found = stored.get(_FIELD)
-        tokens = (
-            str(token).partition(DELIMITER) for token in (found if isinstance(found, list) else [found]) if token is not None
-        )
-        return {unescape(name, DELIMITER): float(tf or 1) for name, _, tf in tokens}
+        """Term -> term frequency; 1 if a value has none, as the server counts it (another program may have written such values)."""
+        field = stored.get(_FIELD)
+        values = field if isinstance(field, list) else [field]
+        pairs = (str(value).partition(DELIMITER) for value in values if value is not None)
+        return {unescape(name, DELIMITER): float(tf or 1) for name, _, tf in pairs}
 
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """One `term` a term, with the query's weight as boost; those beyond the server's limit are dropped, the lightest first."""
+        """One `term` query per term, with the query's weight as boost. The lightest terms are dropped if the server allows fewer."""
         del size
         if query.weights is None:
             return None
@@ -106,6 +105,6 @@ class TermFrequency(WeightedTerms):
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
     ) -> list[TermShare]:
-        """The engine's own explanation, term by term: only it knows the shard's statistics."""
+        """The share of each term, read from the server's explanation: only the server knows the shard's statistics."""
         del query, clause, stored
         return [replace(each, term=unescape(each.term, DELIMITER)) for each in term_shares(engine_explanation, _FIELD)]

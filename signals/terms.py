@@ -1,4 +1,4 @@
-"""What signals over weighted terms share: the scale, which terms the engine takes, the terms of a query."""
+"""The base class of signals with weighted terms: how impacts become integers, and which terms are stored and sent."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from termweave.records import Document, Encoding
 
-#: Longer terms are dropped: they are no words, and 32,766 bytes refuse the whole document.
+#: Longer terms are dropped: they are not words, and the server refuses a document with a term of more than 32,766 bytes.
 MAX_TERM_LENGTH = 200
-#: The share of the sample's impacts that the scale covers; what lies above is clipped.
+#: The share of the sample's impacts that the scale covers; larger impacts are clipped.
 _QUANTILE = 0.999
 
 
@@ -31,12 +31,10 @@ class WeightedTerms(Signal):
     """A signal that stores term weights as integers.
 
     Attributes:
-        w_max: The impact at the top of the scale; fixed before the first document.
-        levels: The largest integer stored, that of `w_max`; heavier impacts are clipped to it.
+        w_max: The impact at the top of the scale, chosen before the first document is sent.
+        levels: The integer stored for `w_max`; heavier impacts are clipped to it.
         prune_share: `Pruning.share`.
         prune_below: `Pruning.below`.
-        saturation: s of x (1 + s) / (x + s), which takes the place of x, an impact's share of `w_max`: BM25's saturation of a
-            term frequency, with s for k1. The smaller, the less a heavy term outweighs several light ones. None: x as it is.
     """
 
     needs: ClassVar[Output | None] = "weights"
@@ -45,7 +43,6 @@ class WeightedTerms(Signal):
     levels: int = 255
     prune_share: float = 0.0
     prune_below: float = 0.0
-    saturation: float | None = None
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
@@ -54,91 +51,79 @@ class WeightedTerms(Signal):
         return cls(w_max=w_max, prune_share=fitting.pruning.share, prune_below=fitting.pruning.below)
 
     def quantise(self, impacts: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Impacts ``(n,)`` to integers of 1..`levels`: no word is lost to rounding."""
+        """Round impacts ``(n,)`` to integers from 1 to `levels`, so that rounding loses no word."""
         import numpy as np  # noqa: PLC0415 - not needed by `--help`
 
         scaled = np.rint(self.scaled(impacts.astype(np.float64)))
-        return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip takes four times as long for a text
+        return np.minimum(np.maximum(scaled, 1), self.levels).astype(np.int64)  # np.clip is four times as slow on one text
 
     def scaled(self, impacts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Impacts on the scale of what is stored, not yet rounded or clipped."""
-        on_scale = impacts * (self.levels / self.w_max)
-        if self.saturation is None:
-            return on_scale
-        half = self.saturation * self.levels
-        return on_scale * (self.levels + half) / (on_scale + half)
+        """Impacts on the scale of the stored integers, not yet rounded or clipped."""
+        return impacts * (self.levels / self.w_max)
 
     def impacts_of(self, stored: Mapping[str, Any]) -> TermWeights:
-        """The impacts that a document's `_source` holds, as far as rounding and clipping have left them."""
+        """The impacts of a document from its `_source`, up to rounding and clipping."""
         import numpy as np  # noqa: PLC0415 - not needed by `--help`
 
-        found = self.levels_of(stored)
-        levels = np.fromiter(found.values(), np.float64, len(found))
-        if self.saturation is not None:
-            half = self.saturation * self.levels
-            levels = levels.clip(max=self.levels)  # another program may have stored what no saturation gives
-            levels *= half / (self.levels - levels + half)  # in this order: 255 + half may round to 255
-        return TermWeights(tuple(found), (levels * (self.w_max / self.levels)).astype(np.float32))
+        by_term = self.levels_of(stored)
+        levels = np.fromiter(by_term.values(), np.float64, len(by_term))
+        return TermWeights(tuple(by_term), (levels * (self.w_max / self.levels)).astype(np.float32))
 
     def par(self, query: TermWeights) -> float | None:
-        """`TermWeights.par` on the scale of what is stored; under saturation as if all terms weighed what they do on average."""
-        import numpy as np  # noqa: PLC0415 - not needed by `--help`
-
-        factors = float(query.weights.sum())
-        if query.par is None or factors <= 0:
+        """`TermWeights.par` on the scale of the stored integers."""
+        if query.par is None or float(query.weights.sum()) <= 0:
             return None
-        return factors * float(self.scaled(np.array(query.par / factors)))
+        return query.par * (self.levels / self.w_max)
 
     def rounded(self, weights: TermWeights) -> TermWeights:
-        """The weights of a text as the integers that are stored of them."""
+        """The weights of a text as the integers that would be stored."""
         return TermWeights(weights.terms, self.quantise(weights.weights).astype("float32"))
 
     @abstractmethod
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
-        """Term -> the integer that a document's `_source` holds of it."""
+        """Term -> its integer in a document's `_source`."""
 
     def kept(self, document: Document, encoding: Encoding) -> TermWeights | None:
-        """What is stored of a document's weights; None where there are none.
+        """The weights of a document that are stored; None if it has none.
 
         Raises:
-            ModelError: A weight is no number.
+            ModelError: A weight is NaN or infinite.
         """
         if encoding.weights is None or not len(encoding.weights):
             return None
         if not math.isfinite(encoding.weights.weights.dot(encoding.weights.weights)):
-            raise _no_number(f"document {document.id!r}")
+            raise _not_finite(f"document {document.id!r}")
         weights = encoding.weights
         if self.prune_share or self.prune_below:
             weights = Pruning(self.prune_share, self.prune_below).apply(weights, self.w_max)
         if max(map(len, weights.terms)) <= MAX_TERM_LENGTH and "" not in weights.terms:
             return weights
-        held = [place for place, term in enumerate(weights.terms) if storable(term)]
-        return weights.part(held)
+        return weights.part([place for place, term in enumerate(weights.terms) if storable(term)])
 
 
 def scale(sample: Sequence[NDArray[np.float32]]) -> float:
-    """`WeightedTerms.w_max` for the impacts of some texts; 1 where there are none.
+    """`WeightedTerms.w_max` for the impacts of a sample of texts; 1 if there are none.
 
     Raises:
-        ModelError: One is no number.
+        ModelError: An impact is NaN or infinite.
     """
     import numpy as np  # noqa: PLC0415 - not needed by `--help`
 
     impacts = np.concatenate(sample) if sample else np.zeros(0)
     if not np.isfinite(impacts).all():
-        raise _no_number("a sample of the documents")
+        raise _not_finite("a sample of the documents")
     return (float(np.quantile(impacts, _QUANTILE, method="higher")) if len(impacts) else 0.0) or 1.0
 
 
-def _no_number(whose: str) -> ModelError:
+def _not_finite(texts: str) -> ModelError:
     return ModelError(
-        f"The model gave a term weight that is no number (NaN or infinity) for {whose}.",
+        f"The model gave a term weight that is not a number (NaN or infinity) for {texts}.",
         "The model folder is damaged or was exported from a diverged training.",
     )
 
 
 def escape(term: str, sign: str) -> str:
-    """A term without a sign that means something where the term is written, reversibly.
+    """Escape a character of a term that has a special meaning in the field. `unescape` reverses it.
 
     Example:
         >>> escape("3.5", "."), escape("100%", ".")
@@ -148,7 +133,7 @@ def escape(term: str, sign: str) -> str:
 
 
 def unescape(name: str, sign: str) -> str:
-    """The inverse of `escape`."""
+    """Reverse `escape`."""
     return name.replace(f"%{ord(sign):02X}", sign).replace("%25", "%")
 
 
@@ -158,7 +143,7 @@ def storable(term: str) -> bool:
 
 
 def to_send(query: TermWeights, budget: int) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The terms of a query as they are sent, and those beyond the budget; both heaviest first."""
+    """The terms of a query that are sent, with their weights, and the terms beyond the budget; both heaviest first."""
     pairs = zip(query.terms, query.weights.tolist(), strict=True)
     weighted = sorted(((term, factor) for term, factor in pairs if factor > 0 and storable(term)), key=lambda p: (-p[1], p[0]))
     return dict(weighted[:budget]), tuple(term for term, _ in weighted[budget:])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: Where each public name lives. A module by itself is its own value.
+#: Module of each public name. For a module that is public itself, its own name.
 _HOME = {
     "Capabilities": "termweave.records",
     "CorpusStatistics": "termweave.statistics",
@@ -25,6 +25,7 @@ _HOME = {
     "TermWeights": "termweave.records",
     "TermweaveError": "termweave.errors",
     "connect": "termweave.search",
+    "index": "termweave.indexer",
     "rerank": "termweave.rerank",
 }
 
@@ -43,6 +44,7 @@ __all__ = [
     "TermweaveError",
     "__version__",
     "connect",
+    "index",
     "rerank",
 ]
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from termweave import rerank
     from termweave.encoders import DenseEncoder, TermWeighter
     from termweave.errors import TermweaveError
+    from termweave.indexer import index
     from termweave.records import Capabilities, Document, Encoding, Hit, Query, Run, TermWeights
     from termweave.search import Index, connect
     from termweave.statistics import CorpusStatistics

@@ -1,4 +1,4 @@
-"""``python -m termweave``, and what the script `termweave` runs."""
+"""The entry point of ``python -m termweave`` and of the script `termweave`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C while it is still being loaded ends as it does later, without a traceback."""
+    """Run the command line. Ctrl-C ends it without a traceback, also while its modules are being imported."""
     try:
-        from termweave.cli import main as run  # noqa: PLC0415 - this is the loading: some 100 ms
+        from termweave.cli import main as run  # noqa: PLC0415 - the import takes about 100 ms
 
         run()
     except KeyboardInterrupt:

@@ -1,14 +1,14 @@
-"""What can go wrong, each with the exit status a script can rely on.
+"""The errors that a user can act on, each with an exit status that scripts can rely on.
 
-TermweaveError                 1  failed
-├── UsageError                 2  wrong usage: an option, a name, a path that does not exist
-├── InputError                 1  the data: broken JSON on line 7, an id twice
-├── ModelError                 1  a model folder: missing file, wrong hash, wrong output
-├── EngineError                1  the engine answered, with an error
-│   └── EngineUnreachable      5  it did not answer
+TermweaveError                 1  the command failed
+├── UsageError                 2  wrong usage: an option, a name or a path is not valid
+├── InputError                 1  wrong data: broken JSON on line 7, an id that occurs twice
+├── ModelError                 1  wrong model folder: a missing file, a wrong hash, a wrong output
+├── EngineError                1  the engine responded with an error
+│   └── EngineUnreachable      5  the engine did not respond
 ├── RefusedDocuments           1  the engine refused documents; the generation is not promoted
-├── GateNotMet                 3  a --require that does not hold
-└── VerificationFailed         4  what is stored is not what was sent
+├── GateNotMet                 3  a condition of --require is not met
+└── VerificationFailed         4  stored documents differ from those that were sent
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class TermweaveError(Exception):
     """An error that a user can act on.
 
     Attributes:
-        message: One sentence: what is wrong, and where.
-        hint: One sentence: what to do next; empty where the message says it.
+        message: One sentence that says what is wrong, and where.
+        hint: One sentence that says what to do next; "" if the message says it.
     """
 
     exit_status: ClassVar[int] = 1
@@ -36,25 +36,25 @@ class TermweaveError(Exception):
 
 
 class UsageError(TermweaveError):
-    """An option, a name or a path that cannot be meant."""
+    """An option, a name or a path is not valid."""
 
     exit_status = 2
 
 
 class InputError(TermweaveError):
-    """The data cannot be read as what they should be."""
+    """The input data cannot be read."""
 
 
 class ModelError(TermweaveError):
-    """A model folder that is incomplete, altered or of the wrong kind."""
+    """A model folder is incomplete, was changed, or is of the wrong kind."""
 
 
 class EngineError(TermweaveError):
-    """The engine answered with an error."""
+    """The engine responded with an error."""
 
 
 class EngineUnreachable(EngineError):
-    """No engine answers at the address."""
+    """No engine responds at the address."""
 
     exit_status = 5
 
@@ -64,12 +64,12 @@ class RefusedDocuments(TermweaveError):
 
 
 class GateNotMet(TermweaveError):
-    """A required figure was not reached."""
+    """A condition of --require is not met."""
 
     exit_status = 3
 
 
 class VerificationFailed(TermweaveError):
-    """What is stored differs from what was sent."""
+    """Stored documents differ from those that were sent."""
 
     exit_status = 4

@@ -1,4 +1,4 @@
-"""How signals, readers, encoders, rerankers and training methods are found: by entry point, so that another package can add one."""
+"""Find signals, readers, encoders, rerankers and training methods by their entry points, so that other packages can add some."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal
 
 from termweave.errors import TermweaveError, UsageError
-from termweave.words import first_line
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,23 +18,23 @@ Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
 
 
 @cache
-def _every() -> Any:
-    """The entry points of all installed packages, whose files are read once; typed otherwise before Python 3.12."""
+def _entry_points() -> Any:
+    """The entry points of all installed packages, read once. Their type differs before Python 3.12."""
     return entry_points()
 
 
 @cache
 def names(group: Group) -> tuple[str, ...]:
-    """The names registered in a group, sorted."""
-    return tuple(sorted(_every().select(group=f"termweave.{group}").names))
+    """The sorted names that are registered in a group."""
+    return tuple(sorted(_entry_points().select(group=f"termweave.{group}").names))
 
 
 @cache
 def load(group: Group, name: str) -> Any:
-    """The object registered under a name.
+    """Load the object that is registered under a name.
 
     Raises:
-        UsageError: No such name, or the package that owns it does not import.
+        UsageError: The name is not registered, or its package cannot be imported.
     """
     for point in _points(group, name):
         try:
@@ -42,17 +42,21 @@ def load(group: Group, name: str) -> Any:
         except (ImportError, AttributeError, SyntaxError) as error:
             raise UsageError(
                 f"The {group[:-1]} {name!r} cannot be loaded: {first_line(error)}.",
-                f"Reinstall the package {point.module!r} comes from.",
+                f"Reinstall the package that contains {point.module!r}.",
             ) from error
     raise UsageError(f"There is no {group[:-1]} named {name!r}.", f"Known: {', '.join(names(group)) or 'none'}.")
 
 
 @contextmanager
 def answerable(group: Group, name: str) -> Iterator[None]:
-    """Around calls of what another package registered: what goes wrong in there is that package's fault, and is said to be.
+    """Run code of a plugin, and name the plugin if it raises an unexpected exception.
+
+    Args:
+        group: Group of the plugin.
+        name: Name under which the plugin is registered.
 
     Raises:
-        TermweaveError: It raised something; termweave's own errors, and faults of its own plugins, pass.
+        TermweaveError: A plugin of another package raised an exception. Exceptions of termweave's own plugins are not changed.
     """
     with blamed(f"The {group[:-1]} {name!r}", lambda: _points(group, name)[name].value):
         yield
@@ -60,25 +64,28 @@ def answerable(group: Group, name: str) -> Iterator[None]:
 
 @contextmanager
 def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
-    """Likewise, where the name that it was registered under is not known any more.
+    """Run code of a plugin whose registered name is not known, and name the plugin if it raises an unexpected exception.
 
     Args:
-        what: The part, as the sentence begins.
-        where: Its ``module:object``, asked for when something has gone wrong.
+        what: Subject of the message: "The reader of CSV files".
+        where: Function that returns the plugin's ``module:object``; called only after an exception.
+
+    Raises:
+        TermweaveError: As in `answerable`.
     """
     try:
         yield
-    except (TermweaveError, MemoryError, OSError):  # what the system says is nobody's fault
+    except (TermweaveError, MemoryError, OSError):  # errors of the system are not the plugin's fault
         raise
     except Exception as error:
         if where().startswith("termweave."):
             raise
         raise TermweaveError(
             f"{what} of another package, {where()}, ended with {type(error).__name__}: {first_line(error)}.",
-            "Do without it, and tell those who made it.",
+            "Report the error to the authors of that package, and use another one until it is corrected.",
         ) from error
 
 
 def _points(group: Group, name: str) -> EntryPoints:
-    found: EntryPoints = _every().select(group=f"termweave.{group}", name=name)
-    return found
+    points: EntryPoints = _entry_points().select(group=f"termweave.{group}", name=name)
+    return points

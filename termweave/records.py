@@ -1,4 +1,4 @@
-"""The records that travel between stages: frozen, typed, the same everywhere."""
+"""The records that stages exchange, all frozen: documents, queries, term weights, encodings, hits, runs, capabilities."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 #: Judgements: query id -> document id -> grade (0 = judged and not relevant).
 Qrels = dict[str, dict[str, int]]
-#: The entry of a document's metadata that holds its expansion.
+#: Name of the metadata entry that holds the expansion of a document.
 EXPANSION = "expansion"
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Which part of which document a passage is.
+    """A part of a document's text.
 
     Attributes:
         parent: Id of the document.
-        number: 1 for the first.
-        start: Offset of its first character in the document's text.
-        end: Offset behind its last: the passage is `text[start:end]`.
+        number: Number of the passage in its document; the first is 1.
+        start: Offset of the first character in the document's text.
+        end: Offset after the last character: the passage is `text[start:end]`.
     """
 
     parent: str
@@ -35,21 +35,21 @@ class Passage:
 
     @staticmethod
     def key(parent: str, number: int | None) -> str:
-        """The id that a passage goes by; a document that is whole goes by its own."""
+        """The id of a passage, ``PARENT#NUMBER``; without a number, the id of the document."""
         return parent if number is None else f"{parent}#{number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a corpus, as its source gives it.
+    """A document of a corpus, or a passage of one.
 
     Attributes:
-        id: The source's id, unique in the corpus.
-        text: The body; may be empty.
-        title: May be empty.
-        metadata: Whatever else the source says of it; JSON values.
-        line: 1-based line (or entry number) in the source, for messages.
-        passage: Set where this is a passage of a longer document; `id` is its own then, ``PARENT#NUMBER``.
+        id: Id in the source, unique in the corpus.
+        text: Body of the document; may be empty.
+        title: Title of the document; may be empty.
+        metadata: All other fields of the source; JSON values.
+        line: Line or entry number in the source, from 1; for messages.
+        passage: Position in the whole document if this is a passage; `id` is then ``PARENT#NUMBER``.
     """
 
     id: str
@@ -61,28 +61,28 @@ class Document:
 
     @property
     def source_id(self) -> str:
-        """The id that the source knows: of a passage, its document's."""
+        """The id in the source; for a passage, the id of its document."""
         return self.id if self.passage is None else self.passage.parent
 
     @property
     def expansion(self) -> str:
-        """Terms that somebody else gave it (doc2query, tags): the metadata's ``expansion``, a text or a list of texts; else "".
+        """Additional terms from outside (doc2query, tags): the metadata entry ``expansion``, a text or a list of texts; else "".
 
-        They are weighted like the document's own, and are no part of what is shown of it.
+        They are weighted like the terms of the document itself, but never shown.
         """
-        given = self.metadata.get(EXPANSION)
-        return " ".join(each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str))
+        value = self.metadata.get(EXPANSION)
+        return " ".join(text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
     @property
     def blank(self) -> bool:
-        """Whether it has no text of its own: a vector would mean nothing, and be near to everything."""
+        """Whether title and text are empty: a vector of such a document would mean nothing."""
         return not (self.title.strip() or self.text.strip())
 
     @property
     def content(self) -> str:
-        """What encoders see: ``"title. text"``, and the expansion on a line below; what is blank counts as not there.
+        """The text for encoders: ``"title. text"``, and the expansion on a line below. Blank parts are left out.
 
-        The expansion comes last, so that of a long document the model sees the text, and offsets into the text stay right.
+        The expansion comes last, so that a model that reads only the beginning sees the text, and offsets into the text stay right.
         """
         own = ". ".join(part for part in (self.title, self.text) if part.strip())
         return "\n".join(part for part in (own, self.expansion) if part.strip())
@@ -90,7 +90,12 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question to the corpus."""
+    """A query.
+
+    Attributes:
+        id: Id of the query.
+        text: Words of the query.
+    """
 
     id: str
     text: str
@@ -98,13 +103,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class TermWeights:
-    """The distinct terms of one text and what each is worth.
+    """The distinct terms of a text and their weights.
 
     Attributes:
         terms: Distinct terms, as the analysis makes them.
         weights: float32 ``(len(terms),)``, all > 0: impacts for a document, factors for a query.
-        par: Of a query: the score of a document of average length that has each of its terms once, before a model changes what they
-            are worth there (the sum of factor times idf). None: not a query's, or of a model whose impacts have no such unit.
+        par: For a query, the score of a document of average length that contains each term once, before a model changes its weights
+            (the sum of factor times idf). None for a document, or for a model whose impacts have no such unit.
     """
 
     terms: tuple[str, ...]
@@ -114,24 +119,24 @@ class TermWeights:
     def __len__(self) -> int:
         return len(self.terms)
 
-    def part(self, places: Sequence[int]) -> TermWeights:
-        """Only the terms at some places, in their order; what was par stays so."""
-        return TermWeights(tuple(self.terms[place] for place in places), self.weights[places], self.par)
+    def part(self, positions: Sequence[int]) -> TermWeights:
+        """The terms at some positions, in that order; `par` stays the same."""
+        return TermWeights(tuple(self.terms[position] for position in positions), self.weights[positions], self.par)
 
     def as_dict(self) -> dict[str, float]:
-        """``{term: weight}``, heaviest first."""
+        """``{term: weight}``, highest weight first."""
         pairs = zip(self.terms, self.weights.tolist(), strict=True)
         return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What the models say of one text.
+    """The output of the models for one text.
 
     Attributes:
-        text: The text itself: signals that need no model (lexical) search with it.
-        weights: Term weights, where a weights model ran.
-        vector: float32 ``(d,)``, unit length, where a dense model ran.
+        text: The text itself, for signals that need no model (lexical).
+        weights: Term weights; None without a weights model.
+        vector: float32 ``(d,)`` of unit length; None without a dense model.
     """
 
     text: str
@@ -141,12 +146,12 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class WordWeight:
-    """One word where it stands in a text, with its weight (0 for a dropped word).
+    """A word at its position in a text, with its weight (0 for a word that the analysis drops).
 
     Attributes:
         start: Offset of the first character in the original text.
-        end: Offset behind the last.
-        term: What the index calls it; "" where the analysis drops it.
+        end: Offset after the last character.
+        term: Term of the index; "" if the analysis drops the word.
         weight: Impact of the term in this text.
     """
 
@@ -158,16 +163,16 @@ class WordWeight:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the server found can do. Later code asks this record, never a version number.
+    """The capabilities of a server. All other code reads this record, never a version number.
 
     Attributes:
-        version: As the server says it, for messages and `doctor`.
-        distribution: "opensearch" or what else answered.
+        version: Version that the server reports, for messages and `doctor`.
+        distribution: "opensearch", or the name of another server.
         plugins: Names of the installed plugins.
-        knn: `knn_vector` fields can be made (lucene engine).
-        neural_sparse: the `neural_sparse` query with `query_tokens` is understood.
-        vector_doc_values: `docvalue_fields` works on a `knn_vector` itself (3.7+).
-        max_clause_count: `indices.query.bool.max_clause_count` as it stands.
+        knn: Whether `knn_vector` fields of the lucene engine can be created.
+        neural_sparse: Whether the server understands the `neural_sparse` query with `query_tokens`.
+        vector_doc_values: Whether `docvalue_fields` can read a `knn_vector` (3.7 and newer).
+        max_clause_count: Current value of `indices.query.bool.max_clause_count`.
     """
 
     version: str
@@ -181,14 +186,14 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class SignalScore:
-    """What one signal said of one hit.
+    """The score of one signal for one hit.
 
     Attributes:
-        score: The signal's own score (for dense: the inner product).
-        rank: 1-based rank in the signal's list; None when the signal did not return it.
-        share: What it contributes to the final score.
-        normalised: What the fusion makes of score or rank, in [0, 1]; None where nothing is fused.
-        counts: How much the signal counts for this query: ``share = normalised * counts``.
+        score: Score of the signal (for dense: the inner product).
+        rank: Rank in the signal's list, from 1; None if the signal did not return the hit.
+        share: Contribution to the final score.
+        normalised: Score or rank after the fusion's normalisation, in [0, 1]; None without fusion.
+        counts: Weight of the signal for this query: ``share = normalised * counts``.
     """
 
     score: float
@@ -200,13 +205,13 @@ class SignalScore:
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """The passage of a field that shows where the words of a query stand.
+    """A passage of a field that shows matched words of the query.
 
     Attributes:
         field: "title" or "text".
         start: Offset of the passage in the field, in characters.
-        text: The passage.
-        matches: (start, end) of each matched word, in the passage.
+        text: Text of the passage.
+        matches: (start, end) of each matched word in the passage.
     """
 
     field: str
@@ -217,19 +222,19 @@ class Highlight:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One answer.
+    """One result of a search.
 
     Attributes:
-        id: The source's document id.
-        score: The final score, after fusion and reranking.
-        rank: 1-based.
-        fields: The stored fields asked for (title, text, metadata ...).
-        signals: Signal name -> what it said; their shares and `reranked` sum to `score`.
-        explanation: Filled when asked for: how the score comes about; its parts sum to `score`.
-        explainer: What makes the explanation later, where it was not asked for.
-        passage: Of a document that is indexed in passages, the one that was found: `fields["text"]` is its text.
-        highlights: Where words matched, at most one passage a field; None where it was not asked for.
-        reranked: What the reranker contributes to `score`.
+        id: Id of the document in its source.
+        score: Final score, after fusion and reranking.
+        rank: Rank, from 1.
+        fields: Stored fields that were asked for (title, text, metadata ...).
+        signals: Signal name -> its score; the shares and `reranked` sum to `score`.
+        explanation: How the score is made up, if asked for; its parts sum to `score`.
+        explainer: Function that makes the explanation later, if it was not asked for.
+        passage: Passage that was found, if the document is indexed in passages; `fields["text"]` is its text.
+        highlights: Passages with matched words, at most one per field; None if not asked for.
+        reranked: Contribution of the reranker to `score`.
     """
 
     id: str
@@ -247,42 +252,42 @@ class Hit:
         return hash((self.id, self.rank))
 
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
-        """Pickled without what could explain it later: that holds a connection."""
+        """Pickle the hit without its explainer, which holds a connection."""
         kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
         return Hit, (*kept, None, self.passage, self.highlights, self.reranked)
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``termweave search --json`` has of it: JSON values, for the answer of a web handler."""
-        found: dict[str, Any] = {
+        """The JSON values of this hit, as in ``termweave search --json``."""
+        values: dict[str, Any] = {
             "id": self.id,
             "score": self.score,
             "rank": self.rank,
             "fields": dict(self.fields),
             "signals": {
-                name: {"score": said.score, "rank": said.rank, "share": said.share} for name, said in self.signals.items()
+                name: {"score": signal.score, "rank": signal.rank, "share": signal.share} for name, signal in self.signals.items()
             },
             "reranked": self.reranked,
             "explanation": self.explanation,
         }
-        if (part := self.passage) is not None:
-            found["passage"] = {"number": part.number, "start": part.start, "end": part.end}
+        if (passage := self.passage) is not None:
+            values["passage"] = {"number": passage.number, "start": passage.start, "end": passage.end}
         if self.highlights is not None:
-            found["highlights"] = [asdict(each) for each in self.highlights]
-        return found
+            values["highlights"] = [asdict(highlight) for highlight in self.highlights]
+        return values
 
     def explain(self) -> Mapping[str, Any]:
-        """How the score comes about: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.
+        """Explain the score: ``{"score", "parts": [{"name", "share", ...}]}``; the shares sum to the score.
 
-        Asks the engine once more unless the search was made with ``explain=True``. A hit that comes from another process (pickled)
-        cannot ask: it says what each signal and the reranker gave, without their terms.
+        This sends one more request unless the search was made with ``explain=True``. A hit that was pickled in another process cannot
+        send it: its explanation has the shares of the signals and the reranker, without terms.
         """
         if self.explanation is not None:
             return self.explanation
         if self.explainer is not None:
             return self.explainer()
         parts: list[dict[str, Any]] = [
-            {"name": name, "share": said.share, "score": said.score, "rank": said.rank, "terms": []}
-            for name, said in self.signals.items()
+            {"name": name, "share": signal.share, "score": signal.score, "rank": signal.rank, "terms": []}
+            for name, signal in self.signals.items()
         ]
         if self.reranked:
             parts.append({"name": "reranker", "share": self.reranked, "score": self.reranked, "rank": self.rank, "terms": []})
@@ -291,9 +296,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A ranking for every query of a set: query id -> document id -> score, as trec_eval reads it.
+    """The rankings for all queries of a data set, as trec_eval reads them.
 
-    A query without results is there, with an empty mapping, and counts.
+    Attributes:
+        name: Name of the run.
+        scores: Query id -> document id -> score. A query without results has an empty mapping, and counts.
     """
 
     name: str

@@ -1,28 +1,77 @@
-"""What holds, and where from: flags, then ``TERMWEAVE_*``, then ``termweave.toml``, then defaults.
+"""The current settings: from flags, then ``TERMWEAVE_*`` variables, then ``termweave.toml``, then defaults.
 
-A setting is looked up nowhere else in the environment or in a file. pydantic-settings costs 300 ms at start-up, so verbs import this
-module when they run, never before.
+No other module reads settings from the environment or from a file. Flags, environment and the user's own file are trusted. The file in
+the working folder is not, because it may belong to a repository of somebody else: docs/connecting.md says which settings count for which
+server. pydantic-settings takes 300 ms to import, so commands import this module when they run, never before.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import tomllib
-from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from termweave import places
 from termweave.errors import UsageError
+from termweave.support import paths
+from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping, Sequence
 
 FILE_NAME = "termweave.toml"
+
+#: Settings that prove who the user is. They are sent only to the address that they were given for.
+CREDENTIALS = (
+    "user",
+    "password",
+    "password_file",
+    "password_command",
+    "client_cert",
+    "client_key",
+    "client_key_password",
+    "aws_sigv4",
+)
+#: Ways to give the same secret. The place that comes first decides, whichever of them it uses.
+PASSWORDS = ("password", "password_file", "password_command")
+#: The value of --password that means: ask for it on the terminal.
+ASK = "-"
+#: Settings that belong to one server: in a file that names an address they count for that address.
+_OF_A_SERVER = (*CREDENTIALS, "ca_certs", "insecure")
+#: Settings that the working folder's file never decides, and what the file could do with them.
+_NEVER_FROM_WORKING_FOLDER = {
+    "insecure": "turn off the check of the server's certificate",
+    "aws_sigv4": "have requests signed with your AWS credentials",
+    "password_file": "have a file of yours sent to a server",
+    "password_command": "have a command run",
+}
+#: Settings that only their owner should be able to read.
+_SECRET = ("password", "client_key_password")
+#: Permission bits of people other than the owner.
+_OTHERS = 0o077
+#: Variables that are no settings: `engine.embedded.artifacts`, `engine.pytest_plugin`, and the project's own tests.
+_OTHER_VARIABLES = ("TERMWEAVE_OPENSEARCH_ARCHIVES", "TERMWEAVE_REQUIRE_ENGINE", "TERMWEAVE_FAULTS", "TERMWEAVE_FUZZ_EXAMPLES")
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A setting that is given and not used, because it belongs to another server or its place may not decide it.
+
+    Attributes:
+        name: Name of the setting.
+        origin: Place that gives the setting.
+        sentence: Which setting is not used, why, and what to do.
+    """
+
+    name: str
+    origin: str
+    sentence: str
 
 
 class Settings(BaseSettings):
@@ -31,18 +80,42 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TERMWEAVE_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     url: str | None = Field(
-        None, description="Address of the OpenSearch; $OPENSEARCH_URL counts too; none: the running embedded node"
+        None, description="Address of the OpenSearch server; $OPENSEARCH_URL is read, too; default: the running embedded node"
     )
     user: str | None = Field(None, description="User name for basic authentication")
     password: SecretStr | None = Field(None, description="Password for basic authentication")
+    password_file: Path | None = Field(None, description="File that holds the password")
+    password_command: str | None = Field(None, description="Command that prints the password, of a keyring for example")
     ca_certs: Path | None = Field(None, description="Certificate authorities to trust (PEM)")
     client_cert: Path | None = Field(None, description="Client certificate (PEM)")
     client_key: Path | None = Field(None, description="Key of the client certificate (PEM)")
+    client_key_password: SecretStr | None = Field(None, description="Password of the client certificate's key")
     insecure: bool = Field(default=False, description="Do not verify the server's certificate")
     aws_sigv4: str | None = Field(None, description="Sign requests for this AWS region (needs the extra 'aws')")
     timeout: float = Field(60.0, gt=0, le=86_400, description="Seconds to wait for one answer of the engine")
     weights: str | None = Field(None, description="Weights model: a folder, an installed package, a name in the models folder")
-    dense: str | None = Field(None, description="Dense model, likewise")
+    dense: str | None = Field(None, description="Dense model: a folder, an installed package, a name in the models folder")
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _ignored: tuple[Ignored, ...] = PrivateAttr(())
+
+    def remember(self, origins: Mapping[str, str], ignored: tuple[Ignored, ...]) -> None:
+        """Store where the values come from, and the values that are not used."""
+        self._origins, self._ignored = dict(origins), ignored
+
+    def origin(self, name: str) -> str:
+        """Where a setting's value comes from: ``"default"``, an environment variable, a file, or ``"flag"``."""
+        return self._origins.get(name, "default")
+
+    def place(self, name: str) -> str:
+        """Where a setting's value comes from, as a sentence names it: ``--ca-certs``, ``$TERMWEAVE_CA_CERTS``, a path."""
+        place = self.origin(name)
+        return _flag(name) if place == "flag" else place
+
+    @property
+    def ignored(self) -> tuple[Ignored, ...]:
+        """The settings that are given and not used."""
+        return self._ignored
 
     @classmethod
     def settings_customise_sources(
@@ -53,68 +126,190 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, environment, the working folder's file, the user's file."""
+        """Return the sources in order: flags, environment, the working folder's file, the user's file."""
         del dotenv_settings, file_secret_settings
         return (init_settings, env_settings, *(TomlConfigSettingsSource(settings_cls, toml_file=file) for file in _files()))
 
 
 def load(**flags: Any) -> Settings:
-    """Settings as they hold now.
+    """Read the current settings.
+
+    Logs a warning for a setting that is not used because it belongs to another server, and for a secret that others can read.
 
     Args:
-        **flags: What the command line said; None means "not said".
+        **flags: Options of the command line; None means that an option was not given.
 
     Raises:
-        UsageError: A setting that does not exist or cannot be, or a file that cannot be read; where it stands is named.
+        UsageError: A setting does not exist or has an impossible value, or a file cannot be read. The message names the place.
     """
-    said = {name: value for name, value in flags.items() if value is not None}
-    if unknown := said.keys() - Settings.model_fields.keys():
+    given = {name: value for name, value in flags.items() if value is not None}
+    if unknown := given.keys() - Settings.model_fields.keys():
         raise UsageError(f"There is no setting {min(unknown)!r}.", f"Known: {', '.join(Settings.model_fields)}.")
     for file in _files():
         _check_names(file)
+    winners, ignored = _winners(_places(given))
+    # Every one is passed: pydantic-settings would look for a missing one in the places whose value must not be used.
+    server = {
+        name: winners[name].values[name] if name in winners else Settings.model_fields[name].default for name in _OF_A_SERVER
+    }
     try:
-        settings = Settings(**said)
+        settings = Settings(**given | server)
     except ValidationError as error:
-        wrong = "; ".join(_wrong(str(each["loc"][0]), each["input"], each["msg"], said) for each in error.errors())
-        raise UsageError(f"{wrong}.", "Mend it there, or leave it out.") from None
+        wrong = "; ".join(_wrong(str(each["loc"][0]), each["input"], each["msg"], winners) for each in error.errors())
+        raise UsageError(f"{wrong}.", "Correct it there, or remove it.") from None
     if settings.url is None and os.environ.get("OPENSEARCH_URL"):
         settings = settings.model_copy(update={"url": os.environ["OPENSEARCH_URL"]})
+    settings.remember({name: place.label(name) for name, place in winners.items()}, ignored)
+    for sentence in (*(each.sentence for each in ignored), *_exposed_secrets(winners), *_unknown_variables()):
+        logging.getLogger(__name__).warning("Warning: %s", sentence)
     return settings
 
 
-def _wrong(name: str, value: object, reason: str, flags: Collection[str]) -> str:
-    """What is wrong with a value, and where it stands; a password is not shown."""
-    flag = [(f"--{name.replace('_', '-')}", value)] if name in flags else []
-    place, _ = [*flag, *_outside(name), ("the environment", value)][0]
-    shown = "what it is" if name == "password" else repr(value)
+def _unknown_variables() -> list[str]:
+    """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
+    known = [*(_variable(name)[1:] for name in Settings.model_fields), *_OTHER_VARIABLES]
+    sentences = []
+    for name in sorted(os.environ):
+        if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
+            near = get_close_matches(name.upper(), known, 1)
+            sentences.append(f"${name} is no setting and is not read." + (f" Did you mean ${near[0]}?" if near else ""))
+    return sentences
+
+
+def _exposed_secrets(winners: Mapping[str, _Place]) -> list[str]:
+    """Sentences about passwords in use that other users of this machine can read."""
+    sentences = []
+    if "password" in winners and winners["password"].name == "flag" and winners["password"].values["password"] != ASK:
+        sentences.append(
+            "--password is visible to other users of this machine, in the list of processes. "
+            "Use --password - (asks), --password-file or $TERMWEAVE_PASSWORD."
+        )
+    places = {winners[name].name for name in _SECRET if name in winners and winners[name].is_file}
+    readable = [file for file in sorted(places) if os.name == "posix" and Path(file).stat().st_mode & _OTHERS]
+    return sentences + [
+        f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" for file in readable
+    ]
+
+
+def _wrong(name: str, value: object, reason: str, winners: Mapping[str, _Place]) -> str:
+    """Say what is wrong with a value, and which place gives it. A secret is not shown."""
+    place = winners[name].label(name, sentence=True) if name in winners else "the environment"
+    shown = "what it is" if name in _SECRET else repr(value)
     return f"{name}, from {place}, cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
 
 
-def origin(name: str, value: object) -> str:
-    """Where a setting's value comes from: ``"default"``, an environment variable, a file, or ``"flag"``."""
-    variable = f"TERMWEAVE_{name.upper()}"
-    if value == Settings.model_fields[name].default:
-        return "default"
-    if name == "url" and value == os.environ.get("OPENSEARCH_URL") and not os.environ.get(variable):
-        return "$OPENSEARCH_URL"
-    kind: Any = Settings.model_fields[name].annotation
-    for place, known in _outside(name):
-        with suppress(ValidationError):  # of a place that does not count: a flag won over it
-            if TypeAdapter(kind).validate_python(known) == value:
-                return place
-    return "flag"
+@dataclass(frozen=True)
+class _Place:
+    """A place where settings are given.
+
+    Attributes:
+        name: "flag", "environment", "$OPENSEARCH_URL", or the path of a file.
+        values: Settings given there, as written.
+        is_file: Whether the place is a file. Its settings of a server count for the address that the file names.
+        is_working_folder: Whether the place is the working folder's file, which may belong to a repository of somebody else.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    is_file: bool = False
+    is_working_folder: bool = False
+
+    def label(self, setting: str, *, sentence: bool = False) -> str:
+        """Name of the place as users know it: "flag" (``--user`` in a sentence), ``$TERMWEAVE_USER``, a path."""
+        if self.name == "environment":
+            return _variable(setting)
+        return _flag(setting) if sentence and self.name == "flag" else self.name
 
 
-def _outside(name: str) -> list[tuple[str, object]]:
-    """Where a setting is given but in flags, and as what: what wins comes first."""
-    variable = f"TERMWEAVE_{name.upper()}"
-    found: list[tuple[str, object]] = [(f"${variable}", os.environ[variable])] if os.environ.get(variable) else []
-    return found + [(str(file), values[name]) for file in _files() if name in (values := _read(file))]
+def _places(flags: Mapping[str, Any]) -> list[_Place]:
+    """Every place where settings are given, the most important one first."""
+    # pydantic-settings reads variables in upper or lower case, and skips empty ones.
+    variables = {name.upper(): value for name, value in os.environ.items() if value}
+    environment = {name: variables[key] for name in Settings.model_fields if (key := _variable(name)[1:]) in variables}
+    users_file = paths.config() / FILE_NAME
+    files = [
+        _Place(str(file), _read(file), is_file=True, is_working_folder=file.resolve() != users_file.resolve())
+        for file in _files()
+    ]
+    last = {"url": os.environ["OPENSEARCH_URL"]} if os.environ.get("OPENSEARCH_URL") else {}
+    return [_Place("flag", flags), _Place("environment", environment), *files, _Place("$OPENSEARCH_URL", last)]
+
+
+def _winners(places: Sequence[_Place]) -> tuple[dict[str, _Place], tuple[Ignored, ...]]:
+    """For each setting that is given the place that decides it, and the values that are not used though their place comes first."""
+    source = next((place for place in places if "url" in place.values), None)
+    url = None if source is None else source.values["url"]
+    # An address that the user names somewhere else, too, is the user's.
+    folders = source is not None and all(place.is_working_folder for place in places if place.values.get("url") == url)
+    server = _Server(url, source, folders)
+    winners: dict[str, _Place] = {}
+    ignored = []
+    for name in Settings.model_fields:
+        for place in places:
+            if name not in place.values:
+                continue
+            reason = server.refuses(name, place) if name in _OF_A_SERVER else None
+            if reason is None:
+                winners[name] = place
+                break
+            if place.values[name]:  # `insecure = false` asks for nothing
+                ignored.append(Ignored(name, place.label(name), f"{name} from {place.label(name, sentence=True)} {reason}"))
+    first = min((places.index(winners[name]) for name in PASSWORDS if name in winners), default=None)
+    for name in PASSWORDS:
+        if name in winners and places.index(winners[name]) != first:
+            del winners[name]  # another place, which comes first, gives the password in another way
+    return winners, tuple(ignored)
+
+
+@dataclass(frozen=True)
+class _Server:
+    """The server in use.
+
+    Attributes:
+        url: Address of the server; None: the embedded node.
+        source: Place that names the address.
+        is_working_folders: Whether only the working folder's file names the address.
+    """
+
+    url: Any
+    source: _Place | None
+    is_working_folders: bool
+
+    def refuses(self, name: str, place: _Place) -> str | None:
+        """Say why a setting of a place does not count for this server, and what to do; None: it counts."""
+        address = "the embedded node" if self.url is None else without_password(str(self.url))
+        instead = f"{_flag(name)} or {_variable(name)}"
+        if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
+            return f"is not used: a file in the working folder may not {_NEVER_FROM_WORKING_FOLDER[name]}. If you want that, use {instead}."
+        if place.is_working_folder and not self.is_working_folders:
+            return (
+                "is not used: a file in the working folder decides only about an address that no one but the file names, "
+                f"and the address in use is {address}. If you want it there, use {instead}."
+            )
+        named = place.values.get("url") if place.is_file else None
+        if named is not None and named != self.url:
+            meant = without_password(str(named))
+            return f"is not used: the file gives it for {meant}, and the address in use is {address}. If you want it there, use {instead}."
+        if self.is_working_folders and not place.is_working_folder and name in CREDENTIALS and self.source is not None:
+            return (
+                f"is not sent to {address}: only {self.source.name}, a file in the working folder, names that address. "
+                "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
+            )
+        return None
+
+
+def _variable(name: str) -> str:
+    return f"$TERMWEAVE_{name.upper()}"
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _files() -> list[Path]:
-    """The settings files there are, the one that wins first."""
-    return [file for file in (Path.cwd() / FILE_NAME, places.config() / FILE_NAME) if os.path.lexists(file)]
+    """The settings files that exist, the most important one first."""
+    candidates = dict.fromkeys((Path.cwd() / FILE_NAME, paths.config() / FILE_NAME))
+    return [file for file in candidates if os.path.lexists(file)]
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -122,10 +317,12 @@ def _read(file: Path) -> dict[str, Any]:
         text = file.read_text(encoding="utf-8")
         return tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}.", "Mend it, or move it away.") from None
+        raise UsageError(f"{file} cannot be read: {error}.", "Correct it, or move it away.") from None
     except tomllib.TOMLDecodeError as error:
         reason = str(error).replace("at end of document", f"at its end, line {len(text.splitlines())}")
-        raise UsageError(f"{file} is no TOML: {reason}.", "Mend that line; a setting is written like timeout = 30.") from None
+        raise UsageError(
+            f"{file} is not valid TOML: {reason}.", "Correct that line; a setting is written like timeout = 30."
+        ) from None
 
 
 def _check_names(file: Path) -> None:
@@ -133,5 +330,5 @@ def _check_names(file: Path) -> None:
         near = get_close_matches(unknown, Settings.model_fields, 1)
         hint = f"Is it {near[0]!r}? " if near else ""
         raise UsageError(
-            f"{file} sets {unknown!r}, which is no setting.", f"{hint}There are: {', '.join(Settings.model_fields)}."
+            f"{file} sets {unknown!r}, which is not a setting.", f"{hint}Settings: {', '.join(Settings.model_fields)}."
         )

@@ -1,7 +1,7 @@
-"""Collection statistics: what BM25 and idf need to know of a corpus.
+"""Collection statistics: the counts of a corpus that BM25 and idf use.
 
-`indexer` counts them in one streaming pass, encoders take them as input, a generation keeps them, so that
-a query is weighted with the figures its documents were weighted with.
+`indexer` counts them in one streaming pass, encoders use them, and each generation stores them, so that a query is weighted with
+the same figures as its documents.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: An idf that differs by more has moved, and above this share of them a drift is large.
+#: A term has moved if its idf differs by more than `_MOVED`; a drift is large if more than the share `_LARGE` of terms has moved,
 _MOVED, _LARGE = 0.5, 0.2
-#: So much longer or shorter documents make it large, too.
+#: or if documents are longer or shorter by this factor.
 _LONGER = 1.5
 
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Counts over one corpus under one analysis.
+    """Counts of a corpus for one analysis.
 
     Attributes:
-        analysis: Id of the analysis that made the terms (a model folder names it).
+        analysis: Id of the analysis that makes the terms (a model folder names it).
         documents: Number of documents, N.
-        average_length: Mean number of terms of a document (0 for an empty corpus).
-        document_frequency: term -> number of documents that hold it.
+        average_length: Mean number of terms per document (0 for an empty corpus).
+        document_frequency: Term -> number of documents that contain it.
     """
 
     analysis: str
@@ -45,22 +45,22 @@ class CorpusStatistics:
 
     @cached_property
     def hash(self) -> str:
-        """16 hexadecimal digits over everything above."""
+        """Hash of all counts: 16 hexadecimal digits."""
         return blake2b(self._plain(), digest_size=8).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Compressed, reproducible: the same statistics give the same bytes."""
+        """Compressed bytes; the same statistics always give the same bytes."""
         return zlib.compress(self._plain(), 6)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CorpusStatistics:
-        """The inverse of `to_bytes`.
+        """Read the bytes of `to_bytes`.
 
         Raises:
             ValueError: The bytes are not statistics.
         """
         try:
-            import orjson  # noqa: PLC0415 - only when a generation is opened
+            import orjson  # noqa: PLC0415 - needed only when a generation is opened
 
             loaded = orjson.loads(zlib.decompress(data))
             return cls(loaded["analysis"], loaded["documents"], loaded["average_length"], loaded["document_frequency"])
@@ -81,14 +81,14 @@ class CorpusStatistics:
         )
 
     def drift(self, corpus: CorpusStatistics, *, least: int = 1) -> Drift:
-        """How far a corpus, counted anew, has moved from these statistics.
+        """Compare these statistics with new counts of the corpus.
 
         Args:
-            corpus: Statistics of the corpus as it is now, under the same analysis, or of a sample of it.
-            least: Terms that fewer of its documents hold are not looked at: a sample knows their idf too badly.
+            corpus: Current statistics of the corpus, or of a sample, for the same analysis.
+            least: Ignore terms in fewer documents than this: a sample estimates their idf badly.
 
         Raises:
-            ValueError: Another analysis.
+            ValueError: The analysis differs.
         """
         if corpus.analysis != self.analysis:
             raise ValueError(f"statistics under {corpus.analysis!r} cannot be compared with those under {self.analysis!r}")
@@ -106,12 +106,12 @@ class CorpusStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far a corpus has moved from the statistics that weigh it.
+    """The difference between a corpus and the statistics that its documents are weighted with.
 
     Attributes:
-        moved: Share of its postings (pairs of document and term) whose idf differs by more than .5: a term that is 1.6 times as common.
-        unseen: Share of its postings whose term was never counted.
-        length: Its average length by the one that was counted.
+        moved: Share of postings (pairs of document and term) whose idf differs by more than .5, which means 1.6 times as common.
+        unseen: Share of postings whose term is not in the statistics.
+        length: Average document length, divided by that of the statistics.
     """
 
     moved: float
@@ -120,7 +120,7 @@ class Drift:
 
     @property
     def large(self) -> bool:
-        """Whether counting again is worth it; what drift costs is measured in docs/impacts.md."""
+        """Whether the corpus should be counted again; docs/impacts.md has measurements."""
         return self.moved > _LARGE or not 1 / _LONGER < self.length < _LONGER
 
     def __str__(self) -> str:
@@ -150,7 +150,11 @@ class StatisticsCounter:
         self._frequency: dict[str, int] = {}
 
     def add(self, terms: Iterable[str]) -> None:
-        """Count one document, given all its terms, repetitions included."""
+        """Count one document.
+
+        Args:
+            terms: All terms of the document, repetitions included.
+        """
         terms = list(terms)
         self._documents += 1
         self._length += len(terms)
@@ -158,6 +162,6 @@ class StatisticsCounter:
             self._frequency[term] = self._frequency.get(term, 0) + 1
 
     def result(self) -> CorpusStatistics:
-        """The statistics of everything added so far."""
+        """The statistics of all documents added so far."""
         average = self._length / self._documents if self._documents else 0.0
         return CorpusStatistics(self._analysis, self._documents, average, dict(self._frequency))

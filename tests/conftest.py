@@ -35,8 +35,8 @@ def own_places(tmp_path_factory):
     """State, cache of statistics and settings of the tests stay out of the user's folders; server archives are shared."""
     patch = pytest.MonkeyPatch()
     root = tmp_path_factory.mktemp("places")
-    patch.setattr("termweave.places.state", lambda: root / "state")
-    patch.setattr("termweave.places.config", lambda: root / "config")
+    patch.setattr("termweave.support.paths.state", lambda: root / "state")
+    patch.setattr("termweave.support.paths.config", lambda: root / "config")
     patch.setenv("XDG_STATE_HOME", str(root / "xdg-state"))
     patch.setenv("XDG_CONFIG_HOME", str(root / "xdg-config"))
     for name in [name for name in os.environ if name.startswith("TERMWEAVE_") and name != "TERMWEAVE_REQUIRE_ENGINE"]:

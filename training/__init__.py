@@ -1,6 +1,6 @@
-"""Data set -> model: pairs, hard negatives, cached states, heads, figures. Needs the extra ``[train]``.
+"""Training: from a data set to a model folder. Needs the extra ``[train]``.
 
-A run: `prospect` reads and draws, `materials` and `states` prepare, `lessons` say what a step learns, `loop` takes the steps, `learning`
-joins them for one collection or a mixture, `run` is `termweave train`. `methods` says what there is, `shipped` is the recipe of the model
-that comes with termweave, `measure` the table in its card.
+``termweave train`` is `run`: `setup` reads the data and finds the backbone, `mixture` prepares the data sets with the family of the method and
+makes its fits, `trainer` takes the steps, `model_folder` writes what is left. `methods` has one file for each paper's method; a kind of model
+is a family (`families`), such as `term_weights`. `recipes` has the recipe of the shipped model.
 """

@@ -1,7 +1,7 @@
-"""One run of `termweave train`: data, model, training, export, card, and what can be seen of the result.
+"""One run of `termweave train`: read the data, train the model, export it, write its card.
 
-A run lives in its output folder: ``run.json`` says what was asked for, ``checkpoints/`` how far it came; the rest is the model
-folder that `termweave index --weights` reads.
+The output folder of a run contains ``run.json`` (the settings that the user gave), ``checkpoints/`` (the state of the training) and the
+files of the model, which `termweave index --weights` or `--dense` reads.
 """
 
 from __future__ import annotations
@@ -14,45 +14,50 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave import atomic, locks
 from termweave.corpora import exists, path_and_split
-from termweave.encoders.folder import MANIFEST, ModelFolder, write_manifest
+from termweave.encoders.manifest import MANIFEST, ModelFolder, write_manifest
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
-from termweave.training import card, making, methods
-from termweave.training.checkpoints import latest
-from termweave.training.learning import learn
-from termweave.training.pairs import DEFAULT_TABLE, most_frequent
-from termweave.training.prospect import SCRATCH, parts
+from termweave.evaluation.measures import LEADING
+from termweave.support import atomic_files, file_locks
+from termweave.training import families
+from termweave.training.backbone.lookup import SCRATCH
+from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
+from termweave.training.mixture import learn, parts
+from termweave.training.model_folder import card, writer
+from termweave.training.trainer.checkpoints import HISTORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from termweave.training.learning import Learned, Part
+    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.mixture import DataPart, TrainedModel
 
 RUN, CHECKPOINTS = "run.json", "checkpoints"
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came out.
+class TrainingResult:
+    """The result of a run.
 
     Attributes:
         folder: The model folder.
-        hash: Of the model.
-        history: Of the development figure.
-        bm25: nDCG@10 of BM25 on the development questions.
-        dev: Of the model, impacts stored in `bits` bits.
-        dev_float: Of the model, impacts as floats.
-        p: Randomisation test of `dev` against `bm25`.
-        default: Whether it may be called a default: it is not significantly below BM25.
-        parity: Of the export.
-        ndcg: What int8 costs (`precision.cost`); empty for a run that was finished before this was measured.
+        hash: Hash of the model.
+        history: History of the development measure (`History`).
+        measure: Name of the development measure.
+        bm25: Development measure of BM25.
+        dev: Development measure of the model, with outputs rounded as an index stores them.
+        dev_float: Development measure of the model, with its unrounded outputs.
+        p: p-value of a randomisation test of `dev` against `bm25`.
+        default: Whether the model can be a default, because it is not significantly worse than BM25.
+        parity: Differences between the exported graphs and the model in torch.
+        ndcg: The loss of nDCG@10 by int8 (`quantisation_check.cost`); empty for a run of a version that did not measure it.
     """
 
     folder: Path
     hash: str
     history: dict[str, Any]
+    measure: str
     bm25: float
     dev: float
     dev_float: float
@@ -63,7 +68,7 @@ class Result:
 
 
 def train(
-    method: methods.Method,
+    method: TrainingMethod,
     spec: str,
     settings: Mapping[str, Any],
     out: Path,
@@ -71,134 +76,151 @@ def train(
     resume: bool = False,
     say: Callable[[str], None] = lambda _: None,
     progress: Callable[..., None] = lambda *_, **__: None,
-) -> Result:
-    """Run.
+) -> TrainingResult:
+    """Train a model and write its folder.
 
     Args:
-        method: Of `methods`.
-        spec: DATASET.
-        settings: All of them (`Method.settings`).
+        method: The training method.
+        spec: The data set.
+        settings: All settings of the method (`TrainingMethod.settings`).
         out: Folder of the run and of the model.
-        resume: Go on with a run that is there.
-        say: Told what happens.
-        progress: ``(done, total, stage)``, for a bar.
+        resume: Resume the run in `out`.
+        say: Called with lines about the run.
+        progress: Called with ``(done, total, stage)``.
 
     Raises:
-        UsageError: `out` holds another run, or one and `resume` is not set, or another process trains there.
-        ModelError: The export's parity failed.
-        KeyboardInterrupt: Ctrl-C; the run can be resumed, or, before its first checkpoint, begun otherwise.
+        UsageError: `out` contains another run, or this run and `resume` is not set, or another process trains there.
+        ModelError: The exported graph differs too much from the model.
+        KeyboardInterrupt: The user pressed Ctrl-C. The run can be resumed; before its first checkpoint the folder is free again.
     """
-    place = out.absolute()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with locks.one_at_a_time(place.parent / f".{place.name}.lock", partial(_refuse, out)):
-        made = not out.is_dir()
+    path = out.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with file_locks.one_at_a_time(path.parent / f".{path.name}.lock", partial(_refuse, out)):
+        new = not out.is_dir()
         _claim(out, method, spec, settings, resume=resume)
         if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
-            shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # killed between the last figure and this
-            say(f"{out} is finished.")
+            shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # a killed run may have left them
+            say(f"The run in {out} is already finished.")
             return _result(out)
         try:
-            every = parts(method, spec, settings, out, say)
-            learned = learn(method, every[0].settings, every, out / CHECKPOINTS, say=say, progress=progress)
-        except BaseException:  # Ctrl-C, too: perhaps for a setting that was not meant
-            _release(out, made=made)
+            data = parts(method, spec, settings, out, say)
+            trained = learn(method, data[0].settings, data, out / CHECKPOINTS, say=say, progress=progress)
+        except BaseException:  # also Ctrl-C, which the user may press to correct a setting
+            _release(out, new=new)
             raise
-        return _finish(method, every, settings, out, learned, say)
+        return _finish(method, data, settings, out, trained, say)
 
 
 def _refuse(out: Path) -> None:
-    raise UsageError(f"Another process trains in {out}.", "Wait for it, or name another folder with --out.")
+    raise UsageError(f"Another process is training in {out}.", "Wait until it ends, or name another folder with --out.")
 
 
-def _claim(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> None:
-    """Make the run's folder this run's."""
+def _claim(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, Any], *, resume: bool) -> None:
+    """Reserve the output folder for this run by writing ``run.json``, unless it contains this run already."""
     if holds(out, method, spec, settings, resume=resume):
         return
-    asked = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
+    record = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
     out.mkdir(parents=True, exist_ok=True)
-    atomic.write(out / RUN, orjson.dumps(asked, option=orjson.OPT_INDENT_2))
+    atomic_files.write(out / RUN, orjson.dumps(record, option=orjson.OPT_INDENT_2))
 
 
-def holds(out: Path, method: methods.Method, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
-    """Whether the folder holds this run already; a new one can begin there otherwise.
+def holds(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
+    """Whether the folder contains this run already. If not, a new run can begin there.
 
     Raises:
-        UsageError: It holds another run, this one and `resume` is not set, or what is no run.
-        InputError: What says so is damaged.
+        UsageError: The folder contains another run, or this run and `resume` is not set, or files that are not a run.
+        InputError: ``run.json`` is damaged.
     """
     file = out / RUN
     if not file.is_file():
-        if out.is_dir() and not all(atomic.left_over(file, each) for each in out.iterdir()):  # of a run that was killed at once
-            raise UsageError(f"{out} is not empty and holds no run.", "Name another folder with --out.")
+        # A run that was killed at once may have left a temporary file.
+        if out.is_dir() and not all(atomic_files.left_over(file, each) for each in out.iterdir()):
+            raise UsageError(f"{out} is not empty and does not contain a run.", "Name another folder with --out.")
         return False
     if not resume:
-        raise UsageError(f"{out} holds a run already.", "Go on with it: --resume; or name another folder with --out.")
+        raise UsageError(f"{out} already contains a run.", "Resume it with --resume, or name another folder with --out.")
     try:
-        there = orjson.loads(file.read_bytes())
-        since = {each.name: each.default for each in method.every}  # a run of an earlier version knows not all of them
-        old = {"method": there["method"], "dataset": there["dataset"], **since, **there["settings"]}
+        record = orjson.loads(file.read_bytes())
+        defaults = {each.name: each.default for each in method.every}  # for settings that an earlier version did not have
+        old = {"method": record["method"], "dataset": record["dataset"], **defaults, **record["settings"]}
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{file} is damaged: it does not say what run this is.", "Begin anew with another --out.") from error
+        raise InputError(
+            f"{file} is damaged, so the run cannot be resumed.", "Start a new run in another folder with --out."
+        ) from error
     new = {"method": method.name, "dataset": _absolute(spec), **settings}
-    differs = [name for name in new if old.get(name) != new[name]]
-    if differs:
-        what = "; ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in differs)
-        raise UsageError(f"The run in {out} is another one: {what}.", "Give the settings it was begun with, or another --out.")
+    different = [name for name in new if old.get(name) != new[name]]
+    if different:
+        differences = "; ".join(f"{name} was {old.get(name)!r} and is {new[name]!r}" for name in different)
+        raise UsageError(
+            f"{out} contains a run with other settings: {differences}.",
+            "Use the settings that it was started with, or another folder with --out.",
+        )
     return True
 
 
-def _release(out: Path, *, made: bool) -> None:
-    """Give the folder back after an end that left nothing to go on from: the command may be corrected and given again."""
-    if latest(out / CHECKPOINTS) is not None:
+def _release(out: Path, *, new: bool) -> None:
+    """Remove the files of a run that failed before its first checkpoint, so that the corrected command can use the folder.
+
+    Args:
+        out: The output folder.
+        new: Whether this run created the folder.
+    """
+    if any((out / CHECKPOINTS).rglob(HISTORY)):
         return
     for name in (CHECKPOINTS, SCRATCH):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / RUN).unlink(missing_ok=True)
-    if made and not any(out.iterdir()):
+    if new and not any(out.iterdir()):
         out.rmdir()
 
 
 def _absolute(spec: str) -> str:
-    """The data set, the same from whatever folder a run is resumed."""
+    """The name of a data set with an absolute path, so that a run can be resumed from any working folder."""
     base, _ = path_and_split(spec)
     return f"{Path(base).resolve()}{spec[len(base) :]}" if exists(base) else spec
 
 
 def _finish(
-    method: methods.Method,
-    every: Sequence[Part],
+    method: TrainingMethod,
+    data: Sequence[DataPart],
     settings: Mapping[str, Any],
     out: Path,
-    learned: Learned,
+    trained: TrainedModel,
     say: Callable[[str], None],
-) -> Result:
-    """Save, export, and write down what was measured; the manifest's figures come last, so that a run without them is unfinished."""
-    from termweave.encoders.export import export, ndcg_said  # noqa: PLC0415 - torch
-    from termweave.training import precision  # noqa: PLC0415 - torch
+) -> TrainingResult:
+    """Save, export and measure the model. Figures are written to the manifest last: a run without them counts as unfinished."""
+    from termweave.encoders.onnx.export import int8_cost  # noqa: PLC0415 - torch
+    from termweave.training.model_folder import quantisation_check  # noqa: PLC0415 - torch
 
-    ahead, model, development, history = every[0].ahead, learned.model, learned.developments[0], learned.history
-    bm25, dev, plain = development.bm25(), development.figures(model), development.figures(model, bits=0)
+    family, setup, model, development = families.get(method.family), data[0].setup, trained.model, trained.developments[0]
+    bm25, dev = development.bm25(), family.evaluate(model, development)
+    unrounded = family.evaluate(model, development, stored=False)
     p = float(randomisation_test(dev, bm25))
-    table, described = (
-        most_frequent(ahead.statistics, DEFAULT_TABLE),
-        card.described(method, settings, learned.settings, every),
+    contents = writer.FolderContents(
+        name=out.resolve().name,
+        method=method,
+        settings=trained.settings,
+        setup=setup,
+        statistics=most_frequent(setup.statistics, DEFAULT_TABLE),
+        training=card.described(method, settings, trained.settings, data),
     )
-    making.write(out.resolve().name, method, learned.settings, ahead, model, table, described, out)
-    parity = export(out)
+    writer.write(model, out, contents)
+    parity = family.export(out)
     say(f"exported: {parity}")
     manifest = ModelFolder.read(out, check=False).manifest
     figures = {
-        "history": history.__dict__,
+        "history": trained.history.__dict__,
+        "measure": development.measure,
         "bm25": float(bm25.mean()),
         "dev": float(dev.mean()),
-        "dev_float": float(plain.mean()),
+        "dev_float": float(unrounded.mean()),
         "p": p,
         "questions": len(dev),
-        "documents": len(ahead.places),
+        "documents": len(setup.places),
         "default": not (dev.mean() < bm25.mean() and p < 0.05),
     }
-    ndcg = precision.cost(out, manifest.outputs, development, ahead.texts, ahead.statistics)
-    say(ndcg_said(ndcg))
+    ndcg = quantisation_check.cost(out, manifest.outputs, development, setup.texts, setup.statistics)
+    say(int8_cost(ndcg))
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
     card.write(out, manifest, {})
@@ -207,12 +229,13 @@ def _finish(
     return _result(out)
 
 
-def _result(out: Path) -> Result:
+def _result(out: Path) -> TrainingResult:
     manifest = ModelFolder.read(out).manifest
     figures = manifest.metrics["train"]
-    return Result(
+    return TrainingResult(
         folder=out,
         hash=manifest.hash,
+        measure=figures.get("measure", LEADING),  # a run of an earlier version has no name
         **{name: figures[name] for name in ("history", "bm25", "dev", "dev_float", "p", "default")},
         parity=manifest.quantisation["parity"],
         ndcg=manifest.quantisation.get("ndcg", {}),

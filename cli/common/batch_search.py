@@ -1,4 +1,4 @@
-"""`termweave search --queries FILE --run OUT`: many queries to one run."""
+"""`termweave search --queries FILE --run OUT`: answer many queries and write one run."""
 
 from __future__ import annotations
 
@@ -9,41 +9,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._files import writable
-from termweave.cli._numbers import IntRange
+from termweave.cli.common.number_types import IntRange
+from termweave.cli.common.option_groups import option_group
+from termweave.cli.common.output_files import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.records import Query
+    from termweave.search.ranking.rerankers import CutShort
 
-#: Documents a query in a run, unless -k says otherwise: what recall@100 needs.
+#: Documents per query in a run, unless -k sets another number. Recall@100 needs 100.
 DEPTH = 100
 
 
 def batch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--queries and what goes with it."""
-    for option in (
-        click.option(
-            "--workers",
-            type=IntRange(1, 64),
-            default=4,
-            show_default=True,
-            help="With --queries: requests in flight at once.",
-        ),
-        click.option("--run-name", metavar="TEXT", help="Last column of the run.  [default: mode and reranker]"),
-        click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
+    """Add --queries, --run, --run-name and --workers."""
+    return option_group(
+        "Many queries",
         click.option(
             "--queries",
             "queries_file",
             metavar="FILE",
-            help="Ask all of these: 'id<TAB>text' lines, JSON lines, a BEIR folder; PATH:SPLIT: the judged ones; '-': standard input.",
+            help="Answer all queries of a file: lines of id<TAB>text, JSON lines, or a BEIR folder; PATH:SPLIT takes the judged queries; "
+            "'-' is standard input.",
         ),
-    ):
-        function = option(function)
-    return function
+        click.option("--run", "run_file", metavar="OUT", help="Write the answers to --queries as a TREC run; '-' prints it."),
+        click.option("--run-name", metavar="TEXT", help="Last column of the run.  [default: mode and reranker]"),
+        click.option("--workers", type=IntRange(1, 64), default=4, show_default=True, help="Requests sent at once."),
+    )(function)
 
 
 def answer_all(
@@ -56,6 +52,7 @@ def answer_all(
     models: Mapping[str, str | None],
     mode: str | None,
     rerank: str | None,
+    rerank_budget: float | None,
     k: int,
     candidates: int,
     where: Sequence[Mapping[str, Any]],
@@ -64,62 +61,65 @@ def answer_all(
 ) -> None:
     """Rank every query of a file and write the run.
 
-    All answers come from the generation that the alias points at now. Ctrl-C leaves what is done in ``OUT.partial``; OUT
-    itself appears, or is replaced, only when every query is answered.
+    All answers come from the generation that the alias points at when the command starts. Ctrl-C leaves the finished queries in
+    ``OUT.partial``; OUT itself is written or replaced only when every query is answered.
     """
-    from termweave.evaluation import runs, systems, wording
-    from termweave.search import Index, batch, remarks
+    from termweave.evaluation import runs, systems
+    from termweave.evaluation.report import wording
+    from termweave.search import Index, batch
+    from termweave.search.options import RunOptions
+    from termweave.search.results import json, notices
 
-    run_file = "-" if run_file == "/dev/stdout" else run_file  # opened by that name, a file behind it would be cut
+    run_file = "-" if run_file == "/dev/stdout" else run_file  # opening the device would truncate a file that it is redirected to
     if run_file == "-" and out.json:
-        raise click.UsageError("--run - prints the run itself: leave --json out, or name a file.")
+        raise click.UsageError("--run - prints the run itself, so --json cannot be used with it. Remove --json, or name a file.")
     writable(None, [None if run_file == "-" else Path(run_file)])
-    asked = _asked(queries_file)
+    queries = _queries(queries_file)
     index = Index.pinned(server, name, **models)
-    chosen, reranking = index.choose(mode, rerank)
+    chosen, reranking = index.choose(mode, rerank, rerank_budget)
     title = run_name or systems.system_of(chosen.name, reranking, index).name
     began = time.monotonic()
     shortened: list[str] = []
+    cut_short: list[CutShort] = []
     rewritten: set[str] = set()
     empty = 0
-    options: dict[str, Any] = {"k": k, "candidates": candidates, "reranking": reranking, "where": where, "workers": workers}
-    with _target(run_file, title, len(asked), out) as add, out.progress("Queries") as bar:
-        ranked = batch.ranked(index, asked, chosen, **options, dropped=shortened.append)
+    options = RunOptions(k=k, candidates=candidates, where=where, workers=workers)
+    with _target(run_file, title, len(queries), out) as add, out.progress("Queries") as bar:
+        ranked = batch.ranked(index, queries, chosen, reranking, options, shortened.append, cut_short.append)
         for number, (query, places) in enumerate(ranked, 1):
-            rewritten |= runs.rewritten((query.id, *(place.id for place in places)))
+            rewritten |= runs.percent_encoded((query.id, *(place.id for place in places)))
             empty += not places
             add(query.id, {place.id: place.score for place in places})
-            bar(number, len(asked))
-    took = time.monotonic() - began
+            bar(number, len(queries))
+    seconds = time.monotonic() - began
     counts = {signal: shortened.count(signal) for signal in sorted(set(shortened))}
     for signal, count in counts.items():
         has = "has" if count == 1 else "have"
         out.warn(
-            f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out those that contribute least."
+            f"{wording.queries(count)} {has} more terms than the server allows clauses; {signal} left out the terms that "
+            "contribute least."
+        )
+    if cut_short:
+        share = sum(each.scored for each in cut_short) / sum(each.candidates for each in cut_short)
+        out.warn(
+            f"The time budget ended early {len(cut_short):,} times: {share:.0%} of those documents were scored; the others follow in the "
+            "order that they had before."
         )
     if empty:
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
-    for remark in remarks.on_filters(server, index.generation, where, empty=bool(empty)):
+    for remark in notices.on_filters(server, index.generation, where, empty=bool(empty)):
         out.warn(remark)
     if rewritten:
-        out.say(runs.remark(rewritten))
+        out.say(runs.encoding_remark(rewritten))
     if run_file == "-":
         return
-    data = {
-        "schema": "termweave.batch/1",
-        "run": run_file,
-        "name": title,
-        "generation": index.generation,
-        "queries": len(asked),
-        "seconds": round(took, 3),
-        "shortened": counts,
-        "empty": empty,
-    }
-    out.emit(data, f"{wording.queries(len(asked))} in {run_file} ({took:.1f} s, {len(asked) / took:.0f}/s)")
+    summary = json.BatchSummary(run_file, title, index.generation, len(queries), seconds, counts, empty)
+    line = f"{wording.queries(len(queries))} in {run_file} ({seconds:.1f} s, {len(queries) / seconds:.0f}/s)"
+    out.emit(json.batch(summary), line)
 
 
-def _asked(spec: str) -> list[Query]:
-    """The queries of a file or folder, or the judged ones of a data set that is named as for `evaluate`."""
+def _queries(spec: str) -> list[Query]:
+    """The queries of a file or folder, or the judged queries of a data set, which is named as for `evaluate`."""
     from termweave import corpora
     from termweave.corpora import queries
 
@@ -130,8 +130,8 @@ def _asked(spec: str) -> list[Query]:
 
 
 @contextmanager
-def _target(run_file: str, title: str, asked: int, out: Output) -> Iterator[Callable[[str, Mapping[str, float]], None]]:
-    """Where answers go; what is there when the work ends early is said."""
+def _target(run_file: str, title: str, count: int, out: Output) -> Iterator[Callable[[str, Mapping[str, float]], None]]:
+    """Yield the function that writes the answer to one query. If the work ends early, tell the user where the finished ones are."""
     from termweave.evaluation import runs
 
     if run_file == "-":
@@ -143,5 +143,5 @@ def _target(run_file: str, title: str, asked: int, out: Output) -> Iterator[Call
             yield writer.add
     except BaseException:
         if writer.queries:
-            out.say(f"{writer.queries:,} of {asked:,} queries are in {writer.partial}, a valid run by itself.")
+            out.say(f"{writer.queries:,} of {count:,} queries are in {writer.partial}, which is a valid run.")
         raise

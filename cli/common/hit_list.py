@@ -1,12 +1,12 @@
-"""Hits for a terminal."""
+"""Print hits to a terminal."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from termweave.cli import _pictures
-from termweave.words import clipped
+from termweave.cli.common import pictures
+from termweave.support.messages import clipped, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,34 +14,41 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.records import Highlight, Hit
 
+#: The most characters of a text or a field that are printed below a hit.
 _SNIPPET = 200
 _BLANK = re.compile(r"\s")
 
 
 def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
-    """Hits for a terminal; `others`: with the fields besides title and text."""
+    """Print hits.
+
+    Args:
+        hits: The hits, best first.
+        out: The terminal.
+        others: Print the fields other than title and text, too.
+    """
     from rich.text import Text
 
-    from termweave.search import explanation
+    from termweave.search.results import explanation
 
     console = out.console()
     for hit in hits:
-        marks = {each.field: each for each in hit.highlights or ()}
+        marks = {highlight.field: highlight for highlight in hit.highlights or ()}
         title = str(hit.fields.get("title") or hit.id)
         console.print(
             Text.assemble(
                 (f"{hit.rank:>3}  ", "dim"),
                 (f"{hit.score:.4f}  ", "cyan"),
                 _marked(title, marks.get("title"), "bold"),
-                ("" if title == hit.id else f"  [{hit.id}]", "dim"),
+                ("" if title == hit.id else f"  [{printable(hit.id)}]", "dim"),
                 (f"  passage {hit.passage.number}" if hit.passage else "", "dim"),
             )
         )
         if hit.explanation is not None:
-            _below(console, _pictures.passage(hit))
+            _below(console, pictures.passage(hit))
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
         elif "text" in marks:
             cut = marks["text"].start + len(marks["text"].text) < len(str(hit.fields["text"]))
@@ -54,31 +61,33 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
 
 
 def _below(console: Console, text: Text) -> None:
-    """A text below its title, all its lines indented; one line where the output is no terminal."""
+    """Print a text below its title, with all lines indented. If the output is not a terminal, the text stays on one line."""
     for line in [text] if console.soft_wrap else text.wrap(console, max(20, console.width - 5)):
         line.pad_left(5)
         console.print(line)
 
 
 def _others(hit: Hit) -> str:
-    """The fields of a hit besides title and text, on one line."""
+    """The fields of a hit other than title and text, on one line."""
     import json
 
-    from termweave.search.hits import flat
+    from termweave.search.results.hits import flat
 
-    found = []
+    entries = []
     for name, value in flat(hit.fields):
         if name not in {"title", "text"}:
-            said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            found.append(f"{name}: {clipped(' '.join(said.split()), _SNIPPET)}")
-    return "  ".join(found)
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            entries.append(f"{name}: {clipped(' '.join(text.split()), _SNIPPET)}")
+    return "  ".join(entries)
 
 
 def _marked(text: str, highlight: Highlight | None, style: str) -> Text:
-    """A passage on one line with its matches marked; `text` where there is none."""
+    """The passage of a highlight on one line, with its matches marked; `text` if there is no highlight."""
     from rich.text import Text
 
-    shown = Text(_BLANK.sub(" ", highlight.text if highlight else text), style)  # one blank each: offsets stay
+    shown = Text(
+        _BLANK.sub(" ", highlight.text if highlight else text), style
+    )  # one blank for each character, so that offsets stay valid
     for start, end in highlight.matches if highlight else ():
         shown.stylize("bold yellow", start, end)
     return shown

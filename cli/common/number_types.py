@@ -1,4 +1,4 @@
-"""Numbers within bounds, as options take them."""
+"""Types of options whose value is a number within bounds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _LARGEST = 2**31 - 1
 
 
 class IntRange(click.IntRange):
-    """A whole number within bounds; click says of 1.5 that it is no "integer range"."""
+    """A whole number within bounds; its name makes click complain about 1.5 as "not a valid integer"."""
 
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Where there is no upper bound, what Java and orjson take: beyond it the number is refused far from here, or not at all."""
+        """Convert the value, and refuse numbers that do not fit into 32 bits: Java and orjson would refuse them later, or not at all."""
         number: int = super().convert(value, param, ctx)
         if number > _LARGEST:
             self.fail(f"{number} is larger than {_LARGEST}.", param, ctx)
@@ -24,13 +24,13 @@ class IntRange(click.IntRange):
 
 
 class FloatRange(click.FloatRange):
-    """A number within bounds, likewise."""
+    """A number within bounds; NaN is refused."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """NaN lies within all bounds, as no comparison with it holds; what it would do comes out far from here."""
+        """Convert the value, and refuse NaN: it passes every check of bounds, because every comparison with it is false."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail("nan is no number.", param, ctx)
+            self.fail("nan is not a number.", param, ctx)
         return number

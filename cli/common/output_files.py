@@ -1,4 +1,4 @@
-"""Files that a command will write: whether it can is seen before the work, not after it."""
+"""A check before a command starts its work: whether it can write its output files."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ if TYPE_CHECKING:
 
 
 def writable(folder: Path | None, files: Sequence[Path | None]) -> None:
-    """See, before the work, that its results can be written.
+    """Check that a folder and files can be written; the folder is created if necessary.
+
+    Args:
+        folder: Folder for several files; None if there is none.
+        files: Single files; None stands for an option that was not given.
 
     Raises:
-        UsageError: They cannot.
+        UsageError: One of them cannot be written.
     """
     from os import W_OK, access
 
     from termweave.errors import UsageError
 
-    hint = "Name another place; nothing was done yet."
+    hint = "Name another place. Nothing was done yet."
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{folder} cannot be made: {error.strerror}.", hint) from None
+            raise UsageError(f"{folder} cannot be created: {error.strerror}.", hint) from None
     if is_folder := next((file for file in files if file is not None and file.is_dir()), None):
-        raise UsageError(f"{is_folder} is a folder, and a file is to be written.", "Name a file in it; nothing was done yet.")
+        raise UsageError(f"{is_folder} is a folder, but a file is needed.", "Name a file in it. Nothing was done yet.")
     for place in [folder, *(file if file is None or file.exists() else file.parent for file in files)]:
         if place is not None and not access(place, W_OK):
-            why = "" if place.exists() else ": it is not there"
-            raise UsageError(f"{place} cannot be written to{why}.", hint)
+            reason = "" if place.exists() else ": it does not exist"
+            raise UsageError(f"{place} cannot be written to{reason}.", hint)

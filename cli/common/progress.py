@@ -1,4 +1,4 @@
-"""A build while it runs: the bar, and what Ctrl-C and SIGTERM do."""
+"""A running build: its progress bar, and how Ctrl-C and SIGTERM stop it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.indexer import Built, Updated
-    from termweave.indexer.survey import Progress
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
 
 
-class Run(Protocol):
-    """A build that is ready to begin."""
+class BuildFunction(Protocol):
+    """A function that runs a build."""
 
-    def __call__(self, *, progress: Progress) -> Built | Updated:
-        """Begin, and report."""
+    def __call__(self, *, progress: BuildProgress) -> Built | Updated:
+        """Run the build and report its progress."""
 
 
-def watched(run: Run, out: Output, noun: str) -> Built | Updated:
-    """Run a build under a bar. Stopped, it ends with status 130, by SIGTERM with 143, and says how many are acknowledged.
+def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | Updated:
+    """Run a build with a progress bar.
+
+    A build that is stopped prints how many documents the engine has acknowledged.
 
     Args:
-        run: What is to be run.
-        out: Where the words go.
-        noun: What it counts: "document" or "passage".
+        run: The build.
+        out: Where messages are printed.
+        nouns: What the build counts, singular and plural: ("document", "documents").
 
     Raises:
-        Exit: It was stopped.
+        Exit: The build was stopped, with status 130 by Ctrl-C or 143 by SIGTERM.
     """
-    from termweave.indexer.building import SENDING, STOPPING
-    from termweave.indexer.expanding import ENCODING
-    from termweave.words import counted
+    from termweave.indexer.builder import SENDING, STOPPING
+    from termweave.indexer.pipeline.neighbour_expansion import ENCODING
+    from termweave.support.messages import counted
 
     terminated = Event()
     stopping = False
@@ -46,28 +48,32 @@ def watched(run: Run, out: Output, noun: str) -> Built | Updated:
     def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
         nonlocal stopping, acknowledged, encoded
         if stage == STOPPING and not stopping:
-            stopping = True  # that the first Ctrl-C was understood is said in any case
+            stopping = True  # even without a bar the user sees that the first Ctrl-C was understood
             out.say(f"Finishing what is under way; {'a second SIGTERM' if terminated.is_set() else 'Ctrl-C'} stops at once.")
         if stage in {SENDING, STOPPING}:
-            acknowledged = f"{done:,} of {counted(total or 0, noun)}"
+            acknowledged = f"{done:,} of {counted(total or 0, *nouns)}"
         if stage == ENCODING and done:
-            encoded = f"{done:,} of {counted(total or 0, noun)}"
+            encoded = f"{done:,} of {counted(total or 0, *nouns)}"
         bar(done, total, stage, detail)
 
     try:
         with _terminable(terminated), out.progress("Reading") as bar:
             return run(progress=show)
     except KeyboardInterrupt:
-        kept = f"The engine has acknowledged {acknowledged}" if acknowledged else f"Encoded are {encoded}"
-        on = f"{kept}, which are kept: the same command goes on from there."
-        out.say(f"Stopped. {on if acknowledged or encoded else 'Nothing was sent: the same command begins anew.'}")
+        done = f"The engine has acknowledged {acknowledged}" if acknowledged else f"Encoded {encoded}" if encoded else ""
+        remark = (
+            f"{done}. Run the same command to continue from there."
+            if done
+            else "Nothing was sent. The same command starts again."
+        )
+        out.say(f"Stopped. {remark}")
         raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
 
 
 @contextmanager
 def _terminable(terminated: Event) -> Iterator[None]:
-    """SIGTERM ends a build as Ctrl-C does; `terminated` says that it was that."""
-    if current_thread() is not main_thread():  # only that one may set handlers
+    """Let SIGTERM stop a build as Ctrl-C does, and set `terminated`."""
+    if current_thread() is not main_thread():  # only the main thread may set handlers
         yield
         return
 

@@ -1,4 +1,4 @@
-"""`termweave config show`: what holds, and where from."""
+"""`termweave config show`: the current settings and where each one comes from."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli.common.option_groups import CONTEXT, GroupedCommand
+from termweave.cli.common.options import connection_options, output_options
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
 
-@click.group("config", context_settings=CONTEXT, short_help="What holds, and where from.")
+@click.group("config", context_settings=CONTEXT, short_help="The current settings and where each one comes from.")
 def command() -> None:
-    """Settings: flags, then TERMWEAVE_*, then termweave.toml, then defaults.
+    """The current settings: from flags, then TERMWEAVE_*, then termweave.toml, then defaults.
 
     \b
     Examples:
@@ -24,7 +25,7 @@ def command() -> None:
     """
 
 
-@command.command("show")
+@command.command("show", cls=GroupedCommand)
 @output_options
 @connection_options
 def show(*, settings: Settings, out: Output) -> None:
@@ -35,17 +36,23 @@ def show(*, settings: Settings, out: Output) -> None:
       termweave config show
       termweave config show --json
     """
-    from termweave.settings import Settings as Known
-    from termweave.settings import origin
-    from termweave.words import without_password
+    from termweave.settings import Settings as AllSettings
+    from termweave.support.messages import without_password
 
     rows: dict[str, dict[str, Any]] = {}
-    for name, field in Known.model_fields.items():
+    for name, field in AllSettings.model_fields.items():
         value = getattr(settings, name)
         shown = None if value is None else value if isinstance(value, bool | int | float) else without_password(str(value))
-        rows[name] = {"value": shown, "from": origin(name, value), "description": field.description}
+        rows[name] = {"value": shown, "from": settings.origin(name), "description": field.description}
+        if ignored := [each.origin for each in settings.ignored if each.name == name]:
+            rows[name]["ignored"] = ignored
     lines = [
-        f"{name:<12} {'-' if row['value'] is None else row['value']!s:<30} {row['from']:<22} {row['description']}"
+        f"{name:<12} {'-' if row['value'] is None else row['value']!s:<30} {_from(row):<22} {row['description']}"
         for name, row in rows.items()
     ]
     out.emit({"schema": "termweave.config/1", "settings": rows}, "\n".join(lines))
+
+
+def _from(row: dict[str, Any]) -> str:
+    """The place of a value, and the places whose value is not used."""
+    return f"{row['from']} (not {', '.join(row['ignored'])})" if "ignored" in row else row["from"]

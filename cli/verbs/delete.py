@@ -1,4 +1,4 @@
-"""`termweave delete`: an index with all its generations, or single documents."""
+"""`termweave delete`: delete an index with all its generations, or single documents of it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from termweave.cli._options import CONTEXT, confirm, connection_options, output_options
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import confirm, connection_options, output_options, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.settings import Settings
 
 
-@click.command("delete", context_settings=CONTEXT, short_help="Delete an index, or documents of it.")
+@verb("delete", short_help="Delete an index, or single documents.")
 @click.argument("name")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Delete this document only; repeatable.")
 @click.option(
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     "file",
     type=click.File("rb"),
     metavar="FILE",
-    help="Delete the documents whose ids FILE names, one a line; '-' for standard input.",
+    help="Delete the documents whose ids are in FILE, one per line; '-' for standard input.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @output_options
 @connection_options
 def command(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool, settings: Settings, out: Output) -> None:
-    """Delete NAME: the alias, every generation, their statistics and ledgers. There is no way back.
+    """Delete NAME: the alias, all generations, their statistics and ledgers. This cannot be undone.
 
-    With --id or --ids only these documents are deleted, with all their passages, and only from the live generation: an older one
-    that is promoted brings them back.
+    With --id or --ids only these documents are deleted, with all their passages, and only from the live generation: promoting an older
+    generation brings them back.
 
     \b
     Examples:
@@ -46,64 +47,65 @@ def command(*, name: str, ids: tuple[str, ...], file: BinaryIO | None, yes: bool
 
     server = engine.connect(settings)
     if ids or file is not None:
-        named = [*ids, *(_lines(file) if file is not None else ())]
-        _documents(server, name, [each for each in named if each], out, yes=yes)
+        wanted = [*ids, *(_lines(file) if file is not None else ())]
+        _delete_documents(server, name, [identity for identity in wanted if identity], out, yes=yes)
     else:
-        _everything(server, name, out, yes=yes)
+        _delete_index(server, name, out, yes=yes)
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    """The ids of a file, one a line.
+    """Read ids from a file, one per line.
 
     Raises:
         InputError: A line is not UTF-8.
     """
-    from termweave.corpora.fields import BadLine, text_line
-    from termweave.corpora.files import BOM
+    from termweave.corpora.formats.fields import BadLine, text_line
+    from termweave.corpora.formats.lines import BOM
 
     for number, line in enumerate(file, 1):
         if number == 1:
             line = line.removeprefix(BOM)  # noqa: PLW2901
         try:
-            yield text_line(line, "Turn the file into UTF-8; nothing was deleted.").rstrip("\r\n")
+            yield text_line(line, "Save the file as UTF-8 and run the command again; nothing was deleted.").rstrip("\r\n")
         except BadLine as bad:
             raise bad.at(file.name, number) from None
 
 
-def _everything(server: Engine, name: str, out: Output, *, yes: bool) -> None:
-    from termweave.indexer import generations, removing
-    from termweave.words import counted
+def _delete_index(server: Engine, name: str, out: Output, *, yes: bool) -> None:
+    """Delete an index with all its generations, after a confirmation."""
+    from termweave.indexer.generations import deletion, generations
+    from termweave.support.messages import counted
 
-    found = generations.of(server, name)
+    listed = generations.of(server, name)
     if not yes:
-        documents = counted(sum(each.documents or 0 for each in found), "document")
-        unfinished = any(not each.complete and not each.unreadable for each in found)
-        building = " (one is unfinished: perhaps it is being built now)" if unfinished else ""
-        confirm(f"Delete {name!r} with {counted(len(found), 'generation')}{building} and {documents}?")
-    removing.remove_all(server, name, found)
-    data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in found]}
-    out.emit(data, f"{name}: deleted, {counted(len(found), 'generation')}.")
+        documents = counted(sum(each.documents or 0 for each in listed), "document")
+        unfinished = any(not each.complete and not each.unreadable for each in listed)
+        building = " (one is unfinished: a build may be running)" if unfinished else ""
+        confirm(f"Delete {name!r} with {counted(len(listed), 'generation')}{building} and {documents}?")
+    deletion.remove_all(server, name, listed)
+    data = {"schema": "termweave.delete/1", "name": name, "deleted": [each.index for each in listed]}
+    out.emit(data, f"{name}: deleted, {counted(len(listed), 'generation')}.")
 
 
-def _documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: bool) -> None:
-    from termweave.indexer import removing
-    from termweave.words import counted, few
+def _delete_documents(server: Engine, name: str, ids: list[str], out: Output, *, yes: bool) -> None:
+    """Delete single documents from the live generation, after a confirmation."""
+    from termweave.indexer.generations import deletion
+    from termweave.support.messages import counted, few
 
-    found = removing.find(server, name, ids)
-    if found.absent:
-        out.say(f"Not in {name!r}: {few([repr(each) for each in found.absent])} ({len(found.absent):,}).")
-    many = counted(len(found.documents), "document")
-    if found.documents and not yes:
-        cut = f" ({counted(len(found.passages), 'passage')})" if len(found.passages) != len(found.documents) else ""
-        confirm(f"Delete {many}{cut} from {name!r}?")
-    found = removing.remove_documents(server, name, found)
-    many = counted(len(found.documents), "document")
+    present = deletion.find(server, name, ids)
+    if present.absent:
+        out.say(f"Not in {name!r}: {few([repr(identity) for identity in present.absent])} ({len(present.absent):,}).")
+    if present.documents and not yes:
+        documents = counted(len(present.documents), "document")
+        cut = f" ({counted(len(present.passages), 'passage')})" if len(present.passages) != len(present.documents) else ""
+        confirm(f"Delete {documents}{cut} from {name!r}?")
+    deleted = deletion.remove_documents(server, name, present)
     data = {
         "schema": "termweave.delete/1",
         "name": name,
         "deleted": [],
-        "generation": found.index,
-        "documents": found.documents,
-        "absent": found.absent,
+        "generation": deleted.index,
+        "documents": deleted.documents,
+        "absent": deleted.absent,
     }
-    out.emit(data, f"{name}: {many} deleted from {found.index}.")
+    out.emit(data, f"{name}: {counted(len(deleted.documents), 'document')} deleted from {deleted.index}.")

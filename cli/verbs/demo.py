@@ -1,4 +1,4 @@
-"""`termweave demo`: the whole product on a real OpenSearch and a real corpus, in one command."""
+"""`termweave demo`: index, evaluate and search a real corpus on a real OpenSearch, in one command."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, output_options
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.settings import Settings
 
 NAME = "demo"
-#: Searches that show what each signal adds; their answers are judged in the corpus.
+#: Queries that show what each signal adds; the corpus has judgements for them.
 QUERIES = (
     "how do I run a function after a delay in another thread",
     "remove whitespace from both ends of a string",
@@ -28,14 +27,14 @@ QUERIES = (
 )
 
 
-@click.command("demo", context_settings=CONTEXT, short_help="Everything, on a real OpenSearch and a real corpus.")
+@verb("demo", short_help="Index, evaluate and search a real corpus.")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:
     """Start an OpenSearch, index a real corpus, evaluate every mode, search and explain.
 
-    The corpus is the documentation of the Python standard library that is installed, with developers' questions and
-    graded judgements. What is there already is found and reused.
+    The corpus is the documentation of the installed Python standard library, with developers' questions and graded
+    judgements. If the server or the index exists already, it is used again.
 
     \b
     Examples:
@@ -43,9 +42,10 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave demo --url http://localhost:9200 --json
     """
     from termweave import corpora
-    from termweave.cli import _hits
-    from termweave.cli import evaluate as evaluate_verb
-    from termweave.evaluation import evaluate, report
+    from termweave.cli.common import hit_list
+    from termweave.cli.verbs import evaluate as evaluate_verb
+    from termweave.evaluation import evaluate
+    from termweave.evaluation.report import table as report
     from termweave.search import Index
 
     began = time.monotonic()
@@ -54,23 +54,23 @@ def command(*, settings: Settings, out: Output) -> None:
     _indexed(server, settings, out)
     index = Index.open(server, NAME)
     with out.progress("Queries") as bar:
-        found = evaluate(index, dataset, progress=bar)
+        evaluation = evaluate(index, dataset, progress=bar)
     answers = {query: index.search(query, k=3, rerank="rnn", explain=True) for query in QUERIES}
     data = {
         "schema": "termweave.demo/1",
         "url": server.url,
         "generation": index.generation,
-        "evaluation": evaluate_verb.as_json(found),
+        "evaluation": evaluate_verb.as_json(evaluation),
         "searches": {query: [hit.as_dict() for hit in hits] for query, hits in answers.items()},
         "seconds": round(time.monotonic() - began, 1),
     }
 
     def text() -> None:
         console = out.console()
-        console.print(report.table(found))
+        console.print(report.table(evaluation))
         for query, hits in answers.items():
             console.print(f'\n{called()} search demo "{query}" --rerank rnn --explain -k 3', style="bold", markup=False)
-            _hits.show(hits, out)
+            hit_list.show(hits, out)
         console.print(f"\n{_NEXT.replace('termweave ', f'{called()} ')}", highlight=False, markup=False)
 
     out.emit(data, text)
@@ -86,20 +86,20 @@ _NEXT = """What to try next:
 
 
 def called() -> str:
-    """The program as a shell finds it here: by its name where that leads to this one, else as it was called."""
+    """The command that runs this program: `termweave` if the shell finds it by that name, else the command that was typed."""
     program = Path(sys.argv[0])
     if program.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m termweave"
-    found = shutil.which("termweave")
-    if program.stem != "termweave" or (found and program.exists() and Path(found).samefile(program)):
+    installed = shutil.which("termweave")
+    if program.stem != "termweave" or (installed and program.exists() and Path(installed).samefile(program)):
         return "termweave"
     return shlex.quote(sys.argv[0])
 
 
 def _server(settings: Settings, out: Output) -> Engine:
-    """The OpenSearch that settings name or that runs; else the embedded one, started."""
+    """The OpenSearch of the settings, else the running embedded node, else a newly started one."""
     from termweave import engine
-    from termweave.engine import node
+    from termweave.engine.embedded import node
 
     if settings.url is None and node.running() is None:
         out.say("Starting an OpenSearch (first time: downloading it, 180 MB) ...")
@@ -110,24 +110,25 @@ def _server(settings: Settings, out: Output) -> Engine:
 
 
 def _indexed(server: Engine, settings: Settings, out: Output) -> None:
-    """Build and verify the index unless the live one is what a build would make."""
+    """Build and verify the index, unless it is up to date."""
     from termweave import corpora
     from termweave.errors import UsageError
-    from termweave.indexer import Options, build, ledgers, up_to_date, verify
-    from termweave.indexer.resuming import UnfinishedBuild
+    from termweave.indexer import BuildOptions, build, up_to_date, verify
+    from termweave.indexer.ledger import storage
+    from termweave.indexer.ledger.resume import UnfinishedBuild
 
     source = corpora.open_source("demo")
-    options = Options(weights=settings.weights, dense=settings.dense)
+    options = BuildOptions(weights=settings.weights, dense=settings.dense)
     index = up_to_date(server, source, NAME, options)
     if index is not None:
         try:
-            with ledgers.existing(server, index) as ledger:
-                found = verify(server, index, ledger)
+            with storage.existing(server, index) as ledger:
+                difference = verify(server, index, ledger)
         except UsageError:
-            out.say(f"{index} was built from another host; building anew")
+            out.say(f"{index} was built on another host; building it again")
         else:
-            if found.ok:
-                out.say(f"{index} is there: {found.counted:,} documents, verified")
+            if difference.ok:
+                out.say(f"{index} exists: {difference.counted:,} documents, verified")
                 return
     out.say("Indexing the documentation of the Python standard library ...")
     with out.progress("Reading") as bar:
@@ -137,7 +138,7 @@ def _indexed(server: Engine, settings: Settings, out: Output) -> None:
 
         try:
             built = build(server, source, NAME, options, progress)
-        except UnfinishedBuild:  # of another Python or model; the name is the demo's own
+        except UnfinishedBuild:  # begun with another Python or model; it is safe to delete, because only the demo uses this name
             built = build(server, source, NAME, replace(options, fresh=True), progress)
     for note in built.notes:
         out.say(note)

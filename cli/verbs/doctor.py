@@ -1,4 +1,4 @@
-"""`termweave doctor`: what is here, what is missing, how to get it."""
+"""`termweave doctor`: check this machine, and say what is missing and how to get it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.words import sized
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, output_options
+from termweave.support.messages import printable, sized
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
-#: What one look found: name, whether it is fine, what it is, what to do where it is not, and figures for --json.
+#: Result of one check: its name, whether all is well, a description, what to do if not, and figures for --json.
 Finding = dict[str, Any]
 
 
-@click.command("doctor", context_settings=CONTEXT, short_help="What is here, what is missing, how to get it.")
+@verb("doctor", short_help="Check this machine: what is missing, how to get it.")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:
-    """Look at Python, Java, memory, disk, OpenSearch, models and folders; say what is missing and how to get it.
+    """Check Python, Java, memory, disk, OpenSearch, models and folders; say what is missing and how to get it.
 
-    Exit status 1 when something that termweave cannot do without is missing.
+    The exit status is 1 if something is missing that termweave needs.
 
     \b
     Examples:
@@ -35,10 +36,10 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave doctor --url https://search:9200 --user me
     """
     findings = [_python(), _java(), _memory(), _disk(), _server(), _opensearch(settings), _runtime(), *_models()]
-    places = _places()
+    paths = _places()
     ok = all(each["ok"] for each in findings)
-    data = {"schema": "termweave.doctor/1", "ok": ok, "findings": findings, "places": places}
-    out.emit(data, lambda: _print(findings, places))
+    data = {"schema": "termweave.doctor/1", "ok": ok, "findings": findings, "places": paths}
+    out.emit(data, lambda: _print(findings, paths))
     if not ok:
         raise click.exceptions.Exit(1)
 
@@ -53,20 +54,22 @@ def _python() -> Finding:
 
 
 def _java() -> Finding:
-    from termweave.engine import java
+    from termweave.engine.embedded import java
     from termweave.errors import TermweaveError
 
     try:
-        found = java.find(fetch=False)
+        installation = java.find(fetch=False)
     except TermweaveError as error:
-        # Not a fault: `node start` fetches one. What was found and does not do is in the sentence.
-        advice = "termweave node start fetches a JDK; or install one and set JAVA_HOME."
+        # Not a failure: `node start` downloads a JDK. The message names the installations that do not fit.
+        advice = "termweave node start downloads a JDK; or install one and set JAVA_HOME."
         return _finding("Java", error.message, advice, home=None, version=None)
-    return _finding("Java", f"{found.version} at {found.home}", home=str(found.home), version=found.version)
+    return _finding(
+        "Java", f"{installation.version} at {installation.home}", home=str(installation.home), version=installation.version
+    )
 
 
 def _memory() -> Finding:
-    from termweave.engine import memory
+    from termweave.engine.embedded import memory
 
     total, available = memory.total_and_available()
     enough = available > 1_200_000_000
@@ -75,32 +78,32 @@ def _memory() -> Finding:
 
 
 def _disk() -> Finding:
-    from termweave import places
-    from termweave.engine import folders
+    from termweave.engine.embedded import folders
+    from termweave.support import paths
 
     where = folders.run_folder(folders.default_home())
-    free = min(folders.free_bytes(places.cache()), folders.free_bytes(where))
+    free = min(folders.free_bytes(paths.cache()), folders.free_bytes(where))
     advice = "" if free > 2_000_000_000 else "Server and JDK take 1 GB, an index about ten times its text: free some space."
     return _finding("Disk", f"{sized(free)} free", advice, ok=free > 1_000_000_000, free=free)
 
 
 def _server() -> Finding:
-    from termweave.engine import artifacts, folders
+    from termweave.engine.embedded import artifacts, folders
 
     absent = artifacts.missing()
     where = folders.distribution_cache()
     name = "Server archives"
     if not absent:
         return _finding(name, f"OpenSearch {artifacts.VERSION} in {where}", folder=str(where), missing=[])
-    advice = f"termweave node start fetches them (180 MB); offline, put them in a folder and name it in ${artifacts.OVERRIDE}."
+    advice = f"termweave node start downloads them (180 MB); without a network, put them in a folder and name it in ${artifacts.OVERRIDE}."
     return _finding(name, f"not here yet: {', '.join(absent)}", advice, folder=str(where), missing=absent)
 
 
 def _opensearch(settings: Settings) -> Finding:
     from dataclasses import asdict
 
-    from termweave.engine import node
-    from termweave.engine.connection import connect
+    from termweave.engine.client.connection import connect
+    from termweave.engine.embedded import node
     from termweave.errors import EngineError, EngineUnreachable
 
     name = "OpenSearch"
@@ -112,20 +115,20 @@ def _opensearch(settings: Settings) -> Finding:
             text = f"{can.distribution} {can.version} at {engine.url} ({abilities}; at most {can.max_clause_count} clauses)"
             advice = "" if can.knn else "Without the k-NN plugin there are no dense vectors: use --signals lexical,weights."
             if other := can.distribution == "elasticsearch":
-                advice = "It has not the types of fields that termweave needs: give the address of an OpenSearch."
+                advice = "It lacks field types that termweave needs: give the address of an OpenSearch."
             return _finding(name, text, advice, ok=not other, url=engine.url, capabilities=asdict(can))
     except EngineUnreachable as error:
         if settings.url is not None:
             return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)
         state = node.status()
-        died = " (it died without being stopped)" if state is not None and state.state == "dead" else ""
+        died = " (it ended without being stopped)" if state is not None and state.state == "dead" else ""
         return _finding(name, f"not running{died}", "Start it with: termweave node start", url=None, capabilities=None)
     except EngineError as error:
         return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)
 
 
 def _runtime() -> Finding:
-    from termweave.encoders.runtime import onnx_runtime
+    from termweave.encoders.onnx.runtime import onnx_runtime
 
     try:
         onnxruntime = onnx_runtime()
@@ -144,8 +147,8 @@ def _runtime() -> Finding:
 
 
 def _runs_on_gpu() -> bool:
-    from termweave.encoders.folder import DEFAULT
-    from termweave.encoders.runtime import OnnxModel
+    from termweave.encoders.model_lookup import DEFAULT
+    from termweave.encoders.onnx.runtime import OnnxModel
     from termweave.errors import TermweaveError
 
     try:
@@ -155,25 +158,25 @@ def _runs_on_gpu() -> bool:
 
 
 def _gpu() -> str | None:
-    """The name of the graphics processor, as its driver says it."""
+    """Name and memory of the graphics processors, from their driver; None if there are none."""
     import shutil
     import subprocess
 
     driver = shutil.which("nvidia-smi")
     if driver is None:
         return None
-    question = [driver, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    command = [driver, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
-        done = subprocess.run(question, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 - the driver's own
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 - the driver's program
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return "; ".join(done.stdout.strip().splitlines()) or None if done.returncode == 0 else None
+    return "; ".join(result.stdout.strip().splitlines()) or None if result.returncode == 0 else None
 
 
 def _models() -> list[Finding]:
     from importlib.resources import files
 
-    from termweave import places
+    from termweave.support import paths
 
     try:
         shipped = sorted(
@@ -182,7 +185,7 @@ def _models() -> list[Finding]:
     except (ImportError, OSError):
         shipped = []
     advice = "" if shipped else "This installation carries no model: reinstall termweave, or give --weights and --dense."
-    folder = places.models()
+    folder = paths.models()
     own = sorted(each.name for each in folder.iterdir() if (each / "termweave.json").is_file()) if folder.is_dir() else []
     return [
         _finding("Shipped models", ", ".join(shipped) or "none", advice, ok=bool(shipped), names=shipped),
@@ -191,15 +194,15 @@ def _models() -> list[Finding]:
 
 
 def _places() -> list[dict[str, Any]]:
-    from termweave import places
-    from termweave.engine import folders
+    from termweave.engine.embedded import folders
+    from termweave.support import paths
 
     wanted: list[tuple[str, Path]] = [
-        ("state", places.state()),
-        ("cache", places.cache()),
-        ("config", places.config()),
-        ("models", places.models()),
-        # Root has the server's folders elsewhere; for others they lie below state and cache and are counted there.
+        ("state", paths.state()),
+        ("cache", paths.cache()),
+        ("config", paths.config()),
+        ("models", paths.models()),
+        # For root the server's folders are separate; for others they are below state and cache, and counted there.
         ("node", folders.run_folder(folders.default_home())),
         ("servers", folders.distribution_cache()),
         ("JDKs", folders.jdk_cache()),
@@ -211,15 +214,15 @@ def _places() -> list[dict[str, Any]]:
     return rows
 
 
-def _print(findings: list[Finding], places: list[dict[str, Any]]) -> None:
+def _print(findings: list[Finding], paths: list[dict[str, Any]]) -> None:
     for each in findings:
         mark = click.style("ok  ", fg="green") if each["ok"] else click.style("FAIL", fg="red")
-        click.echo(f"{mark} {each['name']:<16} {each['text']}")
+        click.echo(f"{mark} {each['name']:<16} {printable(each['text'], lines=True)}")
         if each["advice"]:
-            click.echo(f"     {'':<16} {each['advice']}")
-    click.echo("\nPlaces, all removable:")
-    for row in places:
+            click.echo(f"     {'':<16} {printable(each['advice'])}")
+    click.echo("\nFolders, all of which can be removed:")
+    for row in paths:
         click.echo(f"     {row['name']:<16} {row['path']}  {sized(row['bytes']) if row['exists'] else 'not there yet'}")
-    elsewhere = any(row["name"] == "node" for row in places)
+    elsewhere = any(row["name"] == "node" for row in paths)
     held, them = ("State and node hold", "them") if elsewhere else ("State holds", "it")
     click.echo(f"{held} the terms and texts of your corpora: treat {them} as you treat the corpora.")

@@ -1,4 +1,4 @@
-"""`termweave evaluate`: a table of modes and measures, with significance."""
+"""`termweave evaluate`: a table of modes and measures, with significance tests."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._files import writable
-from termweave.cli._numbers import IntRange
-from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import check_reranker, model_options
+from termweave.cli.common.number_types import IntRange
+from termweave.cli.common.option_groups import option_group, verb
+from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.output_files import writable
+from termweave.cli.common.search_options import check_reranker
+from termweave.support.messages import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.corpora import Dataset
     from termweave.evaluation import Experiment, System
     from termweave.search import Index
@@ -25,52 +25,31 @@ if TYPE_CHECKING:
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where the figures go besides the terminal."""
-    for option in (
-        click.option("--html", type=_FILE, metavar="FILE", help="Write a report with plots, one file that needs nothing else."),
-        click.option(
-            "--markdown",
-            type=click.Path(dir_okay=False, allow_dash=True),
-            metavar="FILE",
-            help="Write the table as Markdown; '-' prints it.",
-        ),
-        click.option(
-            "--per-query",
-            type=_FILE,
-            metavar="FILE",
-            help="Write every query's values: tab-separated, or JSON lines for *.jsonl.",
-        ),
-        click.option(
-            "--save-run",
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="DIR",
-            help="Write every system's run as a TREC file.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-@click.command("evaluate", context_settings=CONTEXT, short_help="A table of modes and measures, with significance.")
+@verb("evaluate", short_help="Compare modes and rerankers on judged queries.")
 @click.argument("name")
 @click.argument("dataset")
-@click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A row of the table, as search takes it; repeatable.")
+@click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A mode to compare, as in 'termweave search'; repeatable.")
 @click.option(
     "--rerank",
     "rerankers",
     multiple=True,
     metavar="NAME",
     callback=check_reranker,
-    help="Every mode with this reranker, as search takes it (rnn@dense: the paper's similarity); repeatable.  [default: none]",
+    help="Combine every mode with this reranker, as in 'termweave search' (rnn@dense: the similarity of the paper; "
+    "ranker@FOLDER: a cross-encoder); repeatable.  "
+    "[default: none]",
 )
 @click.option(
     "--baseline",
     metavar="MODE|RUN",
-    help="What the others are compared with: a mode, or a saved TREC run.  [default: BM25 where it is a row, else the first row]",
+    help="Compare the others with this mode or saved TREC run.  [default: BM25 if it is in the table, else the first system]",
 )
 @click.option(
-    "--require", "required", multiple=True, metavar="GATE", help="Exit with 3 unless it holds: 'nDCG@10>=0.4'; repeatable."
+    "--require",
+    "required",
+    multiple=True,
+    metavar="GATE",
+    help="Exit with status 3 unless this holds: 'nDCG@10>=0.4'; repeatable.",
 )
 @click.option(
     "--latency",
@@ -80,7 +59,28 @@ def _report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="QUERIES",
     help="Time this many queries, one at a time.  [default: 0]",
 )
-@_report_options
+@option_group(
+    "Files",
+    click.option(
+        "--save-run",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Write the run of every system as a TREC file.",
+    ),
+    click.option(
+        "--per-query",
+        type=_FILE,
+        metavar="FILE",
+        help="Write the values of every query: tab-separated, or JSON lines for *.jsonl.",
+    ),
+    click.option(
+        "--markdown",
+        type=click.Path(dir_okay=False, allow_dash=True),
+        metavar="FILE",
+        help="Write the table as Markdown; '-' prints it.",
+    ),
+    click.option("--html", type=_FILE, metavar="FILE", help="Write a self-contained page with the table and plots."),
+)
 @model_options
 @output_options
 @connection_options
@@ -104,10 +104,10 @@ def command(
 ) -> int:
     """Compare modes and rerankers on the judged queries of DATASET: by default BM25, each signal, hybrid and hybrid+rNN.
 
-    An adopted profile ('termweave tune') is a row of its own, and what a gate without a name looks at; else that is hybrid.
-    DATASET is a BEIR folder or 'demo'; PATH:SPLIT names the split (default: test). p-values come from a paired
-    randomisation test against the baseline, corrected for the number of systems (Holm). Queries are encoded once and the
-    engine is asked once a signal, however many rows the table has.
+    An adopted profile ('termweave tune') is one more system, and gates without a name are about it; without a profile they are
+    about hybrid. DATASET is a BEIR folder or 'demo'; PATH:SPLIT names the split (default: test). p-values come from a paired
+    randomisation test against the baseline, corrected for the number of systems (Holm). However many systems are compared, each
+    query is encoded once and each signal is searched once.
 
     \b
     Examples:
@@ -119,84 +119,87 @@ def command(
     """
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
-    from termweave.evaluation import evaluate, gates, plots, systems
+    from termweave.evaluation import evaluate, gates, systems
+    from termweave.evaluation.report import plots
     from termweave.search import Index
 
     if html is not None:
         plots.require()
-    parsed = [gates.parse(each) for each in required]
+    parsed = [gates.parse(text) for text in required]
     opened = corpora.open_dataset(dataset)
     writable(save_run, [html, per_query, None if markdown in {None, "-"} else Path(str(markdown))])
     index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     rows = systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
-        found = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
+        experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)
     try:
         if timed:
-            found = _timed(index, found, systems.with_baseline(rows, baseline, index)[0], timed, out)
-        verdicts = [gates.check(each, found, opened) for each in parsed]
-    finally:  # after the gates, which may be about runs in the same folder; whatever became of them, the runs are not lost
-        _written(found, save_run, per_query, out)
-    for note in found.notes:
+            experiment = _timed(index, experiment, systems.with_baseline(rows, baseline, index)[0], timed, out)
+        verdicts = [gates.check(gate, experiment, opened) for gate in parsed]
+    finally:  # after the gates, which may read older runs from the same folder; even if a gate fails, the runs are written
+        _write(experiment, save_run, per_query, out)
+    for note in experiment.notes:
         out.say(note)
     if html is not None:
-        _report(html, found, opened, index, verdicts, out)
-    told = [verdict.told(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
-    _shown(found, told, markdown, out)
+        _write_page(html, experiment, opened, index, verdicts, out)
+    reports = [verdict.as_json(gate.text) for gate, verdict in zip(parsed, verdicts, strict=True)]
+    _show(experiment, reports, markdown, out)
     for verdict in verdicts:
         if verdict.met:
             out.say(f"Met: {verdict.reason}.")
         else:
-            click.echo(f"NOT met: {verdict.reason}.", err=True)  # why the exit status is 3: even --quiet lets it through
+            # Even with --quiet: it is the reason for exit status 3.
+            click.echo(printable(f"NOT met: {verdict.reason}."), err=True)
     return 0 if all(verdict.met for verdict in verdicts) else GateNotMet.exit_status
 
 
-def _timed(index: Index, found: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:
+def _timed(index: Index, experiment: Experiment, rows: list[System], timed: int, out: Output) -> Experiment:
     from termweave.evaluation import latency
 
-    texts = [found.texts[query] for query in found.queries[:timed]]
+    texts = [experiment.texts[query] for query in experiment.queries[:timed]]
     with out.progress("Timing") as bar:
-        return replace(found, latency=latency.measure(index, rows, texts, bar))
+        return replace(experiment, latency=latency.measure(index, rows, texts, bar))
 
 
-def _written(found: Experiment, save_run: Path | None, per_query: Path | None, out: Output) -> None:
-    from termweave.evaluation import report, runs
-    from termweave.evaluation.wording import queries
-    from termweave.words import counted
+def _write(experiment: Experiment, save_run: Path | None, per_query: Path | None, out: Output) -> None:
+    from termweave.evaluation import runs
+    from termweave.evaluation.report import table as report
+    from termweave.evaluation.report.wording import queries
+    from termweave.support.messages import counted
 
     if save_run is not None:
-        ours = [row.system for row in found.rows if row.mode != "run"]
+        ours = [row.system for row in experiment.rows if row.mode != "run"]
         for system in ours:
-            runs.write(found.runs[system], save_run / f"{system}.trec")
+            runs.write(experiment.runs[system], save_run / f"{system}.trec")
         out.say(f"{counted(len(ours), 'run')} in {save_run}")
-        saved = (scores for system in ours for scores in found.runs[system].scores.items())
-        if rewritten := runs.rewritten(each for query, documents in saved for each in (query, *documents)):
-            out.say(runs.remark(rewritten))
+        saved = (scores for system in ours for scores in experiment.runs[system].scores.items())
+        if rewritten := runs.percent_encoded(identity for query, documents in saved for identity in (query, *documents)):
+            out.say(runs.encoding_remark(rewritten))
     if per_query is not None:
-        report.write_per_query(found, per_query)
-        out.say(f"The values of {queries(len(found.queries))} are in {per_query}")
+        report.write_per_query(experiment, per_query)
+        out.say(f"The values of {queries(len(experiment.queries))} are in {per_query}")
 
 
-def _report(path: Path, found: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
-    from termweave.evaluation import page
+def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Index, verdicts: list[Any], out: Output) -> None:
+    from termweave.evaluation.report import html_page
 
     models = dict.fromkeys(model.name for model in index.lineage.models.values())
     about = {"index": index.generation, "OpenSearch": index.engine.capabilities.version, "models": ", ".join(models) or "none"}
-    path.write_text(page.html(found, dataset, about=about, verdicts=verdicts), encoding="utf-8")
+    path.write_text(html_page.html(experiment, dataset, about=about, verdicts=verdicts), encoding="utf-8")
     out.say(f"The report is {path}")
 
 
-def _shown(found: Experiment, told: list[dict[str, Any]], markdown: str | None, out: Output) -> None:
-    from termweave.evaluation import report
+def _show(experiment: Experiment, verdicts: list[dict[str, Any]], markdown: str | None, out: Output) -> None:
+    from termweave.evaluation.report import table as report
 
     if markdown not in {None, "-"}:
-        Path(str(markdown)).write_text(report.markdown(found) + "\n", encoding="utf-8")
-    as_markdown = report.markdown(found) if markdown == "-" else None
-    out.emit({**as_json(found), "gates": told}, as_markdown or (lambda: report.table(found)))
+        Path(str(markdown)).write_text(report.markdown(experiment) + "\n", encoding="utf-8")
+    as_markdown = report.markdown(experiment) if markdown == "-" else None
+    out.emit({**as_json(experiment), "gates": verdicts}, as_markdown or (lambda: report.table(experiment)))
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
-    """Rows of mode, reranker, measure, value, p, n; what holds for a whole system beside them."""
+    """Return the results as JSON data: a row for each system and measure, and figures of each system as a whole."""
     rows = [
         {
             "system": row.system,

@@ -1,4 +1,4 @@
-"""`termweave explain`: why this document, for this query."""
+"""`termweave explain`: show why a document has its score for a query."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli import _pictures
-from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import candidate_options, check_words, from_input, model_options, rank_options, where
+from termweave.cli.common import pictures
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.search_options import candidate_options, rank_options
+from termweave.cli.verbs.search import check_words, from_input, where
+from termweave.support.messages import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
 
-@click.command("explain", context_settings=CONTEXT, short_help="Why this document has its score.")
+@verb("explain", short_help="Show why a document has its score.")
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")
 @rank_options
 @candidate_options
 @model_options
-@_pictures.picture_options
+@pictures.picture_options
 @output_options
 @connection_options
 def command(
@@ -34,20 +37,21 @@ def command(
     document: str,
     mode: str | None,
     rerank: str | None,
+    rerank_budget: float | None,
     candidates: int,
     filters: tuple[str, ...],
     filter_json: str | None,
     weights: str | None,
     dense: str | None,
-    files: dict[str, Path],
+    html: Path | None,
     settings: Settings,
     out: Output,
 ) -> None:
-    """Say which words and which signals gave the document ID its score for QUERY ('-' reads it from standard input) in NAME.
+    """Show which words and which signals gave the document ID its score for QUERY in the index NAME.
 
-    --candidates and --filter as given to search: the score hangs on them.
+    A QUERY of '-' is read from standard input. Give the same --candidates and --filter as in the search: the score depends on them.
 
-    In a terminal the words of the passage are shaded by what they contribute; --html and --png write the same picture.
+    In a terminal the words of the passage are shaded by their contribution. --html writes the same to a web page.
 
     \b
     Examples:
@@ -56,21 +60,23 @@ def command(
       termweave explain demo "run a function later" threading.Timer --html why.html
     """
     from termweave import engine
-    from termweave.search import Index, explanation
+    from termweave.search import Index
+    from termweave.search.results import explanation, json
 
     query = from_input(query)
     check_words(query)
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
-    kept = where(filters, filter_json)
-    hit = index.explain(query, document, mode=mode, rerank=rerank, candidates=candidates, where=kept)
-    data = {"schema": "termweave.explain/1", "query": query, "hit": hit.as_dict()}
-    if files:
-        _pictures.write(files, query, [_pictures.of_hit(hit)], out)
+    clauses = where(filters, filter_json)
+    hit = index.explain(
+        query, document, mode=mode, rerank=rerank, rerank_budget=rerank_budget, candidates=candidates, where=clauses
+    )
+    if html:
+        pictures.write(html, query, [pictures.of_hit(hit)], out)
 
     def show() -> None:
         console = out.console()
-        console.print(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}", markup=False)
-        console.print(_pictures.passage(hit))
+        console.print(printable(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}"), markup=False)
+        console.print(pictures.passage(hit))
         console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20), markup=False)
 
-    out.emit(data, show)
+    out.emit(json.explain(query, hit), show)

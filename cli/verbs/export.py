@@ -1,4 +1,4 @@
-"""`termweave export`: a trained model folder to ONNX, with the parity figures printed."""
+"""`termweave export`: write a model as ONNX graphs and print how close they are to torch."""
 
 from __future__ import annotations
 
@@ -8,50 +8,83 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, output_options
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import output_options
 from termweave.errors import UsageError
-from termweave.words import sized
+from termweave.support.messages import sized
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
+    from termweave.encoders.onnx.parity import Parity
 
 SCHEMA = "termweave.export/1"
+#: Figure of `Parity` -> its label in the printed table.
+_LABELS = {
+    "fp32_difference": "fp32 against torch, largest difference",
+    "int8_rank_correlation": "int8 weights or scores, rank correlation",
+    "int8_multiplier_difference": "int8 multipliers, mean difference",
+    "int8_score_difference": "int8 scores, mean difference (deviations)",
+    "int8_cosine_min": "int8 vectors, smallest cosine",
+    "int8_cosine_mean": "int8 vectors, mean cosine",
+    "dequantised_cosine_min": "int8's weights in fp32, smallest cosine",
+}
 
 
-@click.command("export", context_settings=CONTEXT, short_help="A trained model to ONNX, with parity figures.")
-@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@verb("export", short_help="A model to ONNX, with parity figures.")
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--out",
+    "out_folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="A new folder for the export.  [default: the model's own folder, if termweave wrote it]",
+)
 @output_options
-def command(*, folder: Path, out: Output) -> None:
-    """Write the ONNX graphs (fp32, int8, and int8's weights in fp32 for GPUs) into the trained model folder DIR.
+def command(*, model: str, out_folder: Path | None, out: Output) -> None:
+    """Write MODEL as ONNX graphs: fp32, int8, and int8's weights in fp32 for GPUs.
 
-    The fp32 graph must say what torch says (largest difference 1e-4), and the weights must be those that were trained,
-    else nothing is written. How close the int8 graph comes is printed and kept in termweave.json. What int8 costs in nDCG
-    takes questions: `termweave train` measures it, and here it is said again where the graphs are still the same. Needs the
-    extra: pip install 'termweave[train]'.
+    MODEL is a folder that training wrote, or a folder or hf:OWNER/NAME in the layout of sentence-transformers (an encoder or a
+    cross-encoder); the export loads there, too. The fp32 graph must compute what torch computes (largest difference 1e-4), and the vectors of
+    the int8 graph must stay close; else nothing is written. The figures are printed and kept in termweave.json. What int8 costs
+    in nDCG needs questions: `termweave train` measures it, and the figures are repeated here if the graphs are the same.
+    Needs the extra: pip install 'termweave[train]'.
 
     \b
     Examples:
       termweave export runs/my-model
-      termweave export runs/my-model --json
+      termweave export path/to/sentence-transformers-model --out my-model
+      termweave export hf:OWNER/NAME --out my-model --json
     """
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Exporting needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
-    from termweave.encoders.export import export, ndcg_said
-    from termweave.encoders.folder import GRAPHS, ModelFolder
+    from termweave.encoders.manifest import GRAPHS, ModelFolder
+    from termweave.encoders.model_lookup import resolve
+    from termweave.encoders.onnx.export import export, int8_cost
 
-    out.say(f"Exporting {folder} ...")
-    parity = export(folder)
+    path = resolve(model)
+    out.say(f"Exporting {model} ...")
+    parity = export(path, out_folder)
+    folder = out_folder or path
     ndcg = ModelFolder.read(folder, check=False).manifest.quantisation.get("ndcg", {})
     graphs = {precision: {"file": name, "bytes": (folder / name).stat().st_size} for precision, name in GRAPHS.items()}
     data = {"schema": SCHEMA, "folder": str(folder), "graphs": graphs, "parity": parity.as_dict(), "ndcg": ndcg}
     lines = [
-        *(f"{graph['file']:16} {sized(int(str(graph['bytes']))):>9}" for graph in graphs.values()),
-        f"over {parity.texts} texts:",
-        f"  fp32 against torch, largest difference    {parity.fp32_difference:.2g}",
-        f"  int8 multipliers, rank correlation        {parity.int8_rank_correlation:.4f}",
-        f"  int8 multipliers, mean difference         {parity.int8_multiplier_difference:.4f}",
-        f"  int8 vectors, smallest and mean cosine    {parity.int8_cosine_min:.4f}  {parity.int8_cosine_mean:.4f}",
-        *([ndcg_said(ndcg)] if ndcg else []),
+        *(f"{graph['file']:23} {sized(int(str(graph['bytes']))):>9}" for graph in graphs.values()),
+        *_figures(parity),
+        *([int8_cost(ndcg)] if ndcg else []),
     ]
     out.emit(data, "\n".join(lines))
+
+
+def _figures(parity: Parity) -> list[str]:
+    """The parity figures, one per line."""
+    figures = parity.as_dict()
+    shown = [(label, figures[name], name) for name, label in _LABELS.items() if name in figures]
+    return [
+        f"over {parity.texts} texts:",
+        *(
+            f"  {label:42} {value:.2g}" if name == "fp32_difference" else f"  {label:42} {value:.4f}"
+            for label, value, name in shown
+        ),
+    ]

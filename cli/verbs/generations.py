@@ -1,4 +1,4 @@
-"""`termweave generations`: what there is behind a name."""
+"""`termweave generations`: list the generations of an index."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.words import sized
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, output_options
+from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from termweave.cli._options import Output
-    from termweave.indexer.generations import Generation
+    from termweave.cli.common.output import Output
+    from termweave.indexer.generations.generations import Generation
     from termweave.settings import Settings
 
 
-@click.command("generations", context_settings=CONTEXT, short_help="The generations of an index.")
+@verb("generations", short_help="The generations of an index.")
 @click.argument("name")
 @output_options
 @connection_options
 def command(*, name: str, settings: Settings, out: Output) -> None:
     """List the generations of NAME, newest first.
 
-    One is live. An unfinished one goes on with its 'termweave index' command. One that its gate refused is whole and verified:
-    'termweave promote' publishes it all the same, 'termweave prune' removes it, and --json says what it missed.
+    At most one is live. To finish an unfinished generation, repeat its 'termweave index' command. A generation that its gate refused
+    is complete and verified: 'termweave promote' publishes it anyway, 'termweave prune' deletes it, and --json shows the figures that
+    were too low.
 
     \b
     Examples:
@@ -34,34 +36,34 @@ def command(*, name: str, settings: Settings, out: Output) -> None:
       termweave generations docs --json
     """
     from termweave import engine
-    from termweave.indexer import generations
+    from termweave.indexer.generations import generations
 
-    found = generations.of(engine.connect(settings), name)
-    for each in found:
-        if each.unreadable:
-            out.warn(each.unreadable)
-    data = {"schema": "termweave.generations/1", "name": name, "generations": [asdict(each) for each in found]}
-    out.emit(data, lambda: _table(found, out.console().width))
+    listed = generations.of(engine.connect(settings), name)
+    for generation in listed:
+        if generation.unreadable:
+            out.warn(generation.unreadable)
+    data = {"schema": "termweave.generations/1", "name": name, "generations": [asdict(each) for each in listed]}
+    out.emit(data, lambda: _table(listed, out.console().width))
 
 
-def _table(found: list[Generation], width: int) -> Table:
-    """Names whole, for 'promote' takes them, and states; of the other columns those that the terminal has room for."""
+def _table(listed: list[Generation], width: int) -> Table:
+    """Format generations as a table. Names (needed for 'promote') and states are never cut; other columns appear if there is room."""
     from rich import box
     from rich.cells import cell_len
     from rich.table import Table
 
     columns = {
-        "state": [_state(each) for each in found],
-        "created (UTC)": [each.created[:19].replace("T", " ") for each in found],
-        "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in found],
-        "size": [sized(each.bytes) for each in found],
-        "source": [each.source for each in found],
-        "made with": [_made(each) for each in found],
+        "state": [_state(each) for each in listed],
+        "created (UTC)": [each.created[:19].replace("T", " ") for each in listed],
+        "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in listed],
+        "size": [sized(each.bytes) for each in listed],
+        "source": [each.source for each in listed],
+        "built with": [_options(each) for each in listed],
     }
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("generation", overflow="fold")
-    left = width - 2 - max(len(each.index) for each in found)
-    cells = [[each.index] for each in found]
+    left = width - 2 - max(len(each.index) for each in listed)
+    cells = [[each.index] for each in listed]
     for name, column in columns.items():
         wide = max(map(cell_len, (name, *column))) + 1
         if wide > left and name != "state":
@@ -75,19 +77,23 @@ def _table(found: list[Generation], width: int) -> Table:
     return table
 
 
-def _state(each: Generation) -> str:
-    if each.unreadable:
-        return "live, unreadable" if each.live else "unreadable"
-    if each.closed:
-        return "live, closed" if each.live else "closed"
-    return "live" if each.live else "unfinished" if not each.complete else "refused by its gate" if each.missed else ""
+def _state(generation: Generation) -> str:
+    """The state of a generation in words; "" for a complete one that is not live."""
+    if generation.unreadable:
+        return "live, unreadable" if generation.live else "unreadable"
+    if generation.closed:
+        return "live, closed" if generation.live else "closed"
+    if generation.live:
+        return "live"
+    if not generation.complete:
+        return "unfinished"
+    return "refused by its gate" if generation.missed else ""
 
 
-def _made(each: Generation) -> str:
-    """Signals, and what else of its 'index' command makes other documents of the same source."""
+def _options(generation: Generation) -> str:
+    """The signals of a generation, and the options of its build that change stored documents."""
     options = {
-        "saturation": each.signals.get("weights", {}).get("saturation"),
-        "passage-size": each.passages.get("size"),
-        "neighbours": each.neighbours,
+        "passage-size": generation.passages.get("size"),
+        "neighbours": generation.neighbours,
     }
-    return " ".join([", ".join(each.signals), *(f"--{name} {value}" for name, value in options.items() if value)])
+    return " ".join([", ".join(generation.signals), *(f"--{name} {value}" for name, value in options.items() if value)])

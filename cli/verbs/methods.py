@@ -1,4 +1,4 @@
-"""`termweave methods`: what can be trained, with paper, equations, parameters and defaults."""
+"""`termweave methods`: list the training methods with their papers, equations, parameters and defaults."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, output_options
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import output_options
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
-    from termweave.training.methods import Method, Parameter
+    from collections.abc import Mapping
+
+    from termweave.cli.common.output import Output
+    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.methods.parameters import TrainingParameter
 
 SCHEMA = "termweave.methods/1"
 
 
-@click.command("methods", context_settings=CONTEXT, short_help="What can be trained, with parameters and defaults.")
+@verb("methods", short_help="List the training methods with parameters and defaults.")
 @click.argument("name", metavar="[METHOD]", required=False)
 @output_options
 def command(*, name: str | None, out: Output) -> None:
-    """List what `termweave train` can train; with a METHOD, its paper, equations and every parameter.
+    """List the methods of `termweave train`. With a METHOD, print its paper, equations and all parameters.
 
     \b
     Examples:
@@ -27,33 +31,44 @@ def command(*, name: str | None, out: Output) -> None:
       termweave methods fectek
       termweave methods bert-scorer --json
     """
-    from termweave.training import methods
+    from termweave.training.methods import base
 
-    found = [methods.get(each) for each in ([name] if name else methods.names())]
-    data = {"schema": SCHEMA, "methods": [as_json(method) for method in found]}
-    out.emit(data, _whole(found[0]) if name else "\n".join(f"{method.name:14} {method.title}" for method in found))
+    methods = [base.get(method) for method in ([name] if name else base.names())]
+    data = {"schema": SCHEMA, "methods": [as_json(method) for method in methods]}
+    out.emit(data, _whole(methods[0]) if name else "\n".join(f"{method.name:14} {method.title}" for method in methods))
 
 
-def as_json(method: Method) -> dict[str, object]:
-    """One method, all parameters."""
+def as_json(method: TrainingMethod) -> dict[str, object]:
+    """A method with all its parameters, as JSON values."""
     return {
         "name": method.name,
         "title": method.title,
         "source": method.source,
         "equations": list(method.equations),
         "note": method.note,
+        "presets": [
+            {"name": name, "help": preset.help, "settings": dict(preset.settings)} for name, preset in method.presets.items()
+        ],
         "parameters": [
-            {"name": each.name, "type": each.type, "default": each.default, "help": each.help, "choices": list(each.choices)}
-            for each in method.every
+            {
+                "name": parameter.name,
+                "group": group.title,
+                "type": parameter.type,
+                "default": parameter.default,
+                "help": parameter.help,
+                "choices": list(parameter.choices),
+            }
+            for group in method.every_group
+            for parameter in group.parameters
         ],
     }
 
 
-def _whole(method: Method) -> str:
-    own = [_line(parameter) for parameter in method.parameters]
-    common = [_line(parameter) for parameter in method.every[len(method.parameters) :]]
+def _whole(method: TrainingMethod) -> str:
+    """A method with all its parameters, as text."""
     equations = [f"  {equation}" for equation in method.equations]
-    note = click.wrap_text(method.note, 100)
+    presets = [_preset(name, preset.help, preset.settings) for name, preset in method.presets.items()]
+    groups = ["\n".join(["", f"{group.title}:", *map(_line, group.parameters)]) for group in method.every_group]
     return "\n".join(
         [
             f"{method.name}: {method.title}",
@@ -61,18 +76,27 @@ def _whole(method: Method) -> str:
             "",
             *equations,
             "",
-            note,
+            click.wrap_text(method.note, 100),
+            "",
+            "Presets (--set preset=NAME; a parameter that is set wins over the preset):",
+            *presets,
             "",
             "Parameters (--set name=value):",
-            *own,
-            "",
-            "Of every method:",
-            *common,
+            *groups,
         ]
     )
 
 
-def _line(parameter: Parameter) -> str:
-    default = str(parameter.default).lower() if isinstance(parameter.default, bool) else str(parameter.default) or "-"
-    what = f"{parameter.help}{' One of: ' + ', '.join(parameter.choices) + '.' if parameter.choices else ''}"
-    return click.wrap_text(what, 100, initial_indent=f"  {parameter.name:16} {default:12} ", subsequent_indent=" " * 32)
+def _preset(name: str, text: str, settings: Mapping[str, object]) -> str:
+    values = " ".join(f"{setting}={_value(value)}" for setting, value in settings.items())
+    return click.wrap_text(f"{text}: {values}", 100, initial_indent=f"  {name:14} ", subsequent_indent=" " * 17)
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line(parameter: TrainingParameter) -> str:
+    description = f"{parameter.help}{' One of: ' + ', '.join(parameter.choices) + '.' if parameter.choices else ''}"
+    initial = f"  {parameter.name:16} {_value(parameter.default) or '-':12} "
+    return click.wrap_text(description, 100, initial_indent=initial, subsequent_indent=" " * 32)

@@ -1,4 +1,4 @@
-"""`termweave profiles`: the tuned profiles of an index, and which of them searches use."""
+"""`termweave profiles`: list the tuned profiles of an index, choose the one that searches use, or delete one."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, output_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from termweave.cli._options import Output
-    from termweave.search.lineage import Lineage
-    from termweave.search.profiles import Profile
+    from termweave.cli.common.output import Output
+    from termweave.search.catalog.lineage import Lineage
+    from termweave.search.catalog.profiles import Profile
     from termweave.settings import Settings
 
 
-@click.command("profiles", context_settings=CONTEXT, short_help="The tuned profiles of an index.")
+@verb("profiles", short_help="List, choose or delete tuned profiles.")
 @click.argument("name")
-@click.option("--use", metavar="PROFILE", help="Searches use this one from now on; 'hybrid': none of them.")
-@click.option("--drop", metavar="PROFILE", help="Forget this one; where searches use it, they use none.")
+@click.option("--use", metavar="PROFILE", help="Let searches use this profile from now on; 'hybrid' stands for no profile.")
+@click.option("--drop", metavar="PROFILE", help="Delete this profile. If searches use it, they use no profile from now on.")
 @output_options
 @connection_options
 def command(*, name: str, use: str | None, drop: str | None, settings: Settings, out: Output) -> None:
-    """List the profiles of NAME that 'termweave tune' has stored, with what they gained; choose one, or drop one.
+    """List the profiles that 'termweave tune' stored with NAME, and what they gained; choose one, or delete one.
 
     \b
     Examples:
@@ -36,43 +37,48 @@ def command(*, name: str, use: str | None, drop: str | None, settings: Settings,
     from dataclasses import asdict
 
     from termweave import engine
-    from termweave.search import lineage, profiles
+    from termweave.search.catalog import lineage, profiles
 
     server = engine.connect(settings)
     index = lineage.resolve(server, name)
-    found = lineage.read(server, index)
+    record = lineage.read(server, index)
     if drop is not None:
-        found = profiles.without(found, drop)
+        record = profiles.without(record, drop)
     if use is not None:
-        found = profiles.using(found, None if use == "hybrid" else use)
+        record = profiles.using(record, None if use == "hybrid" else use)
     if use is not None or drop is not None:
-        lineage.write(server, index, found)
-    every = [profile for each in sorted(found.profiles) if (profile := profiles.find(found, each))]
+        lineage.write(server, index, record)
+    stored = [profile for title in sorted(record.profiles) if (profile := profiles.find(record, title))]
     data = {
         "schema": "termweave.profiles/1",
         "name": name,
-        "in_force": found.profile,
-        "profiles": [asdict(each) for each in every],
+        "in_force": record.profile,
+        "profiles": [asdict(profile) for profile in stored],
     }
     out.emit(
-        data, lambda: _table(every, found) if every else f"{name} has no profiles: 'termweave tune {name} DATASET' makes them."
+        data, lambda: _table(stored, record) if stored else f"{name} has no profiles. Make one: termweave tune {name} DATASET."
     )
 
 
-def _table(every: list[Profile], found: Lineage) -> Table:
+def _table(stored: list[Profile], record: Lineage) -> Table:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("profile", "fusion", "reranking", "fitted on", "held out: tuned", "default", ""):
         table.add_column(column)
-    for each in every:
-        signals = ", ".join(f"{name} {share:.2f}" for name, share in each.weights.items())
-        held_out = each.fitted.get("held_out", {})
+    for profile in stored:
+        signals = ", ".join(f"{name} {share:.2f}" for name, share in profile.weights.items())
+        held_out = profile.fitted.get("held_out", {})
         figures = [f"{held_out[name]:.4f}" if name in held_out else "" for name in ("tuned", "default")]
-        reranking = "rnn" if each.reranking else "none"
-        fitted = f"{each.fitted.get('dataset', '')} {each.fitted.get('measure', '')}"
+        reranking = "rnn" if profile.reranking else "none"
+        fitted = f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}"
         table.add_row(
-            each.name, f"{each.fusion}: {signals}", reranking, fitted, *figures, "in force" if each.name == found.profile else ""
+            profile.name,
+            f"{profile.fusion}: {signals}",
+            reranking,
+            fitted,
+            *figures,
+            "in force" if profile.name == record.profile else "",
         )
     return table

@@ -1,4 +1,4 @@
-"""`termweave promote`: point a name at another of its generations."""
+"""`termweave promote`: make another generation of an index live."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, output_options
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
 
-@click.command("promote", context_settings=CONTEXT, short_help="Point a name at another of its generations.")
+@verb("promote", short_help="Make another generation of an index live.")
 @click.argument("name")
 @click.argument("generation")
 @output_options
 @connection_options
 def command(*, name: str, generation: str, settings: Settings, out: Output) -> None:
-    """Point the alias NAME at GENERATION, in one atomic step; also at one that its gate refused.
+    """Make GENERATION live: point the alias NAME at it, in one atomic step. A generation that its gate refused is accepted, too.
 
     \b
     Examples:
@@ -27,13 +28,13 @@ def command(*, name: str, generation: str, settings: Settings, out: Output) -> N
       termweave promote docs docs-20260101120000-1a2b3c4d
     """
     from termweave import engine
-    from termweave.indexer import generations
+    from termweave.indexer.generations import publication
 
-    before = generations.promote(engine.connect(settings), name, generation)
+    before = publication.promote(engine.connect(settings), name, generation)
     report(name, generation, before, out)
 
 
 def report(name: str, generation: str, before: str | None, out: Output) -> None:
-    """Say what is live now."""
+    """Print which generation is live now, and which was before."""
     data = {"schema": "termweave.promote/1", "name": name, "live": generation, "before": before}
     out.emit(data, f"{name}: {generation} is live{f'; before it was {before}' if before and before != generation else ''}.")

@@ -6,32 +6,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._numbers import IntRange
-from termweave.cli._options import CONTEXT, confirm, connection_options, output_options
+from termweave.cli.common.number_types import IntRange
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import confirm, connection_options, output_options, yes_option
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
 
-@click.command("prune", context_settings=CONTEXT, short_help="Delete old generations.")
+@verb("prune", short_help="Delete old generations.")
 @click.argument("name")
 @click.option(
     "--keep",
     type=IntRange(1),
     default=2,
     show_default=True,
-    help="How many of the newest to keep; the live one is always kept.",
+    help="Number of newest generations to keep; the live one is always kept.",
 )
-@click.option("--unfinished", is_flag=True, help="Also those that were never finished; no build of NAME may be running.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--unfinished", is_flag=True, help="Also delete unfinished generations; no build of NAME may be running.")
+@yes_option
 @output_options
 @connection_options
 def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Settings, out: Output) -> None:
     """Delete generations of NAME that are neither live nor among the newest, and those that their gates refused.
 
-    Unfinished ones are left alone: their 'termweave index' command goes on with them, or throws them away with --fresh. For one
-    whose ledger was lost, or lies on a host that is gone, there is --unfinished.
+    Unfinished generations are kept: repeat their 'termweave index' command to finish them, or add --fresh to it to delete them. If
+    the ledger of one was lost, or is on a host that no longer exists, use --unfinished.
 
     \b
     Examples:
@@ -42,20 +43,22 @@ def command(*, name: str, keep: int, unfinished: bool, yes: bool, settings: Sett
     from contextlib import nullcontext
 
     from termweave import engine
-    from termweave.indexer import ledgers, pruning
-    from termweave.words import counted
+    from termweave.indexer.generations import retention
+    from termweave.indexer.ledger import storage
+    from termweave.support.messages import counted, printable
 
     server = engine.connect(settings)
-    old = pruning.prunable(server, name, keep, unfinished=unfinished)
+    old = retention.prunable(server, name, keep, unfinished=unfinished)
     if old and not yes:
-        for each in old:
-            state = ", refused by its gate" if each.missed else "" if each.complete else ", unfinished"
-            click.echo(f"{each.index}  {counted(each.documents or 0, 'document')}, {each.created}{state}", err=True)
+        for generation in old:
+            state = ", refused by its gate" if generation.missed else "" if generation.complete else ", unfinished"
+            documents = counted(generation.documents or 0, "document")
+            click.echo(printable(f"{generation.index}  {documents}, {generation.created}{state}"), err=True)
         confirm(f"Delete {'it' if len(old) == 1 else f'these {len(old)}'}?")
-    with ledgers.lease(server, name) if unfinished else nullcontext():
-        deleted = pruning.prune(server, name, old)
-    for each in old:
-        if each.index not in deleted:
-            out.say(f"{each.index} is live by now: it is kept.")
+    with storage.lease(server, name) if unfinished else nullcontext():
+        deleted = retention.prune(server, name, old)
+    for generation in old:
+        if generation.index not in deleted:
+            out.say(f"{generation.index} has become live meanwhile: it is kept.")
     data = {"schema": "termweave.prune/1", "name": name, "deleted": deleted}
     out.emit(data, f"{name}: {counted(len(deleted), 'generation')} deleted.")

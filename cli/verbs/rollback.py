@@ -1,4 +1,4 @@
-"""`termweave rollback`: back to the generation before."""
+"""`termweave rollback`: make the previous generation of an index live."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.promote import report
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, output_options
+from termweave.cli.verbs.promote import report
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
 
-@click.command("rollback", context_settings=CONTEXT, short_help="Back to the generation before.")
+@verb("rollback", short_help="Make the previous generation live again.")
 @click.argument("name")
 @output_options
 @connection_options
 def command(*, name: str, settings: Settings, out: Output) -> None:
-    """Point the alias NAME at the newest finished generation that is older than the live one.
+    """Make the previous generation live: the newest finished generation of NAME that is older than the live one.
 
     \b
     Examples:
       termweave rollback docs
     """
     from termweave import engine
-    from termweave.indexer import generations
+    from termweave.indexer.generations import publication
 
     server = engine.connect(settings)
-    generation = generations.previous(server, name)
-    report(name, generation, generations.promote(server, name, generation), out)
+    generation = publication.previous(server, name)
+    report(name, generation, publication.promote(server, name, generation), out)

@@ -1,4 +1,4 @@
-"""`termweave train`: a data set to a model folder that `termweave index --weights` takes."""
+"""`termweave train`: train a model on a data set and write a model folder for `termweave index --weights` or `--dense`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli._options import CONTEXT, output_options, source_options
-from termweave.words import sized
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import output_options, source_options
+from termweave.support.messages import printable, sized
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
-    from termweave.training.inspection import Change, Inspection
-    from termweave.training.prospect import Plan
-    from termweave.training.run import Result
+    from termweave.cli.common.output import Output
+    from termweave.training.plan import TrainingPlan
+    from termweave.training.run import TrainingResult
+    from termweave.training.term_weights.inspection import Change, Inspection
 
 SCHEMA = "termweave.train/1"
 
 
-@click.command("train", context_settings=CONTEXT, short_help="Train term weights on your own text.")
+@verb("train", short_help="Train term weights or vectors on your own text.")
 @click.argument("method")
 @click.argument("dataset")
 @click.option(
@@ -46,9 +47,8 @@ SCHEMA = "termweave.train/1"
     metavar="FILE",
     help="Parameters in TOML; --set wins over it.",
 )
-@click.option("--skip-bad", is_flag=True, help="Leave entries out that cannot be read, and the second of two with one id.")
-@click.option("--resume", is_flag=True, help="Go on with the run in DIR; it ends with the same model.")
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, or refused, and do nothing.")
+@click.option("--resume", is_flag=True, help="Resume the run in DIR; it ends with the same model.")
+@click.option("--plan", "only_plan", is_flag=True, help="Check the settings and print the planned run without training.")
 @source_options
 @output_options
 def command(
@@ -66,13 +66,15 @@ def command(
 ) -> None:
     """Train METHOD on DATASET and export the model to DIR.
 
-    METHOD: fectek learns by contrast; its default (anchor=bm25, or anchor=idf) is the anchored head, a multiplier on BM25 or idf
-    that starts as BM25 itself; anchor=none is the paper's FecTek. bert-scorer learns by regression on tf-idf or query-term
-    recall. DATASET is a BEIR folder (its split 'train' is used; PATH:SPLIT names another), or any corpus: with a click log
+    METHOD: fectek is trained with a contrastive loss; by default its head predicts a multiplier on BM25 (anchor=idf: on idf), so
+    training starts from BM25 itself. bert-scorer is trained by regression on tf-idf or query-term recall. With --set preset=paper
+    each trains the model that its paper describes. `termweave methods` lists all methods.
+
+    DATASET is a BEIR folder (its split 'train' is used; PATH:SPLIT names another), or any corpus: with a click log
     (--set clicks=FILE), or alone, when questions are made of the documents themselves.
 
-    How well the model ranks held-out questions decides when to stop. What int8 costs in nDCG@10 is measured with at most 50 of them,
-    in at most 300 documents. Needs the extra: pip install 'termweave[train]'.
+    The ranking of held-out questions decides when to stop. At most 50 of them, searched in at most 300 documents, also measure
+    how much nDCG@10 the int8 model loses. Needs the extra: pip install 'termweave[train]'.
 
     \b
     Examples:
@@ -80,49 +82,55 @@ def command(
       termweave train fectek ./docs.jsonl --out runs/clicks --set clicks=clicks.tsv
       termweave train fectek ./products.csv --out runs/products --id-field sku --text-field description
       termweave train fectek ./docs.jsonl --out runs/alone --set anchor=idf --set fcm=true
+      termweave train fectek ./my-beir-folder --out runs/paper --set preset=paper
       termweave train fectek ./docs.jsonl --out runs/both --set beside=./judged-elsewhere
       termweave train fectek ./docs.jsonl --out runs/more --set start=shipped --set keep=0.3
       termweave train bert-scorer ./my-beir-folder --out runs/deepct --set target=recall --plan
       termweave index ./docs.jsonl docs --weights runs/mine --dense runs/mine
+      termweave train coder ./my-beir-folder --out runs/dense
     """
     from termweave.errors import UsageError
-    from termweave.training import methods
+    from termweave.training.methods import base
 
-    chosen = methods.get(method)
+    chosen = base.get(method)
     flags = {
         "skip_bad": skip_bad,
         "id_field": reading["id_field"],
         "title_field": reading["title_field"],
         "text_field": ",".join(reading["text_fields"]),
     }
-    settings = chosen.settings(methods.given(assignments, config) | {name: value for name, value in flags.items() if value})
+    settings = chosen.settings(base.given(assignments, config) | {name: value for name, value in flags.items() if value})
     missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Training needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
-    from termweave.training import prospect, run
+    from termweave.training import run
+    from termweave.training.plan import plan
 
     if only_plan:
         run.holds(folder, chosen, dataset, settings, resume=resume)
-        found = prospect.plan(chosen, dataset, settings, out.say)
-        out.emit({"schema": "termweave.train-plan/1", **asdict(found)}, _planned(found))
+        planned = plan(chosen, dataset, settings, out.say)
+        out.emit({"schema": "termweave.train-plan/1", **asdict(planned)}, _planned(planned))
         return
     with out.progress("Training") as bar:
         result = run.train(chosen, dataset, settings, folder, resume=resume, say=out.say, progress=bar)
-    from termweave.training.inspection import inspect
+    inspection = None
+    if chosen.family == "term_weights":
+        from termweave.training.term_weights.inspection import inspect
 
-    out.say("looking at the result")
-    seen = inspect(result.folder, dataset, settings)
-    out.emit(_as_json(result, seen), lambda: _shown(result, seen, out))
+        out.say("Weighing sample passages with the new model")
+        inspection = inspect(result.folder, dataset, settings)
+    out.emit(_as_json(result, inspection), lambda: _show(result, inspection, out))
     if result.history["best"] == 0:
         out.warn(
-            "No step ranked the held-out questions better than step 0: the model is what training began with. "
-            "More questions, or judged ones, may teach it something."
+            "No step ranked the held-out questions better than step 0: training did not change the model. "
+            "Train with more questions, or with judged ones."
         )
     if not result.default:
-        out.warn("The model is significantly below BM25 on its development questions: it is not fit to be a default.")
+        out.warn("The model is significantly worse than BM25 on its development questions: do not use it as a default.")
 
 
-def _planned(plan: Plan) -> str:
+def _planned(plan: TrainingPlan) -> str:
+    """A plan as text."""
     cache = (
         f"hidden states of {plan.backbone}: {sized(plan.states_bytes)} in the cache"
         if plan.frozen
@@ -133,22 +141,29 @@ def _planned(plan: Plan) -> str:
             f"{plan.method} on {plan.dataset}: {plan.documents:,} documents",
             f"{plan.questions:,} questions ({plan.origin}) on {plan.trained_on:,} documents",
             *(
-                f"beside: {each['dataset']}: {each['questions']:,} questions ({each['origin']}) on {each['trained']:,} of "
+                f"in addition: {each['dataset']}: {each['questions']:,} questions ({each['origin']}) on {each['trained']:,} of "
                 f"{each['documents']:,} documents"
                 for each in plan.beside
             ),
             f"{plan.dev:,} questions held out, searched in {plan.searched:,} documents",
             cache,
-            f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, a look every {plan.settings['every']}",
+            f"at most {plan.settings['steps']} steps of {plan.settings['batch']} questions, evaluated every {plan.settings['every']}",
+            *(
+                []
+                if plan.minutes is None
+                else [f"about {plan.minutes:,.1f} minutes and {sized(plan.memory_bytes or 0)} of memory"]
+            ),
         ]
     )
 
 
-def _as_json(result: Result, seen: Inspection) -> dict[str, Any]:
+def _as_json(result: TrainingResult, inspection: Inspection | None) -> dict[str, Any]:
+    """The result of a run as JSON values."""
+    data = {"schema": SCHEMA, **asdict(result), "folder": str(result.folder)}
+    if inspection is None:  # a model of vectors has no words to show
+        return {**data, "passages": [], "gained": [], "lost": []}
     return {
-        "schema": SCHEMA,
-        **asdict(result),
-        "folder": str(result.folder),
+        **data,
         "passages": [
             {
                 "id": passage.id,
@@ -163,35 +178,44 @@ def _as_json(result: Result, seen: Inspection) -> dict[str, Any]:
                     for word in passage.words
                 ],
             }
-            for passage in seen.passages
+            for passage in inspection.passages
         ],
-        "gained": [asdict(change) for change in seen.gained],
-        "lost": [asdict(change) for change in seen.lost],
+        "gained": [asdict(change) for change in inspection.gained],
+        "lost": [asdict(change) for change in inspection.lost],
     }
 
 
-def _shown(result: Result, seen: Inspection, out: Output) -> None:
-    """Passages shaded in a terminal, their heaviest terms elsewhere; then what changed, and the figures."""
-    from termweave.cli.weights import shaded
-    from termweave.encoders.export import ndcg_said
+def _show(result: TrainingResult, inspection: Inspection | None, out: Output) -> None:
+    """Print the figures of a run and, if the model has term weights, sample passages and the terms that changed most."""
+    from termweave.encoders.onnx.export import int8_cost
+
+    if inspection is not None:
+        _show_weights(inspection, out)
+    floats = "vectors in fp32" if inspection is None else "float impacts"
+    click.echo(
+        f"dev {result.measure}: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}; {floats} {result.dev_float:.4f})"
+    )
+    if result.ndcg:
+        click.echo(int8_cost(result.ndcg))
+    click.echo(f"model {result.hash} in {result.folder}")
+
+
+def _show_weights(inspection: Inspection, out: Output) -> None:
+    """Print sample passages (shaded in a terminal, else with their heaviest terms) and the terms that changed most against BM25."""
+    from termweave.cli.verbs.weights import shaded
 
     console = out.console()
-    for passage in seen.passages:
+    for passage in inspection.passages:
         if sys.stdout.isatty():
             console.print(shaded(passage.text, passage.words, scale=False), "")
         else:
             heavy = sorted({(-word.weight, word.term) for word in passage.words if word.term})[:8]
-            click.echo(f"{passage.text[:100]} ...\n    {', '.join(f'{term} {-weight:.1f}' for weight, term in heavy)}")
-    if seen.gained or seen.lost:
-        click.echo(f"\ngained most against BM25: {_changes(seen.gained)}\nlost most against BM25:   {_changes(seen.lost)}\n")
+            click.echo(f"{printable(passage.text[:100])} ...\n    {', '.join(f'{term} {-weight:.1f}' for weight, term in heavy)}")
+    if inspection.gained or inspection.lost:
+        gained, lost = _changes(inspection.gained), _changes(inspection.lost)
+        click.echo(f"\ngained most against BM25: {gained}\nlost most against BM25:   {lost}\n")
     else:
         click.echo("\nno term gained or lost against BM25\n")
-    click.echo(
-        f"dev nDCG@10: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}; float impacts {result.dev_float:.4f})"
-    )
-    if result.ndcg:
-        click.echo(ndcg_said(result.ndcg))
-    click.echo(f"model {result.hash} in {result.folder}")
 
 
 def _changes(changes: list[Change]) -> str:

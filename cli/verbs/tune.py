@@ -1,4 +1,4 @@
-"""`termweave tune`: fusion and reranking fitted on one half of the judged queries, proved on the other."""
+"""`termweave tune`: choose fusion and reranking on one half of the judged queries, and measure them on the other half."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli._numbers import IntRange
-from termweave.cli._options import CONTEXT, connection_options, output_options
-from termweave.cli.search import model_options
+from termweave.cli.common.number_types import IntRange
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, model_options, output_options
 
 if TYPE_CHECKING:
-    from termweave.cli._options import Output
-    from termweave.evaluation import Report
+    from termweave.cli.common.output import Output
+    from termweave.evaluation import TuningReport
     from termweave.settings import Settings
 
 
-@click.command("tune", context_settings=CONTEXT, short_help="Fit fusion and reranking on judged queries, and prove it.")
+@verb("tune", short_help="Choose fusion and reranking by judged queries.")
 @click.argument("name")
 @click.argument("dataset")
-@click.option("--measure", type=click.Choice(["nDCG@10", "MRR@10"]), default="nDCG@10", show_default=True, help="What to go by.")
-@click.option("--profile", default="tuned", show_default=True, metavar="TEXT", help="Name of the profile that is stored.")
-@click.option("--trials", type=IntRange(0), default=0, show_default=True, help="Further trials by optuna (extra 'tune').")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which half of the queries is which.")
-@click.option("--dry-run", is_flag=True, help="Report, and store nothing.")
+@click.option(
+    "--measure", type=click.Choice(["nDCG@10", "MRR@10"]), default="nDCG@10", show_default=True, help="The measure to optimise."
+)
+@click.option("--profile", default="tuned", show_default=True, metavar="TEXT", help="Name of the stored profile.")
+@click.option(
+    "--trials", type=IntRange(0), default=0, show_default=True, help="Number of further trials by optuna (extra 'tune')."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split of the queries into halves.")
+@click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
 @model_options
 @output_options
 @connection_options
@@ -42,12 +46,13 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Tune how NAME is searched by the judged queries of DATASET.
+    """Choose how NAME is searched, by the judged queries of DATASET.
 
-    Fusion method, weights of the signals, whether neighbours rerank and with which parameters: all is fitted on one half of the
-    queries and measured on the other. A profile that beats the default there (hybrid without reranking, as search does it without a
-    profile), and the profile in force if there is one, is stored with the index, and search uses it from then on; else nothing
-    changes and the exit status is 3. 'search --mode hybrid' is always the untuned search; 'termweave profiles' lists and drops.
+    Tuning chooses the fusion method, the weights of the signals, and whether rNN reranks and with which parameters. It fits all of
+    them on one half of the queries and measures the result on the other half. The profile is stored with the index, and searches
+    use it from then on, if it beats two searches on that half: the default (hybrid without reranking), and the profile that
+    searches use now, if there is one. Otherwise nothing changes, and the exit status is 3. 'search --mode hybrid' is always the
+    untuned search; 'termweave profiles' lists and deletes profiles.
 
     \b
     Examples:
@@ -57,8 +62,9 @@ def command(
     """
     from termweave import corpora, engine
     from termweave.errors import GateNotMet
-    from termweave.evaluation import tuning
-    from termweave.search import Index, lineage, profiles
+    from termweave.evaluation.tuning import tune as tuning
+    from termweave.search import Index
+    from termweave.search.catalog import lineage, profiles
 
     index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     profiles.check_name(profile, index.signals)
@@ -76,33 +82,32 @@ def command(
     if adopted:
         index.adopt(report.profile)
         if (live := lineage.resolve(index.engine, name)) != index.generation:
-            out.warn(f"{name} means {live} by now; the profile is stored with {index.generation}, which was tuned.")
+            out.warn(f"{name} points to {live} by now. The profile is stored with {index.generation}, which was tuned.")
     data = {"schema": "termweave.tune/1", **asdict(report), "adopted": adopted}
     out.emit(data, lambda: _show(report, out, adopted=adopted))
     if not report.better and report.gain > 0:
         raise GateNotMet(
             f"The profile in force, {report.in_force!r}, is better on the {report.held_out} held-out queries "
             f"({report.figures['in force']:.4f} against {report.figures['tuned']:.4f}); nothing was stored.",
-            f"It may have been fitted on some of them: 'termweave profiles {name} --drop {report.in_force}' makes room for the new one.",
+            f"It may have been fitted on some of these queries. 'termweave profiles {name} --drop {report.in_force}' removes it.",
         )
     if not report.better:
         raise GateNotMet(
-            f"The best profile found does not beat the default on the {report.held_out} held-out queries "
+            f"The best profile does not beat the default on the {report.held_out} held-out queries "
             f"({report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}); nothing was stored."
             if report.gain
-            else f"Nothing that was tried beats the default on the {report.fitted} fitted queries by more than their noise; "
-            "nothing was stored.",
-            "Judge more queries, or stay with the default.",
+            else f"No setting beats the default on the {report.fitted} fitted queries by more than noise; nothing was stored.",
+            "Judge more queries, or keep the default.",
         )
 
 
-def _show(report: Report, out: Output, *, adopted: bool) -> None:
+def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from termweave.evaluation.wording import label, queries
-    from termweave.words import counted
+    from termweave.evaluation.report.wording import label, queries
+    from termweave.support.messages import counted
 
     heading = Text(f"{report.dataset}, {queries(report.held_out, 'held-out')}")
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)

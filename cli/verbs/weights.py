@@ -1,4 +1,4 @@
-"""`termweave weights`: a text with every word shaded by its weight."""
+"""`termweave weights`: show a text with every word shaded by its weight."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from termweave.cli import _pictures
-from termweave.cli._options import CONTEXT, output_options
+from termweave.cli.common import pictures as _pictures
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import output_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from termweave.cli._options import Output
+    from termweave.cli.common.output import Output
     from termweave.records import WordWeight
 
 SCHEMA = "termweave.weights/1"
 
 
-@click.command("weights", context_settings=CONTEXT, short_help="Which words of a text matter.")
+@verb("weights", short_help="Show which words of a text matter.")
 @click.argument("text")
 @click.option(
     "--model",
@@ -38,11 +39,11 @@ SCHEMA = "termweave.weights/1"
 )
 @_pictures.picture_options
 @output_options
-def command(*, text: str, model: str | None, kind: Literal["document", "query"], files: dict[str, Path], out: Output) -> None:
+def command(*, text: str, model: str | None, kind: Literal["document", "query"], html: Path | None, out: Output) -> None:
     """Show which words of TEXT matter ('-' reads it from standard input).
 
-    In a terminal every word is shaded by its weight; elsewhere the terms are listed, heaviest first. Document frequencies
-    are those of the table that comes with the model.
+    In a terminal every word is shaded by its weight; otherwise the terms are listed, heaviest first. Document frequencies come from
+    the table in the model folder.
 
     \b
     Examples:
@@ -71,13 +72,13 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
         "terms": terms,
     }
     if not terms:
-        out.say("There is no term in this text: only stop words, punctuation or words beyond 200 characters, or nothing at all.")
-    if files:
-        from termweave.search.pictures import Picture
+        out.say("This text has no terms: it is empty, or has only stop words, punctuation and words longer than 200 characters.")
+    if html:
+        from termweave.search.render.html import Picture
 
         spans = [(word.start, word.end, word.weight) for word in words]
         picture = Picture(encoder.models["weights"].name, text, spans, note=f"weighed as a {kind}")
-        _pictures.write(files, f"Weights: {text[:60]}", [picture], out)
+        _pictures.write(html, f"Weights: {text[:60]}", [picture], out)
     if sys.stdout.isatty():
         out.emit(data, lambda: shaded(text, words))
     else:
@@ -85,11 +86,11 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
 
 
 def shaded(text: str, words: Sequence[WordWeight], *, scale: bool = True) -> Text:
-    """The text in colours, and below it the scale."""
-    found = _pictures.shaded(text, [(word.start, word.end, word.weight) for word in words])
+    """Shade the words of a text by their weights; with `scale`, add the scale of colours below it."""
+    picture = _pictures.shaded(text, [(word.start, word.end, word.weight) for word in words])
     heaviest = max((word.weight for word in words), default=0.0)
     if heaviest and scale:
-        found.append("\n\n")
+        picture.append("\n\n")
         for step in range(1, 6):
-            found.append(f" {step / 5 * heaviest:.1f} ", _pictures.style(step / 5))
-    return found
+            picture.append(f" {step / 5 * heaviest:.1f} ", _pictures.style(step / 5))
+    return picture

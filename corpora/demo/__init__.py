@@ -1,7 +1,7 @@
-"""The demo corpus: the documentation of the Python standard library that is installed, with questions and judgements.
+"""The demo corpus: the documentation of the installed Python standard library, with queries and judgements.
 
-The entries are made anew from the running Python (`walk`); the questions and their graded judgements are ours, written
-by hand, and ship with the package: 2 is an answer, 1 helps. Only names that every supported Python has are judged.
+The documents are made from the running Python (`walk`). The queries and their graded judgements were written by hand and are part of
+this package: grade 2 answers the query, grade 1 helps. Only names that every supported Python has are judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from termweave.corpora.demo import walk
 from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reading, Skips
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
-from termweave.words import counted
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SPLITS = ("test", "train")
 
 _JOINT = re.compile(r"[._]+|(?<=[a-z])(?=[A-Z])")
-#: Isolated from environment and working folder; modules beside the standard library are found behind it.
+#: Program of the collecting process. It ignores environment and working folder, and other packages come after the standard library.
 _COLLECT = """
 import json, sys
 sys.path += [path for path in json.loads(sys.argv[1]) if path not in sys.path]
@@ -40,12 +40,12 @@ walk.write(sys.stdout.buffer)
 
 
 class DemoCorpus:
-    """The standard library as a `Dataset`, and the reader behind the name ``demo``."""
+    """The standard library as a `Dataset`, and the reader of the name ``demo``."""
 
     LABEL: ClassVar[str] = "`demo`"
     MAPPED: ClassVar[bool] = False
     SEEKS: ClassVar[bool] = False
-    #: Goes into the fingerprint: raise it when entries come to be written otherwise.
+    #: Part of the fingerprint: change it when entries are written in another way.
     KIND: ClassVar[str] = "demo/1"
 
     def __init__(self, split: str = DEFAULT_SPLIT) -> None:
@@ -56,18 +56,18 @@ class DemoCorpus:
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """The name itself; a folder of this name is ``./demo``."""
+        """Whether the spec is ``demo``; a folder of this name can be given as ``./demo``."""
         return spec == "demo"
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> DemoCorpus:
-        """The corpus; there is nothing in it to skip."""
+        """Open the corpus. It has no bad entries."""
         del spec, reading
         return cls()
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> DemoCorpus:
-        """The corpus with the questions of one split.
+        """Open the corpus with the queries of one split.
 
         Raises:
             UsageError: The split is not one of `SPLITS`.
@@ -82,45 +82,45 @@ class DemoCorpus:
 
     @property
     def fingerprint(self) -> str:
-        """Over the Python version and every entry."""
+        """Hash of the Python version and of all entries."""
         return _fingerprint()
 
     @property
     def total(self) -> int | None:
-        """The number of entries: known at once."""
+        """Number of entries."""
         return len(_documents())
 
     @property
     def size(self) -> int:
-        """Bytes of all titles and texts."""
+        """Size of all titles and texts in bytes."""
         return sum(map(_size, _documents()))
 
     @property
     def remarks(self) -> list[str]:
-        """None: it is what it is."""
+        """No remarks."""
         return []
 
     @property
     def split(self) -> str:
-        """Train or test."""
+        """Name of the split: "test" or "train"."""
         return self._split
 
     @property
     def relevant_from(self) -> int:
-        """1: what helps counts."""
+        """The lowest relevant grade: 1."""
         return 1
 
     @property
     def notes(self) -> list[str]:
-        """Which judgements this Python has no entries for: it was built without sqlite3, or curses, or for Windows."""
-        lacking = self._judged[1]
-        modules = sorted({name.rpartition(".")[0] or name for name in lacking})
-        if not lacking:
+        """A sentence about judgements of entries that this Python lacks, because it was built without sqlite3 or for another system."""
+        missing = self._judged[1]
+        modules = sorted({name.rpartition(".")[0] or name for name in missing})
+        if not missing:
             return []
-        return [f"{counted(len(lacking), 'judgement')} left out: on entries that this Python lacks ({', '.join(modules)})."]
+        return [f"{counted(len(missing), 'judgement')} left out: on entries that this Python lacks ({', '.join(modules)})."]
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """The entries, sorted by name."""
+        """Read the entries, sorted by name."""
         position = 0
         for document in _documents():
             yield document
@@ -129,14 +129,14 @@ class DemoCorpus:
                 progress(position)
 
     def splits(self) -> list[str]:
-        """Test and train."""
+        """Names of the splits: "test" and "train"."""
         return list(SPLITS)
 
     def queries(self) -> list[Query]:
-        """The questions of the split."""
+        """The queries of the split."""
         qrels = self.qrels()
         lines = _shipped("queries.jsonl").splitlines()
-        return [Query(found["_id"], found["text"]) for found in map(orjson.loads, lines) if found["_id"] in qrels]
+        return [Query(entry["_id"], entry["text"]) for entry in map(orjson.loads, lines) if entry["_id"] in qrels]
 
     def qrels(self) -> Qrels:
         """The judgements of the split."""
@@ -144,20 +144,21 @@ class DemoCorpus:
 
     @cached_property
     def _judged(self) -> tuple[Qrels, list[str]]:
-        """Judgements, and the judged names that are not in the corpus."""
-        here = {document.id for document in _documents()}
+        """The judgements, and the judged names that are not in the corpus."""
+        known = {document.id for document in _documents()}
         qrels: Qrels = {}
-        lacking = []
+        missing = []
         for line in _shipped(f"{self._split}.tsv").splitlines()[1:]:
             query, document, grade = line.split("\t")
-            if document in here:
+            if document in known:
                 qrels.setdefault(query, {})[document] = int(grade)
             else:
-                lacking.append(document)
-        return qrels, lacking
+                missing.append(document)
+        return qrels, missing
 
 
 def _shipped(name: str) -> str:
+    """The text of a file of this package."""
     return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -167,25 +168,25 @@ def _size(document: Document) -> int:
 
 @cache
 def _documents() -> tuple[Document, ...]:
-    """The entries as documents: a few megabytes, and less than a second to make.
+    """The entries as documents: a few megabytes, made in less than a second.
 
-    They are collected in a process of their own: importing the whole library would leave its marks on this one, and
-    what this one did to the library (handlers, hooks, patches) would be read as its documentation.
+    A separate process collects them: importing the whole library would change this process, and changes that this process made to the
+    library (handlers, hooks, patches) would appear in the documentation.
     """
     paths = json.dumps([path for path in sys.path if path])
     command = [sys.executable, "-I", "-W", "ignore", "-c", _COLLECT, paths]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - our own Python
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - this Python
+    if result.returncode:
+        reason = result.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {result.returncode}"
         raise InputError(f"The standard library's documentation cannot be read: {reason}.", "Try `termweave doctor`.")
-    return tuple(_document(walk.Entry(*fields), line) for line, fields in enumerate(orjson.loads(done.stdout), 1))
+    return tuple(_document(walk.LibraryEntry(*fields), line) for line, fields in enumerate(orjson.loads(result.stdout), 1))
 
 
-def _document(entry: walk.Entry, line: int) -> Document:
+def _document(entry: walk.LibraryEntry, line: int) -> Document:
     text = entry.doc
     if entry.aliases:
         text = f"{text}\n\nAlso known as {', '.join(entry.aliases)}.".strip()
-    # The engine's tokenizer keeps threading.Timer and call_later whole: beside the name stand the words it is made of.
+    # The engine's tokenizer does not split threading.Timer and call_later, so the title has the words of the name, too.
     words = _JOINT.sub(" ", entry.name).strip()
     title = f"{entry.name}{entry.signature}" if words == entry.name else f"{words}: {entry.name}{entry.signature}"
     return Document(entry.name, text, title, {"module": entry.module, "kind": entry.kind}, line)

@@ -1,14 +1,14 @@
 """Which modules of the standard library the demo corpus documents: an allow list, because importing runs code.
 
-Left out on purpose: modules that do something when imported (antigravity opens a browser, this prints, readline and
-rlcompleter change the terminal), windows (tkinter, turtle, idlelib: absent from many installations), tests, what is
-deprecated (lib2to3, distutils, the modules that PEP 594 removed in 3.13), and what is an implementation's own (posix,
-sre_compile, encodings.*). A module that an installation lacks is passed over.
+Left out are: modules that act when imported (antigravity opens a browser, this prints, readline and rlcompleter change the
+terminal), graphical ones (tkinter, turtle, idlelib: missing in many installations), tests, deprecated modules (lib2to3, distutils,
+those that PEP 594 removed in 3.13), and internal modules (posix, sre_compile, encodings.*). Modules that an installation lacks are
+skipped.
 """
 
 from __future__ import annotations
 
-#: Before their submodules: an object goes by the first name that it is met under.
+#: Imported before their submodules, because an object is listed under the first name at which it is found.
 TOP_LEVEL = tuple(
     """
     builtins abc argparse array ast asyncio atexit base64 bdb binascii bisect bz2 calendar cmath cmd code codecs
@@ -42,7 +42,7 @@ SUBMODULES = tuple(
     """.split()  # noqa: SIM905 - two hundred quoted strings read worse
 )
 
-#: Documented, and yet not in their modules' ``__all__``.
+#: Documented names that are not in the ``__all__`` of their modules.
 UNLISTED = frozenset(
     """
     asyncio.TaskGroup asyncio.Timeout asyncio.timeout asyncio.timeout_at email.message.MIMEPart hashlib.scrypt
@@ -51,8 +51,8 @@ UNLISTED = frozenset(
     """.split()  # noqa: SIM905 - two hundred quoted strings read worse
 )
 
-#: Aliases that are the name everybody knows a thing by. Behind some stands another thing on another platform; the last two are
-#: classes that newer versions offer in an earlier module, too (3.14: types.UnionType is typing.Union).
+#: Aliases that are better known than the object's own name. Some are another object on another platform; the last two are classes
+#: that newer versions also offer in a module that is imported earlier (3.14: types.UnionType is typing.Union).
 PREFERRED = (
     "getpass.getpass",
     "selectors.DefaultSelector",
@@ -62,8 +62,8 @@ PREFERRED = (
     "xml.sax.handler.ContentHandler",
 )
 
-#: Private bases that have a public name: their methods belong to the class that everybody uses.
+#: Private base classes with a public name: their methods are listed under the class that everybody uses.
 HIDDEN = frozenset({"socket.SocketType"})
 
-#: Where an extension module defines things, where that is not its own name with an underscore.
+#: Module that defines the objects of an extension module, if it is not the same name with an underscore.
 HOMES = {"xml.parsers.expat": "pyexpat"}

@@ -1,8 +1,8 @@
-"""The entries of the standard library: modules, classes, functions and methods with a public name.
+"""Collect the entries of the standard library: modules, classes, functions and methods with a public name.
 
-Every object goes by one name. Names are collected first, then the classes among them are opened: a method belongs to
-the class that defines it, and a method of a private base to the public class below it (`pathlib.PurePath.suffix` is
-defined in a private class in some versions of Python and not in others; its name is the same in all).
+Every object has one name. Names are collected first, then the methods of the classes among them. A method belongs to the class that
+defines it, and a method of a private base class to the public class below it (`pathlib.PurePath.suffix` is defined in a private class in
+some versions of Python and not in others; its name is the same in all).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-#: Docstrings that Python writes by itself.
+#: Docstrings that Python generates.
 _SAYS_NOTHING = re.compile(r"Alias for field number \d+|partial\(func, .*|list of weak references.*")
 _ROUTINES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _SELF = re.compile(r"^\(\$?(self|cls|module|type)(, /)?(, |(?=\)))")
 _PATH = re.compile(r"""=(['"])(/|[A-Za-z]:\\).{7,}?\1""")
-#: What modules define for their own `python -m`.
+#: Functions that modules define for `python -m`.
 _SCRIPTS = frozenset({"main", "test", "usage"})
 _LONGEST_SIGNATURE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LibraryEntry:
     """One documented name.
 
     Attributes:
-        name: Qualified: ``threading.Timer``, ``str.join`` (of builtins, without the module).
-        module: The module it is met in.
+        name: Qualified name: ``threading.Timer``, ``str.join`` (for builtins without the module).
+        module: Module that offers the name.
         kind: module, class, exception, function, method, property or special form.
-        signature: ``(interval, function, args=None)``; empty where Python does not know it.
-        doc: The docstring, its indentation taken off; else the comment above it; may be empty.
-        aliases: Other public names of the same thing, in this module or another.
+        signature: ``(interval, function, args=None)``; empty if Python does not know it.
+        doc: Docstring without indentation, else the comment above the definition; may be empty.
+        aliases: Other public names of the same object, in any module.
     """
 
     name: str
@@ -56,20 +56,20 @@ class Entry:
     aliases: tuple[str, ...] = ()
 
 
-def entries() -> list[Entry]:
-    """Everything documented, sorted by name."""
+def entries() -> list[LibraryEntry]:
+    """All documented names, sorted."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated names are looked at, too
+        warnings.simplefilter("ignore")  # deprecated names are included
         walk = _Walk()
-        found = sorted(walk.entries(), key=lambda entry: entry.name)
-    return [replace(entry, aliases=tuple(sorted(set(walk.aliases.get(entry.name, ()))))) for entry in found]
+        listed = sorted(walk.entries(), key=lambda entry: entry.name)
+    return [replace(entry, aliases=tuple(sorted(set(walk.aliases.get(entry.name, ()))))) for entry in listed]
 
 
 def write(stream: BinaryIO) -> None:
-    """Writes `entries` as one JSON array of their fields; what modules print when they are imported goes nowhere."""
+    """Write `entries` as a JSON array of their fields. The output of modules that print when imported is discarded."""
     with redirect_stdout(io.StringIO()):
-        found = entries()
-    stream.write(json.dumps([astuple(entry) for entry in found]).encode())
+        listed = entries()
+    stream.write(json.dumps([astuple(entry) for entry in listed]).encode())
 
 
 class _Walk:
@@ -79,27 +79,27 @@ class _Walk:
         self._kept: list[Any] = []
         self._classes: dict[type, tuple[str, str]] = {}
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LibraryEntry]:
         for name in PREFERRED:
             module_name, _, own = name.rpartition(".")
             cls = getattr(_import(module_name), own, None)
             if isinstance(cls, type):
                 self._classes[cls] = name, module_name
-        functions: list[Entry] = []
+        functions: list[LibraryEntry] = []
         for name in (*TOP_LEVEL, *SUBMODULES):
             module = _import(name)
             if module is None:
                 continue
-            yield Entry(name, name, "module", "", _clean(module.__doc__))
+            yield LibraryEntry(name, name, "module", "", _clean(module.__doc__))
             functions.extend(self._members(module, name))
         yield from functions
         for cls, (name, module_name) in self._classes.items():
             kind = "exception" if issubclass(cls, BaseException) else "class"
-            yield Entry(name, module_name, kind, _signature(cls), _class_doc(cls))
+            yield LibraryEntry(name, module_name, kind, _signature(cls), _class_doc(cls))
             yield from self._methods(cls, name, module_name)
 
-    def _members(self, module: types.ModuleType, module_name: str) -> Iterator[Entry]:
-        """The functions of a module; its classes are noted for later."""
+    def _members(self, module: types.ModuleType, module_name: str) -> Iterator[LibraryEntry]:
+        """The functions of a module; its classes are stored for later."""
         for name in _public(module, module_name):
             member = getattr(module, name, None)
             qualified = name if module_name == "builtins" else f"{module_name}.{name}"
@@ -111,11 +111,11 @@ class _Walk:
                     self.aliases.setdefault(known, []).append(qualified)
                 elif self._first(member, qualified):
                     doc = _clean(inspect.getdoc(member)) or _comment(member)
-                    yield Entry(qualified, module_name, "function", _signature(member), doc)
-            elif type(member).__name__ == "_SpecialForm":  # typing.Optional and its kind
-                yield Entry(qualified, module_name, "special form", "", _clean(member.__doc__))
+                    yield LibraryEntry(qualified, module_name, "function", _signature(member), doc)
+            elif type(member).__name__ == "_SpecialForm":  # for example typing.Optional
+                yield LibraryEntry(qualified, module_name, "special form", "", _clean(member.__doc__))
 
-    def _methods(self, cls: type, class_name: str, module_name: str) -> Iterator[Entry]:
+    def _methods(self, cls: type, class_name: str, module_name: str) -> Iterator[LibraryEntry]:
         done: set[str] = set()
         for base in cls.__mro__:
             if base is not cls and (base is object or base in self._classes or self._has_nearer_owner(cls, base)):
@@ -129,17 +129,17 @@ class _Walk:
                 if kind == "method" and not (callable(inner) or inspect.ismethoddescriptor(inner)):
                     continue
                 doc = _method_doc(cls, name, inner)
-                # Of fields without words there are hundreds, and they say nothing; a method's name and parameters do.
+                # Hundreds of fields have no docstring and are left out; a method without one still has a name and parameters.
                 if (doc or kind == "method") and self._first(inner, class_name):
                     signature = _signature(inner) if kind == "method" else ""
-                    yield Entry(f"{class_name}.{name}", module_name, kind, signature, doc)
+                    yield LibraryEntry(f"{class_name}.{name}", module_name, kind, signature, doc)
 
     def _has_nearer_owner(self, cls: type, base: type) -> bool:
-        """Whether another public class above `cls` has the private `base`, too: its methods are that one's."""
+        """Whether another public class above `cls` also inherits from the private `base`, whose methods are then listed there."""
         return any(other is not cls and other in self._classes and issubclass(other, base) for other in cls.__mro__)
 
     def _first(self, member: Any, name: str) -> bool:
-        """Whether this object has not been met under another name."""
+        """Whether this object is found for the first time; later names are aliases."""
         key = self._key(member)
         if key in self._names:
             return False
@@ -149,7 +149,7 @@ class _Walk:
         return True
 
     def _key(self, member: Any) -> tuple[int, ...]:
-        self._kept.append(member)  # bound methods are made anew at each look: kept, so that no id comes twice
+        self._kept.append(member)  # a bound method is a new object at each access: kept, so that its id is not used again
         return (id(member.__func__), id(member.__self__)) if isinstance(member, types.MethodType) else (id(member),)
 
 
@@ -163,10 +163,10 @@ def _import(name: str) -> types.ModuleType | None:
 
 
 def _public(module: types.ModuleType, module_name: str) -> list[str]:
-    """The names a module offers, an object's own name before its aliases, else as they stand in the module.
+    """The public names of a module, with the own name of an object before its aliases.
 
-    What it lists in ``__all__``; where it lists nothing, what it defines or takes from a private module (``datetime``
-    from ``_datetime``).
+    These are the names in ``__all__``, or without ``__all__`` those that the module defines or imports from a private module
+    (``datetime`` from ``_datetime``).
     """
     listed = getattr(module, "__all__", ())
     names = dict.fromkeys((*vars(module), *listed))
@@ -192,23 +192,23 @@ def _is_private(home: Any) -> bool:
 
 
 def _is_wrapped(member: Any) -> bool:
-    """functools.cache, singledispatch and their like: callable objects around a function."""
+    """Whether this is a callable object around a function, as functools.cache and singledispatch make."""
     return callable(member) and hasattr(member, "__wrapped__")
 
 
 def _class_doc(cls: type) -> str:
-    """What a class says, and what its constructor adds."""
-    said = [_clean(vars(cls).get("__doc__"))]
+    """The docstring of a class, followed by that of its constructor."""
+    docs = [_clean(vars(cls).get("__doc__"))]
     constructor = vars(cls).get("__init__")
     if isinstance(constructor, types.FunctionType):
-        said.append(_clean(constructor.__doc__))
-    return "\n\n".join(filter(None, said))
+        docs.append(_clean(constructor.__doc__))
+    return "\n\n".join(filter(None, docs))
 
 
 def _method_doc(cls: type, name: str, member: Any) -> str:
     doc = _clean(getattr(member, "__doc__", None))
     if not doc and isinstance(member, property | types.FunctionType):
-        # An override without words of its own means what it overrides: inspect says the same.
+        # An override without a docstring has that of the overridden method, as in inspect.
         doc = _clean(inspect.getdoc(getattr(cls, name, member)))
     return doc or _comment(member)
 

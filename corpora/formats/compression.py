@@ -1,4 +1,4 @@
-"""Packed files: gzip and Zstandard are unpacked on the way, whatever the file is called; other ways are named."""
+"""Compressed files: gzip and Zstandard are decompressed while reading, other formats are named in an error."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
     from termweave.corpora.sources import Progress
 
-#: What packed files are called; only used to find ``corpus.jsonl.gz`` where ``corpus.jsonl`` is meant.
+#: Suffixes of compressed files, used only to find ``corpus.jsonl.gz`` in place of ``corpus.jsonl``.
 SUFFIXES = (".gz", ".zst")
 
 _CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-#: A Zstandard file may begin with a frame to be passed over: pzstd writes its sizes there.
+#: Magic numbers of skippable frames: a Zstandard file may begin with one; pzstd writes sizes there.
 _ZSTD_ASIDE = {bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60)}
-#: What libzstd says of a frame that asks for more memory than it gives by default.
+#: Part of libzstd's message for a frame that needs more memory than the default limit.
 _LONG = "too much memory"
-#: What files begin with that are often taken for a corpus: what they are, and what to do.
+#: Beginnings of files that users try to read as a corpus -> what they are, and what to do.
 _FOREIGN = {
     b"PK\x03\x04": ("a zip archive (or a document of an office program)", "Unpack it, or save the document as CSV."),
-    b"\xfd7zXZ\0": ("packed with xz", "Unpack it with `xz -dk`, or pipe `xz -dc` into `-`."),
-    b"BZh": ("packed with bzip2", "Unpack it with `bzip2 -dk`, or pipe `bzip2 -dc` into `-`."),
-    b"\x04\x22\x4d\x18": ("packed with lz4", "Unpack it with `lz4 -d`, or pipe `lz4 -dc` into `-`."),
-    b"%PDF": ("a PDF", "Turn it into text, `pdftotext`, and name the folder."),
+    b"\xfd7zXZ\0": ("compressed with xz", "Decompress it with `xz -dk`, or pipe `xz -dc` into `-`."),
+    b"BZh": ("compressed with bzip2", "Decompress it with `bzip2 -dk`, or pipe `bzip2 -dc` into `-`."),
+    b"\x04\x22\x4d\x18": ("compressed with lz4", "Decompress it with `lz4 -d`, or pipe `lz4 -dc` into `-`."),
+    b"%PDF": ("a PDF", "Convert it to text with `pdftotext`, and name the folder."),
     b"SQLite format 3\0": ("an SQLite database", "Export the table: `sqlite3 -csv -header FILE 'select ...'`."),
 }
-#: Copies on disk of what can be read only once -> what messages call that.
+#: Temporary copies of streams -> names of the streams in messages.
 copies: dict[Path, str] = {}
 
 
 def called(path: Path) -> str:
-    """A file as messages name it."""
+    """Name of a file in messages."""
     return copies.get(path, str(path))
 
 
 class _Counted(io.FileIO):
-    """A file that says how far it was read: in bytes as they lie on the disk, so that packed files have a bar, too."""
+    """A file that reports how many bytes were read from disk, so that compressed files have a progress bar, too."""
 
     def __init__(self, path: Path, progress: Progress | None) -> None:
         super().__init__(path, "rb")
@@ -64,7 +64,7 @@ class _Counted(io.FileIO):
 
 
 class _Pieces(io.RawIOBase):
-    """Unpacked bytes as they come: what unpacks would fill a buffer, and lose what is in it where the file is cut short."""
+    """Decompressed bytes in the pieces of the decompressor, which would otherwise lose a partly filled buffer if the file is cut short."""
 
     def __init__(self, unpacking: Any) -> None:
         super().__init__()
@@ -84,21 +84,21 @@ class _Pieces(io.RawIOBase):
 def opened(
     path: Path, progress: Progress | None = None, where: Callable[[], str] = lambda: ""
 ) -> Iterator[io.BufferedReader[Any]]:
-    """A file's unpacked bytes; whether and how it is packed is read from its first bytes, never from its name.
+    """Open a file and decompress it if its first bytes show that it is compressed; its name does not matter.
 
     Args:
         path: The file.
-        progress: Told the bytes read so far, as they lie on the disk.
-        where: How far the caller is, for the message on a damaged file: "behind line 7".
+        progress: Called with the bytes read from disk so far.
+        where: Function that returns the position for the message about a damaged file: "after line 7".
 
     Raises:
         UsageError: The file cannot be opened.
-        InputError: The file cannot be read to its end: a packed one is damaged or cut short.
+        InputError: The file cannot be read to its end: a compressed file is damaged or cut short.
     """
     try:
         raw = io.BufferedReader(_Counted(path, progress), _CHUNK)
     except OSError as error:
-        hint = "Name a file that exists and that you may read."
+        hint = "Name a file that exists and that you have permission to read."
         raise UsageError(f"{called(path)} cannot be opened: {error.strerror}.", hint) from error
     with raw:
         zstd_error = _zstd().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
@@ -112,44 +112,45 @@ def opened(
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
             tool = "gzip" if packing == _GZIP else "zstd"
             if _LONG in str(error):
-                hint = "Pack it again without --long (`zstd -d --long=31` unpacks it)."
-                raise InputError(f"{called(path)} is packed with a window of more than 128 MB.", hint) from error
+                hint = "Compress it again without --long (`zstd -d --long=31` decompresses it)."
+                raise InputError(f"{called(path)} is compressed with a window of more than 128 MB.", hint) from error
             place = f"{where()}, " if where() else ""
             place += f"near byte {raw.tell():,} of {path.stat().st_size:,}"
-            hint = f"Fetch or pack it again; `{tool} -t` checks it."
+            hint = f"Download or compress it again; `{tool} -t` checks it."
             reason = str(error).rstrip(".")
-            raise InputError(f"{called(path)} is packed, and damaged or cut short {place}: {reason}.", hint) from error
+            raise InputError(f"{called(path)} is compressed, and damaged or cut short {place}: {reason}.", hint) from error
         except OSError as error:
             raise InputError(
-                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk it lies on."
+                f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk that holds it."
             ) from error
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file is packed in a way that `opened` unpacks."""
+    """Whether a file is compressed in a format that `opened` decompresses."""
     with path.open("rb") as stream:
         return _packing(stream.read(4)) is not None
 
 
 def foreign(start: bytes) -> tuple[str, str] | None:
-    """What a file that begins so is, and what to do, where it is something well known that no reader reads."""
-    if known := next((said for mark, said in _FOREIGN.items() if start.startswith(mark)), None):
+    """For a well-known format that no reader supports: its name and what to do. None for all other files."""
+    if known := next((kind for magic, kind in _FOREIGN.items() if start.startswith(magic)), None):
         return known
     if b"\r" in start and b"\n" not in start and b"\0" not in start:  # Excel's "CSV (Macintosh)"
-        return "a text whose lines end in carriage returns alone", r"Make line feeds of them: `tr '\r' '\n'`."
+        return "a text whose lines end in carriage returns only", r"Replace them with line feeds: `tr '\r' '\n'`."
     return None
 
 
 def _packing(start: bytes) -> bytes | None:
+    """The magic number of the compression of a file with this beginning; None if it is not compressed."""
     if start.startswith(_GZIP):
         return _GZIP
     return _ZSTD if start[:4] == _ZSTD or start[:4] in _ZSTD_ASIDE else None
 
 
 def _zstd() -> Any:
-    """The standard library's module (3.14), or the package that is the same for older Pythons."""
+    """The module `compression.zstd` of Python 3.14, or its backport."""
     if sys.version_info >= (3, 14):
-        from compression import zstd  # noqa: PLC0415 - a file that is not packed so does not need it
+        from compression import zstd  # noqa: PLC0415 - needed for Zstandard files only
     else:
         from backports import zstd  # noqa: PLC0415
     return zstd

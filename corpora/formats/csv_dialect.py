@@ -1,8 +1,8 @@
-"""How a table is written: what stands between its columns, and whether quotes hold cells together.
+"""Find the dialect of a table: which character separates its columns, and whether cells are quoted.
 
-`csv.Sniffer` guesses from how often characters stand in lines, and prose full of commas and apostrophes misleads it
-(tried on MS MARCO's collection.tsv: it took a letter for the delimiter). Here every dialect that occurs in practice reads
-the first lines as a whole, and the one under which most rows have as many cells as the first is taken.
+`csv.Sniffer` counts characters in lines, and text with many commas and apostrophes misleads it (for MS MARCO's collection.tsv it chose
+a letter as the delimiter). Here every usual dialect reads the first lines, and the one in which most rows have as many cells as the
+first row is chosen.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from termweave.corpora.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
+from termweave.corpora.formats.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Names that make a first line a header line.
+#: Column names that show that the first line is a header line.
 KNOWN = frozenset({*ID_KEYS, *TEXT_KEYS, TITLE_KEY})
 
-#: What stands between columns, in words.
+#: The usual delimiters, and their names in messages.
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-#: A table without a known name has more than this share of rows as wide as the first: some may be broken.
+#: In a table without a known column name, more than this share of rows must be as wide as the first; some may be broken.
 _ENOUGH = 0.5
 _EXCEL = "sep="
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a table is written.
+    """The dialect of a table.
 
     Attributes:
-        delimiter: Between the cells of a row.
-        quoted: Double quotes hold a cell together, and ``""`` in them is one (RFC 4180); else they are characters like others.
-        first: The cells of the first row.
-        announced: The file begins with Excel's line ``sep=;``.
+        delimiter: Character between the cells of a row.
+        quoted: Whether cells can be in double quotes, with ``""`` for a quote (RFC 4180); if not, quotes are ordinary characters.
+        first: Cells of the first row.
+        announced: Whether the file begins with Excel's line ``sep=;``.
     """
 
     delimiter: str
@@ -47,19 +47,19 @@ class Dialect:
         return f"{DELIMITERS.get(self.delimiter, repr(self.delimiter))} between columns, {'' if self.quoted else 'no '}quoting"
 
     def options(self) -> dict[str, object]:
-        """Keyword arguments for `csv.reader`: strict, because what a lenient one makes of a stray quote is lost text."""
+        """Keyword arguments for `csv.reader`. It is strict, because a lenient reader loses text after a stray quote."""
         quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
         return {"delimiter": self.delimiter, "quoting": quoting, "quotechar": '"', "doublequote": True, "strict": True}
 
 
 def find(start: str, *, whole: bool) -> Dialect | None:
-    """The dialect of a table that starts so; None where this is no table.
+    """Find the dialect of a table; None if the text is not a table.
 
     Args:
-        start: The first lines.
-        whole: They are all there are; otherwise the last one may be cut.
+        start: First lines of the file.
+        whole: Whether these are all lines; if not, the last one may be cut.
     """
-    lines = re.findall(r"[^\n]*\n|[^\n]+", start)  # str.splitlines would split at U+2028, too
+    lines = re.findall(r"[^\n]*\n|[^\n]+", start)  # str.splitlines would also split at U+2028
     if not whole:
         del lines[-1:]
     announced = bool(lines) and lines[0].lower().startswith(_EXCEL) and len(lines[0].strip()) == len(_EXCEL) + 1
@@ -67,26 +67,32 @@ def find(start: str, *, whole: bool) -> Dialect | None:
     best: tuple[tuple[bool, float, int], Dialect] | None = None
     for delimiter in delimiters:
         for quoted in _quotings(lines, delimiter):
-            found = _Fit(lines, Dialect(delimiter, quoted, (), announced))
-            if found.is_table and (best is None or found.score > best[0]):  # on a tie the first: quoted before unquoted
-                best = found.score, Dialect(delimiter, quoted, found.first, announced)
+            fit = _Fit(lines, Dialect(delimiter, quoted, (), announced))
+            if fit.is_table and (best is None or fit.score > best[0]):  # if equal, the first one: quoted before unquoted
+                best = fit.score, Dialect(delimiter, quoted, fit.first, announced)
     return best and best[1]
 
 
 def _quotings(lines: list[str], delimiter: str) -> tuple[bool, ...]:
-    """Which of quoted and unquoted the lines leave open."""
-    # Possessive, because a quote that is never closed would be tried in every length.
+    """The kinds of quoting that are possible for these lines: quoted, unquoted or both."""
+    # The possessive quantifier *+ avoids quadratic time for a quote that is never closed.
     mark = re.escape(delimiter)
     others, closed = re.subn(rf'(?:^|(?<={mark}))"(?:[^"]|"")*+"(?={mark}|\r?$)', "", "".join(lines), flags=re.MULTILINE)
     stray = len(re.findall(rf'(?:^|{mark})"', others, flags=re.MULTILINE))
     if closed > stray:
         return (True,)
-    # In a TSV a quote is a character (MS MARCO, and what search tools write); behind commas it will mean something when it comes.
+    # In TSV files a quote is usually an ordinary character (MS MARCO, search tools); in CSV files it usually quotes a cell.
     return (False,) if delimiter == "\t" else (True, False) if stray else (True,)
 
 
 class _Fit:
-    """How well a dialect reads some lines."""
+    """How well a dialect fits some lines.
+
+    Attributes:
+        first: Cells of the first row.
+        is_table: Whether the lines are a table in this dialect.
+        score: Quality of the fit, to be compared with that of other dialects.
+    """
 
     def __init__(self, lines: list[str], dialect: Dialect) -> None:
         rows = [row for row in _rows(lines, dialect) if row is None or any(row)]
@@ -99,7 +105,7 @@ class _Fit:
 
 
 def _rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | None]:
-    """The rows; None for one that cannot be read."""
+    """Read the rows; None for a row that cannot be read."""
     reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
     while True:
         try:
@@ -107,5 +113,7 @@ def _rows(lines: list[str], dialect: Dialect) -> Iterator[list[str] | None]:
         except StopIteration:
             return
         except csv.Error as error:
-            if reader.line_num < len(lines) or "unexpected end" not in str(error):  # at the very end it is the cut
+            if reader.line_num < len(lines) or "unexpected end" not in str(
+                error
+            ):  # at the end, the cut of the text is the reason
                 yield None

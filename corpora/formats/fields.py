@@ -1,13 +1,13 @@
-"""Entries with named fields (JSON objects, rows of a table) to documents: which field is what, and what a field may hold.
+"""Turn entries with named fields (JSON objects, rows of a table) into documents, and check their values.
 
-Without being told (the first name that is there counts; what is left over is metadata):
+Unless the user names fields, the first of these names that an entry has is used. All other fields are metadata.
 
-    id      ``_id``, ``id``, ``docid``, ``doc_id``; a whole number becomes its digits. A source whose first entry has
-            none is numbered by its lines, and then no other entry may have one: the two would collide.
+    id      ``_id``, ``id``, ``docid``, ``doc_id``; a whole number becomes its digits. If the first entry has no id, line numbers
+            are the ids, and then no other entry may have an id: it could be equal to a line number.
     title   ``title``; may be missing, null or empty.
-    text    ``text``, ``contents``, ``body``, ``content``; may be null or empty, and missing where there is a title.
+    text    ``text``, ``contents``, ``body``, ``content``; may be null or empty, and may be missing if there is a title.
 
-BEIR's own ``metadata`` object is merged into the metadata; a field beside it wins over the same name in it.
+BEIR's ``metadata`` object is merged into the metadata; a field outside it replaces one of the same name in it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,35 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.corpora import files
+from termweave.corpora.formats import lines as files
 from termweave.corpora.sources import Fields, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.words import clipped, few, sized
+from termweave.support.messages import clipped, few, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 ID_KEYS = ("_id", "id", "docid", "doc_id")
 TEXT_KEYS = ("text", "contents", "body", "content")
 TITLE_KEY = "title"
 
-_SKIPPED = ", or leave such entries out with --skip-bad."
-SKIP_HINT = f"Mend it{_SKIPPED}"
-#: Characters of a value, and fields of an entry, that a message shows.
+_SKIPPED = ", or skip such entries with --skip-bad."
+SKIP_HINT = f"Correct it{_SKIPPED}"
+#: Number of characters of a value, and of fields of an entry, that a message shows.
 _MANY, _NAMED = 40, 12
+#: Allowed nesting of objects and arrays in metadata. orjson writes 254 levels, of which some are around the metadata.
+MAX_DEPTH = 100
 
 
 class BadLine(ValueError):
-    """Why one entry cannot be read: a clause that goes behind "corpus.jsonl, line 7: "."""
+    """The reason why an entry cannot be read: a clause that follows "corpus.jsonl, line 7: " in a message.
 
-    #: Where it stands, as messages name it, in a source of several files; "": in the source itself.
+    Attributes:
+        file: Name of the file in messages, for a source of several files; "" for the source itself.
+        hint: What to do.
+    """
+
     file: str = ""
 
     def __init__(self, reason: str, hint: str = SKIP_HINT) -> None:
@@ -49,28 +55,31 @@ class BadLine(ValueError):
         self.hint = hint
 
     def at(self, path: str, line: int | None, *, skips: bool = True) -> InputError:
-        """The error a user sees; without `skips` nothing can be left out of what is read."""
+        """The error for this reason. Without `skips` the hint does not mention --skip-bad."""
         return InputError(f"{place(path, line)}: {self}.", self.hint if skips else self.hint.replace(_SKIPPED, "."))
 
 
 def too_long() -> BadLine:
-    """The verdict on a line or file beyond the longest that is read."""
-    return BadLine(f"longer than {sized(files.MAX_LINE)}", "Put every document on its own line; split those beyond this.")
+    """The reason for a line or file that is too long."""
+    return BadLine(
+        f"longer than {sized(files.MAX_LINE)}",
+        "Put every document on its own line, and split documents that are longer than this.",
+    )
 
 
-_INTO_UTF8 = f"Turn the file into UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKIPPED}"
+_INTO_UTF8 = f"Convert the file to UTF-8 (`iconv -f WINDOWS-1252 -t UTF-8`){_SKIPPED}"
 
 
 def not_utf8(wrong: UnicodeDecodeError, before: str = "", hint: str = _INTO_UTF8) -> BadLine:
-    """The verdict on a line that is not UTF-8; `before` says where in an entry of several lines."""
+    """The reason for a line that is not UTF-8; `before` names the line in an entry of several lines."""
     return BadLine(f"{before}byte 0x{wrong.object[wrong.start]:02x} at column {wrong.start + 1} is not UTF-8", hint)
 
 
 def text_line(line: bytes | None, hint: str) -> str:
-    """The text of a line that is no entry of a corpus; `hint` says what such a line looks like.
+    """The text of a line in a file of queries or judgements; `hint` shows what such a line looks like.
 
     Raises:
-        BadLine: It is not UTF-8, or so long that it was not read (None).
+        BadLine: The line is not UTF-8, or is None because it was too long.
     """
     if line is None:
         raise BadLine("far too long", hint)
@@ -80,16 +89,16 @@ def text_line(line: bytes | None, hint: str) -> str:
         raise not_utf8(wrong, hint=hint) from None
 
 
-def identity(found: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | None:
-    """Takes the id out of an entry; None where it has none.
+def identity(entry: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | None:
+    """Remove the id from an entry and return it; None if the entry has none.
 
     Raises:
-        BadLine: It is there, and cannot be an id.
+        BadLine: The value cannot be an id.
     """
-    key = next((key for key in keys if key in found), None)
+    key = next((key for key in keys if key in entry), None)
     if key is None:
         return None
-    value = found.pop(key)
+    value = entry.pop(key)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -99,16 +108,16 @@ def identity(found: dict[str, Any], keys: tuple[str, ...] = ID_KEYS) -> str | No
     return value
 
 
-def text_of(found: dict[str, Any], keys: tuple[str, ...]) -> str | None:
-    """Takes a text out of an entry: the first of `keys` that is there; null is an empty text, None that there is no key.
+def text_of(entry: dict[str, Any], keys: tuple[str, ...]) -> str | None:
+    """Remove a text from an entry and return it: that of the first of `keys` that exists; "" for null, None if there is no key.
 
     Raises:
-        BadLine: It is there, and not a string.
+        BadLine: The value is not a string.
     """
-    key = next((key for key in keys if key in found), None)
+    key = next((key for key in keys if key in entry), None)
     if key is None:
         return None
-    value = found.pop(key)
+    value = entry.pop(key)
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -116,23 +125,42 @@ def text_of(found: dict[str, Any], keys: tuple[str, ...]) -> str | None:
     return value
 
 
-def _names(found: dict[str, Any]) -> str:
-    """The fields that are left of an entry, for a message."""
-    return few([repr(name) for name in islice(found, _NAMED)], _NAMED, total=len(found)) or "its fields"
+def _names(entry: dict[str, Any]) -> str:
+    """The names of an entry's fields, for a message."""
+    return few([repr(name) for name in islice(entry, _NAMED)], _NAMED, total=len(entry)) or "its fields"
 
 
 def _shown(value: Any) -> str:
+    """A value for a message, shortened."""
+    if nested_too_deep(value):
+        return "a value nested too deep"
     return clipped(orjson.dumps(value).decode(), _MANY)
 
 
-def json_value(value: Any) -> Any:
-    """A value of a typed source as JSON has it.
+def nested_too_deep(value: Any) -> bool:
+    """Whether objects and arrays in a value are nested deeper than `MAX_DEPTH` levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
-    Dates and times become ISO 8601, durations seconds, decimals their digits, NaN and infinities null, bytes text, records
-    objects, and what is left (UUIDs, intervals) what `str` says.
+
+def json_value(value: Any) -> Any:
+    """Convert a value of a typed source to a JSON value.
+
+    Dates and times become ISO 8601, durations seconds, decimals their digits, NaN and infinities null, bytes text, records objects,
+    and all others (UUIDs, intervals) the result of `str`.
 
     Raises:
-        BadLine: Bytes that are no UTF-8.
+        BadLine: Bytes are not UTF-8.
     """
     if value is None or isinstance(value, str | int):
         return value
@@ -162,71 +190,99 @@ _CONVERTED: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 
 
-class Mapper:
-    """Entries to documents, for one pass; remembers whether the entries have ids of their own.
+def described(names: Collection[str], fields: Fields) -> str:
+    """Say which of an entry's fields are read as what: "id = 'sku'; text = 'body'; metadata = 'year'".
 
     Args:
-        fields: Which field is what, where a user said so: such a field has to be there.
+        names: The names of its fields.
+        fields: Fields that the user named.
+    """
+    free = [name for name in names if name not in fields.named()]
+
+    def usual(keys: tuple[str, ...]) -> str | None:
+        return next((key for key in keys if key in free), None)
+
+    id_, title = fields.id or usual(ID_KEYS), fields.title or usual((TITLE_KEY,))
+    texts = fields.text or tuple(filter(None, [usual(TEXT_KEYS)]))
+    other = [repr(name) for name in names if name not in {id_, title, *texts}]
+    parts = [
+        f"id = {id_!r}" if id_ else "ids are the line numbers",
+        f"title = {title!r}" if title else "",
+        f"text = {' + '.join(map(repr, texts))}" if texts else "",
+        f"metadata = {few(other, _NAMED, total=len(other))}" if other else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+class Mapper:
+    """Turns entries into documents, in one pass; it remembers whether entries have their own ids.
+
+    Args:
+        fields: Fields that the user named; entries must have them.
     """
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
-        # A name that was given away is not free to mean what it usually does.
+        # A field that the user named for one purpose is not used for its usual purpose.
         self._ids, self._titles, self._texts = (
             tuple(key for key in keys if key not in fields.named()) for keys in (ID_KEYS, (TITLE_KEY,), TEXT_KEYS)
         )
         self._numbered: bool | None = None
         self._titled = self._mapped = False
 
-    def document(self, found: dict[str, Any], line: int) -> Document:
-        """The document that an entry means; what was not taken out of `found` becomes metadata.
+    def document(self, entry: dict[str, Any], line: int) -> Document:
+        """Turn an entry into a document. Fields that are not id, title or text become metadata.
 
         Raises:
-            BadLine: It is none.
+            BadLine: The entry is not a document.
         """
-        id_, title, text = self._id(found, line), self._title(found), self._text(found)
+        id_, title, text = self._id(entry, line), self._title(entry), self._text(entry)
         if title is None and text is None:
             raise BadLine(
-                f"neither a title nor a text among {_names(found)} (--id-field, --title-field and --text-field say which is which)"
+                f"neither a title nor a text among {_names(entry)} (--id-field, --title-field and --text-field name them)"
             )
-        nested = found.get("metadata")
+        nested = entry.get("metadata")
         if isinstance(nested, dict):
-            del found["metadata"]
-            found = nested | found
+            del entry["metadata"]
+            entry = nested | entry
+        if nested_too_deep(entry):
+            raise BadLine(f"metadata nested deeper than {MAX_DEPTH} levels")
         self._mapped, self._titled = True, self._titled or title is not None
-        return Document(id_, text or "", title or "", found, line)
+        return Document(id_, text or "", title or "", entry, line)
 
     def finish(self) -> None:
-        """The pass is over.
+        """Check the pass after its last entry.
 
         Raises:
-            UsageError: A field was to be the title, and no entry had it. (One that lacks it has no title.)
+            UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)
         """
         if self._mapped and self._fields.title and not self._titled:
-            raise UsageError(f"No entry has a {self._fields.title!r}, which is to be the title.", "Mend or drop --title-field.")
+            raise UsageError(
+                f"No entry has a {self._fields.title!r}, which --title-field names.", "Correct or remove --title-field."
+            )
 
-    def _id(self, found: dict[str, Any], line: int) -> str:
+    def _id(self, entry: dict[str, Any], line: int) -> str:
         if self._fields.id is not None:
-            own = identity(found, (self._fields.id,))
+            own = identity(entry, (self._fields.id,))
             if own is None:
-                raise BadLine(f"no {self._fields.id!r}, which is to be the id")
+                raise BadLine(f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}")
             return own
-        own = identity(found, self._ids)
+        own = identity(entry, self._ids)
         if self._numbered is None:
             self._numbered = own is None
         elif self._numbered and own is not None:
-            raise BadLine(f"the id {_shown(own)}, where the documents before have none and go by their line numbers")
+            raise BadLine(f"the id {_shown(own)}, though earlier documents have no id and are numbered by their lines")
         elif not self._numbered and own is None:
-            raise BadLine(f"no id, where the documents before have one; it is called {', '.join(map(repr, ID_KEYS))}")
+            raise BadLine(f"no id, though earlier documents have one; its usual names are {', '.join(map(repr, ID_KEYS))}")
         return own or str(line)
 
-    def _title(self, found: dict[str, Any]) -> str | None:
-        return text_of(found, (self._fields.title,) if self._fields.title else self._titles)
+    def _title(self, entry: dict[str, Any]) -> str | None:
+        return text_of(entry, (self._fields.title,) if self._fields.title else self._titles)
 
-    def _text(self, found: dict[str, Any]) -> str | None:
+    def _text(self, entry: dict[str, Any]) -> str | None:
         if not self._fields.text:
-            return text_of(found, self._texts)
-        parts = [part for key in self._fields.text if (part := text_of(found, (key,))) is not None]
+            return text_of(entry, self._texts)
+        parts = [part for key in self._fields.text if (part := text_of(entry, (key,))) is not None]
         if not parts:
-            raise BadLine(f"no {' or '.join(map(repr, self._fields.text))}, which is to be the text")
+            raise BadLine(f"no {' or '.join(map(repr, self._fields.text))}, which --text-field names, among {_names(entry)}")
         return "\n".join(part for part in parts if part)

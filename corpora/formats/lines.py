@@ -1,4 +1,4 @@
-"""Files as lines: plain or packed, counted as they are read, never more than one line in memory."""
+"""Read files line by line, compressed or not, with at most one line in memory; copy streams to disk; hash files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from termweave.corpora.packing import SUFFIXES, called, copies, opened
+from termweave.corpora.formats.compression import SUFFIXES, called, copies, opened
 from termweave.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from termweave.corpora.sources import Progress
 
-#: The longest line that is read: a document beyond it is a file by itself, or one without line ends.
+#: The longest line that is read, in bytes: a longer one is not a document but a file without line ends.
 MAX_LINE = 64_000_000
-#: Bytes of a file that recognition looks at.
+#: Number of bytes at the beginning of a file by which its format is recognised.
 HEAD = 1 << 16
 
 _CHUNK = 1 << 18
@@ -31,21 +31,23 @@ BOM = b"\xef\xbb\xbf"
 
 
 def head(path: Path) -> bytes:
-    """The first unpacked bytes of a file, without byte order mark and blanks: empty for a blank file.
+    """The first bytes of a file, decompressed, without byte order mark and blanks; empty for a blank file.
 
     Raises:
-        UsageError: It cannot be opened.
-        InputError: It cannot be read: packed, and damaged from the start.
+        UsageError: The file cannot be opened.
+        InputError: The file is compressed and damaged from the start.
     """
     with opened(path) as stream:
         start = b""
-        while not start and (chunk := stream.read1(HEAD)):  # read1: what is there, even where the file is cut short soon after
+        while not start and (
+            chunk := stream.read1(HEAD)
+        ):  # read1 returns the first bytes even if the file is cut short soon after
             start = chunk.removeprefix(BOM).lstrip(b" \t\r\n")
         return start
 
 
 def is_utf16(start: bytes) -> bool:
-    """Whether a file that starts so is UTF-16 or UTF-32: by its mark, or by the NULs around its first ASCII characters."""
+    """Whether a file with this beginning is UTF-16 or UTF-32: by its byte order mark, or by NULs around its first ASCII characters."""
     if start[:2] in {b"\xff\xfe", b"\xfe\xff"} or start[:4] == b"\0\0\xfe\xff":
         return True
     characters = start[:4].replace(b"\0", b"")
@@ -54,19 +56,19 @@ def is_utf16(start: bytes) -> bool:
 
 
 def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
-    """All lines of a file as they stand, each with its 1-based number and its end.
+    """Read all lines of a file unchanged, with their line ends.
 
     Yields:
-        Number and bytes; None in place of the bytes for a line longer than `MAX_LINE`, which is never held in memory.
+        Number of the line, from 1, and its bytes; None instead of the bytes for a line longer than `MAX_LINE`, which is not kept in memory.
 
     Raises:
         InputError: The file is UTF-16, or cannot be read to its end.
     """
     number = 0
-    with opened(path, progress, where=lambda: f"behind line {number:,}") as stream:
+    with opened(path, progress, where=lambda: f"after line {number:,}") as stream:
         if is_utf16(stream.peek(4)[:4]):
-            hint = "Turn it into UTF-8: `iconv -f UTF-16 -t UTF-8`."
-            raise InputError(f"{called(path)} is UTF-16 or UTF-32, and only UTF-8 is read.", hint)
+            hint = "Convert it to UTF-8: `iconv -f UTF-16 -t UTF-8`."
+            raise InputError(f"{called(path)} is UTF-16 or UTF-32, but must be UTF-8.", hint)
         while line := stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE and not line.endswith(b"\n"):
@@ -78,10 +80,9 @@ def raw_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[in
 
 
 def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes | None]]:
-    """The lines of a file that hold something, numbered as in `raw_lines`, without their ends.
+    """Read the lines of a file that are not blank, numbered as in `raw_lines`, without their line ends.
 
-    Lines that are empty or all blanks are passed over, and counted. A byte order mark is taken off any line: files that
-    were concatenated have one in the middle.
+    A byte order mark is removed from any line: concatenated files have one in the middle.
     """
     for number, line in raw_lines(path, progress):
         stripped = line if line is None else line.removeprefix(BOM).strip(b" \t\r\n")
@@ -90,14 +91,14 @@ def lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, b
 
 
 def plain_or_packed(folder: Path, name: str) -> Path | None:
-    """`folder/name`, or `folder/name.gz` or `.zst` where only that exists."""
+    """The path of `name` in a folder, or of `name.gz` or `name.zst`; None if there is none of them."""
     return next((path for suffix in ("", *SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()), None)
 
 
 def hidden(spec: str) -> bool:
-    """Whether this user may not look into a folder, or not into one that the path leads through."""
+    """Whether permissions keep this user from reading a folder or a folder above it."""
     try:
-        if stat.S_ISDIR(os.stat(spec).st_mode):  # noqa: PTH116 - a Path is normalised, and "." behind it would go
+        if stat.S_ISDIR(os.stat(spec).st_mode):  # noqa: PTH116 - a Path would drop the "." at the end
             os.stat(f"{spec}/.")  # noqa: PTH116
             os.scandir(spec).close()
     except PermissionError:
@@ -108,11 +109,11 @@ def hidden(spec: str) -> bool:
 
 
 def fingerprint(path: Path, kind: str) -> str:
-    """32 hexadecimal digits over a file's bytes and the way they are read.
+    """Hash of a file's bytes and of the way they are read: 32 hexadecimal digits.
 
     Args:
         path: The file.
-        kind: Name and version of the reading: the same bytes read otherwise are other documents.
+        kind: Name and version of the reader: the same bytes read in another way are different documents.
     """
     status = path.stat()
     return _fingerprint(path, kind, status.st_size, status.st_mtime_ns)
@@ -120,7 +121,7 @@ def fingerprint(path: Path, kind: str) -> str:
 
 @lru_cache(maxsize=64)
 def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
-    """Hashes 1 GB a second; size and time are there so that a file that changed is read again."""
+    """Hash a file (about 1 GB per second). Size and time are arguments so that a changed file is hashed again."""
     del size, changed_ns
     digest = blake2b(kind.encode() + b"\n", digest_size=16)
     try:
@@ -128,23 +129,26 @@ def _fingerprint(path: Path, kind: str, size: int, changed_ns: int) -> str:
             while chunk := stream.read(1 << 20):
                 digest.update(chunk)
     except OSError as error:
-        raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk it lies on.") from error
+        raise InputError(f"{called(path)} cannot be read: {error.strerror or error}.", "Check the disk that holds it.") from error
     return digest.hexdigest()
 
 
 def spooled(spec: str) -> Path | None:
-    """A copy on disk of what can be read only once, because a source is read twice; the caller discards it.
+    """Copy a stream to disk, because sources are read twice and a stream can be read only once. The caller removes the copy.
 
     Returns:
-        The copy of standard input for ``-``, of a pipe or device for its path; None for all else, which needs no copy.
+        The copy of standard input for ``-``, or of a pipe or device for its path; None for a file, which needs no copy.
 
     Raises:
-        UsageError: Standard input is a terminal: nobody is going to type a corpus.
+        UsageError: Standard input is a terminal or closed.
         InputError: There is no room for the copy.
     """
     if spec == "-":
         if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-            raise UsageError("Standard input is a terminal or closed, not a corpus.", "Pipe documents into it, or name a path.")
+            raise UsageError(
+                "Standard input is a terminal or closed, so no corpus can be read from it.",
+                "Pipe documents into it, or name a path.",
+            )
         return _copy(sys.stdin.buffer, "Standard input")
     path = Path(spec)
     try:
@@ -158,7 +162,7 @@ def spooled(spec: str) -> Path | None:
 
 
 def unpacked(path: Path) -> Path:
-    """A copy of a packed file as it is unpacked, for a reader that jumps in it; the caller discards it.
+    """Decompress a file to disk, for a reader that jumps in it. The caller removes the copy.
 
     Raises:
         InputError: The file is damaged, or there is no room for the copy.
@@ -168,6 +172,7 @@ def unpacked(path: Path) -> Path:
 
 
 def _copy(stream: IO[bytes], name: str) -> Path:
+    """Copy a stream to a temporary file, and remember its name for messages."""
     handle, made = tempfile.mkstemp(prefix="termweave-")
     path = Path(made)
     try:
@@ -176,8 +181,8 @@ def _copy(stream: IO[bytes], name: str) -> Path:
     except BaseException as error:  # Ctrl-C, too: a pipe may never end
         path.unlink(missing_ok=True)
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            hint = "Set TMPDIR to a folder with room."
-            raise InputError(f"{name} cannot be kept in {path.parent}: {error.strerror or error}.", hint) from error
+            hint = "Set TMPDIR to a folder on a disk with enough room."
+            raise InputError(f"{name} cannot be copied to {path.parent}: {error.strerror or error}.", hint) from error
         raise
     copies[path] = name
     return path

@@ -1,33 +1,35 @@
-"""Files of text to title and text: plain text, Markdown, HTML.
+"""Turn text files into title and text: plain text, Markdown, HTML.
 
-The title is what a reader would call the page: HTML's ``<title>``, else the first heading; it is not repeated in the text.
-Markdown otherwise stays as it is written: its marks are punctuation to every analyzer. Of HTML remains what a browser
-shows: no scripts, no styles; blocks become paragraphs.
+The title is HTML's ``<title>``, else the first heading; it is not repeated in the text. Markdown is otherwise kept as it is, because
+its markup is punctuation for every analyzer. From HTML the text that a browser shows is kept, without scripts and styles; blocks become
+paragraphs.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from html.parser import HTMLParser
+from collections import Counter
 from typing import TYPE_CHECKING
+
+from termweave.corpora.formats.html_tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
 _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
-#: HTML says that a charset is declared within so many bytes.
+#: The HTML standard wants the charset within this number of bytes.
 _DECLARED_WITHIN = 1024
-#: Python's names of the encodings that the web has (https://encoding.spec.whatwg.org/#names-and-labels).
+#: Python's names of the encodings of the web (https://encoding.spec.whatwg.org/#names-and-labels).
 _OF_THE_WEB = re.compile(r"cp\d+|iso8859-\d+|iso2022_jp|koi8-[ru]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|ascii")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
-#: What a browser does not show. (`noscript` is shown where nothing runs scripts: here.)
+#: Elements that a browser does not show. (`noscript` is shown, because no scripts run here.)
 _HIDDEN = frozenset({"script", "style", "template", "head", "svg", "iframe"})
-#: A block in one of these ends it, as in a browser, though nobody closed it.
+#: Elements that a block element inside them closes, as in a browser.
 _LEFT_BY_BLOCKS = ("head", "svg")
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 #: Elements that stand on lines of their own.
@@ -41,12 +43,12 @@ _CELLS = frozenset({"td", "th"})
 
 
 def plain(text: str) -> tuple[str, str]:
-    """No title, and the text as it is."""
+    """Plain text: no title, and the whole text."""
     return "", text.strip()
 
 
 def markdown(text: str) -> tuple[str, str]:
-    """The first heading (``# so`` or underlined with ``=``) that is not code, and the text without it."""
+    """The first heading outside code (``# Title``, or underlined with ``=``), and the text without it."""
     lines = text.replace("\r\n", "\n").split("\n")
     fence = ""
     for number, line in enumerate(lines):
@@ -56,7 +58,7 @@ def markdown(text: str) -> tuple[str, str]:
             elif mark[1].startswith(fence):
                 fence = ""
         elif not fence:
-            if (found := _HEADING.match(line)) and (title := _unclosed(found[1])):
+            if (heading := _HEADING.match(line)) and (title := _unclosed(heading[1])):
                 return title, "\n".join(lines[:number] + lines[number + 1 :]).strip()
             if number and _UNDERLINE.fullmatch(line) and (above := lines[number - 1].strip()):
                 return above, "\n".join(lines[: number - 1] + lines[number + 1 :]).strip()
@@ -64,21 +66,20 @@ def markdown(text: str) -> tuple[str, str]:
 
 
 def _unclosed(heading: str) -> str:
-    """A heading without the blanks around it and without the marks that may close it: `Title ##`, but `C#`."""
+    """A heading without blanks around it and without closing marks: `Title` for `Title ##`, but `C#` stays."""
     heading = heading.strip(" \t")
-    bare = heading.rstrip("#")  # in Python, because a pattern for both tries every way to share out a run of blanks
+    bare = heading.rstrip("#")  # not with a pattern, which would need quadratic time for many blanks
     return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else heading
 
 
 def html(text: str) -> tuple[str, str]:
     """Title and visible text of a page."""
     page = _Page()
-    page.feed(text)
-    page.close()
+    page.read(text)
     return page.result()
 
 
-#: How a file is read, by the end of its name: in a folder nothing else tells Markdown from text.
+#: Suffix of a file -> function that reads it: in a folder, only the name tells Markdown from plain text.
 KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
     ".txt": plain,
     ".text": plain,
@@ -91,13 +92,13 @@ KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
 
 
 def charset(start: bytes) -> str:
-    """The encoding that a page declares; UTF-8 where it declares none, or none of the web.
+    """The encoding that a page declares; UTF-8 if it declares none, or an unknown one.
 
     ISO-8859-1 and ASCII mean windows-1252, as in browsers.
     """
-    found = _CHARSET.search(start[:_DECLARED_WITHIN])
+    declaration = _CHARSET.search(start[:_DECLARED_WITHIN])
     try:
-        name = codecs.lookup(found[1].decode("ascii")).name if found else ""
+        name = codecs.lookup(declaration[1].decode("ascii")).name if declaration else ""
     except LookupError:
         name = ""
     if not _OF_THE_WEB.fullmatch(name):
@@ -105,57 +106,66 @@ def charset(start: bytes) -> str:
     return "cp1252" if name in {"iso8859-1", "ascii"} else name
 
 
-class _Page(HTMLParser):
-    """Collects what is shown."""
+class _Page(Tokenizer):
+    """Collects the title and the visible text of a page."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self._pieces: list[str] = []
         self._title: list[str] = []
         self._hidden: list[str] = []
+        #: Number of open elements in `_hidden` by tag: searching the list at every end tag would take quadratic time.
+        self._open: Counter[str] = Counter()
         self._in_title = False
-        #: Where the first heading begins and ends in `pieces`.
+        #: Start and end of the first heading in `_pieces`.
         self._heading: list[int] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        del attrs
+    def start(self, tag: str, *, empty: bool) -> None:
+        """Handle a start tag."""
         if tag == "title" and self._hidden in ([], ["head"]):
             self._in_title = True
         elif tag == "body":
-            self._hidden.clear()  # whatever was left open before
+            self._hidden.clear()  # close all elements that are still open
+            self._open.clear()
         elif tag in _HIDDEN:
-            self._hidden.append(tag)
+            if not empty:  # <svg/> hides nothing
+                self._hidden.append(tag)
+                self._open[tag] += 1
         elif tag in _BLOCKS:
             while self._hidden and self._hidden[-1] in _LEFT_BY_BLOCKS:
-                self._hidden.pop()
+                self._leave()
             self._pieces.append("\n")
             if tag in _HEADINGS and not self._heading and not self._hidden:
                 self._heading.append(len(self._pieces))
         elif tag in _CELLS:
             self._pieces.append(" ")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in _HIDDEN:  # <svg/> hides nothing
-            self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
+        """Handle an end tag; it closes all elements that are open inside the element."""
         if tag == "title":
             self._in_title = False
-        elif tag in self._hidden:
-            while self._hidden.pop() != tag:
+        elif self._open[tag]:
+            while self._leave() != tag:
                 pass
         elif tag in _BLOCKS:
             if tag in _HEADINGS and len(self._heading) == 1:
                 self._heading.append(len(self._pieces))
             self._pieces.append("\n")
 
-    def handle_data(self, data: str) -> None:
+    def data(self, text: str) -> None:
+        """Keep a text if it is visible."""
         if self._in_title:
-            self._title.append(data)
+            self._title.append(text)
         elif not self._hidden:
-            self._pieces.append(_BLANKS.sub(" ", data))
+            self._pieces.append(_BLANKS.sub(" ", text))
+
+    def _leave(self) -> str:
+        """Close the innermost hidden element and return its tag."""
+        tag = self._hidden.pop()
+        self._open[tag] -= 1
+        return tag
 
     def result(self) -> tuple[str, str]:
+        """Title and text, after the page was read."""
         title = _line("".join(self._title))
         if not title and len(self._heading) == 2:
             start, end = self._heading

@@ -1,7 +1,7 @@
-"""BEIR's folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, each plain, ``.gz`` or ``.zst``.
+"""Read BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, each plain, ``.gz`` or ``.zst``.
 
-A folder with a corpus alone is a source; with queries and judgements it is a data set. Judgements may also stand in
-TREC's four columns (query, iteration, document, grade); a header line is optional in both.
+A folder with only a corpus is a source; with queries and judgements it is a data set. Judgements may also have TREC's four columns
+(query, iteration, document, grade). A header line is optional in both.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from termweave.corpora import files
-from termweave.corpora.fields import BadLine, identity, text_line, text_of
-from termweave.corpora.jsonl import JsonLines, parse
+from termweave.corpora.formats import lines as files
+from termweave.corpora.formats.fields import BadLine, identity, text_line, text_of
+from termweave.corpora.readers.jsonl import JsonLines, parse
 from termweave.corpora.sources import DEFAULT_SPLIT, Derived
 from termweave.errors import UsageError
 from termweave.records import Qrels, Query
-from termweave.words import counted
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,21 +32,21 @@ QUERY_TEXT_KEYS = ("text", "query", "question", "title")
 _TABLE = re.compile(r"(?P<split>.+)\.tsv(\.gz|\.zst)?")
 _HEADER = re.compile(r"[A-Za-z].*")
 _COLUMNS = "A judgement is: query id, tab, document id, tab, grade."
-#: trec_eval keeps a count of every grade up to the largest: beyond this, of times that were taken for grades, it takes all memory.
+#: The largest grade: trec_eval allocates a counter for every grade, so that a timestamp in the wrong column would take all memory.
 _LARGEST = 1_000_000
 _TREC_DL = re.compile(r"trec[-_ ]?dl|^dl[-_ ]?(20)?(19|2\d)", re.IGNORECASE)
 
 
 def folders_in(folder: Path) -> list[str]:
-    """The names of those folders in a folder that hold a corpus, sorted."""
+    """Sorted names of the BEIR folders in a folder."""
     inside = (path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir())
     return sorted(path.name for path in inside if files.plain_or_packed(path, CORPUS) is not None)
 
 
 class BeirFolder(Derived):
-    """A folder in BEIR's layout: a `Dataset`, and the reader that recognises it.
+    """A BEIR folder: a `Dataset`, and the reader that recognises it.
 
-    Its fingerprint is that of the corpus file alone: new judgements do not make another index.
+    Its fingerprint is that of the corpus file, because new judgements do not change the index.
     """
 
     LABEL: ClassVar[str] = "a BEIR folder"
@@ -56,7 +56,7 @@ class BeirFolder(Derived):
     def __init__(self, folder: Path, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         corpus = files.plain_or_packed(folder, CORPUS)
         if corpus is None:
-            raise UsageError(f"{folder} holds no {CORPUS}, plain or packed.", "Name a folder in BEIR's layout, or a file.")
+            raise UsageError(f"{folder} contains no {CORPUS}, compressed or not.", "Name a BEIR folder, or a file.")
         self._folder = folder
         self._corpus = JsonLines(corpus, reading)
         super().__init__(self._corpus)
@@ -70,20 +70,20 @@ class BeirFolder(Derived):
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> BeirFolder:
-        """The folder as a source of documents; whether it has judgements is not looked at."""
+        """Open the folder as a source of documents. It need not have judgements."""
         return cls(Path(spec), reading=reading)
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> BeirFolder:
-        """The folder as a data set.
+        """Open the folder as a data set.
 
         Raises:
-            UsageError: It has no queries, or no such split.
+            UsageError: The folder has no queries, or the split does not exist.
         """
         dataset = cls(Path(spec), split)
         if files.plain_or_packed(dataset._folder, QUERIES) is None:
             hint = f"Put queries and {QRELS}/{split}.tsv beside {CORPUS}."
-            raise UsageError(f"{spec} holds no {QUERIES}, plain or packed: it is a corpus, not a data set.", hint)
+            raise UsageError(f"{spec} contains no {QUERIES}, compressed or not: it is a corpus, not a data set.", hint)
         if split not in (known := dataset.splits()):
             hint = f"There are: {', '.join(known)}." if known else f"Put judgements into {QRELS}/{split}.tsv."
             raise UsageError(f"{spec} has no split {split!r}.", hint)
@@ -91,56 +91,57 @@ class BeirFolder(Derived):
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """Name of the folder."""
         return self._name
 
     @property
     def remarks(self) -> list[str]:
-        """Those of the corpus."""
-        return self._corpus.remarks
+        """Remarks of the corpus file, if the user named fields: a BEIR folder has fixed ones."""
+        return self._corpus.remarks if self._corpus.reading.fields.named() else []
 
     @property
     def split(self) -> str:
-        """The split whose judgements are meant."""
+        """Name of the split whose judgements are used."""
         return self._split
 
     @property
     def relevant_from(self) -> int:
-        """See the function of this name."""
+        """The lowest relevant grade; see the function `relevant_from`."""
         return relevant_from(self.name, self._split)
 
     @property
     def notes(self) -> list[str]:
-        """What was left out of the judgements."""
+        """Sentences about judgements that were left out."""
         return self._judged[2]
 
     @cached_property
     def unjudged(self) -> int:
-        """How many queries of the file have no judgement in the split."""
+        """Number of queries without a judgement in the split."""
         judged = {query.id for query in self._judged[0]}
         path = files.plain_or_packed(self._folder, QUERIES)
         return len({query_of(line).id for _, line in files.lines(path)} - judged) if path else 0
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """The corpus; see `JsonLines.documents`."""
+        """Read the documents of the corpus; see `JsonLines.documents`."""
         return self._corpus.documents(progress)
 
     def splits(self) -> list[str]:
-        """The names of the tables in ``qrels/``, sorted."""
+        """Sorted names of the splits: the tables in ``qrels/``."""
         folder = self._folder / QRELS
-        found = (_TABLE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
-        return sorted({match["split"] for match in found if match})
+        matches = (_TABLE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+        return sorted({match["split"] for match in matches if match})
 
     def queries(self) -> list[Query]:
-        """The judged queries, in the file's order."""
+        """The queries with judgements, in the file's order."""
         return list(self._judged[0])
 
     def qrels(self) -> Qrels:
-        """The judgements of these queries."""
+        """The judgements of the queries in `queries`."""
         return self._judged[1]
 
     @cached_property
     def _judged(self) -> tuple[list[Query], Qrels, list[str]]:
+        """Queries with judgements, the judgements, and notes about those that were left out."""
         table = files.plain_or_packed(self._folder / QRELS, f"{self._split}.tsv")
         path = files.plain_or_packed(self._folder, QUERIES)
         if table is None or path is None:
@@ -159,15 +160,15 @@ class BeirFolder(Derived):
 
 
 def relevant_from(*names: str) -> int:
-    """2 for the sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
+    """The lowest relevant grade: 2 for data sets of TREC's deep learning track, whose grade 1 means "related, no answer"; else 1."""
     return 2 if any(map(_TREC_DL.search, names)) else 1
 
 
 def read_queries(path: Path, wanted: Qrels) -> list[Query]:
-    """The queries of a file that have judgements.
+    """Read the queries of a file that have judgements.
 
     Raises:
-        InputError: A line is no query, or an id stands on two lines with different texts.
+        InputError: A line is not a query, or two lines have the same id and different texts.
     """
     queries: dict[str, Query] = {}
     for number, line in files.lines(path):
@@ -176,39 +177,39 @@ def read_queries(path: Path, wanted: Qrels) -> list[Query]:
         except BadLine as bad:
             raise bad.at(str(path), number, skips=False) from None
         if query.id in wanted and queries.setdefault(query.id, query) != query:
-            reason = f"the query {query.id!r} stands in the file twice, with different texts"
+            reason = f"the query {query.id!r} is in the file twice, with different texts"
             raise BadLine(reason, "Keep one of the two.").at(str(path), number)
     return list(queries.values())
 
 
 def query_of(line: bytes | None) -> Query:
-    """The query on a line of JSON.
+    """Read the query on a line of JSON.
 
     Raises:
-        BadLine: There is none.
+        BadLine: The line is not a query.
     """
-    found = parse(line)
-    id_, text = identity(found, QUERY_ID_KEYS), text_of(found, QUERY_TEXT_KEYS)
+    entry = parse(line)
+    id_, text = identity(entry, QUERY_ID_KEYS), text_of(entry, QUERY_TEXT_KEYS)
     if id_ is None or text is None:
         missing, keys = ("id", QUERY_ID_KEYS) if id_ is None else ("text", QUERY_TEXT_KEYS)
-        raise BadLine(f"a query without {missing}; it is called {', '.join(map(repr, keys))}", "Mend the line.")
+        raise BadLine(f"a query without {missing}; its usual names are {', '.join(map(repr, keys))}", "Correct the line.")
     return Query(id_, text)
 
 
 def read_qrels(path: Path) -> Qrels:
-    """The judgements of a table, in its order: BEIR's three columns or TREC's four.
+    """Read the judgements of a table with BEIR's three columns or TREC's four.
 
     Raises:
-        InputError: A line has other columns, its grade is no whole number, or a pair is judged twice and differently.
+        InputError: A line has other columns, a grade is not a whole number, or a pair has two different grades.
     """
     qrels: Qrels = {}
     counts: tuple[int, ...] = (3, 4)
-    for place, (number, line) in enumerate(files.lines(path)):
+    for position, (number, line) in enumerate(files.lines(path)):
         try:
             query, *_, document, grade = columns = _columns(line, counts)
-            if place == 0 and _HEADER.fullmatch(grade):
+            if position == 0 and _HEADER.fullmatch(grade):
                 continue
-            counts = (len(columns),)  # where blanks separate, an id that holds one makes another judgement
+            counts = (len(columns),)  # with blanks as separators, an id with a blank would look like another column
             value = _grade(grade)
         except BadLine as bad:
             raise bad.at(str(path), number) from None
@@ -219,23 +220,23 @@ def read_qrels(path: Path) -> Qrels:
 
 
 def _columns(line: bytes | None, counts: tuple[int, ...]) -> list[str]:
-    """The columns of one line: the first is the query, the last two are document and grade."""
+    """The columns of a line: the query first, document and grade last."""
     text = text_line(line, _COLUMNS)
-    columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may hold spaces
+    columns = text.split("\t") if "\t" in text else text.split()  # with tabs, ids may contain blanks
     if len(columns) not in counts:
-        should = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
-        raise BadLine(f"{counted(len(columns), 'column')} where {should}", _COLUMNS)
+        expected = "3 (or TREC's 4) should be" if counts[1:] else f"the first judgement has {counts[0]}"
+        raise BadLine(f"{counted(len(columns), 'column')} where {expected}", _COLUMNS)
     return [column.strip() for column in columns]
 
 
 def _grade(grade: str) -> int:
-    """The whole number a grade is, though it may be written 1.0."""
+    """The grade as a whole number; 1.0 is read as 1."""
     try:
         number = float(grade)
     except ValueError:
         number = 0.5
     if not number.is_integer():
-        raise BadLine(f"the grade {grade!r} is no whole number", _COLUMNS)
+        raise BadLine(f"the grade {grade!r} is not a whole number", _COLUMNS)
     if abs(number) > _LARGEST:
-        raise BadLine(f"the grade {grade!r} is beyond {_LARGEST:,}", f"{_COLUMNS} Is it another number?")
+        raise BadLine(f"the grade {grade!r} is larger than {_LARGEST:,}", f"{_COLUMNS} Check the order of the columns.")
     return int(number)

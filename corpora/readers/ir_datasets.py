@@ -1,8 +1,8 @@
-"""``ir:NAME``: the collections of ir_datasets, with their queries and judgements. Needs `pip install 'termweave[ir]'`.
+"""Read ``ir:NAME``: collections of ir_datasets with their queries and judgements. Needs `pip install 'termweave[ir]'`.
 
-NAME is a name of its catalogue (https://ir-datasets.com). A collection that is not on this host is downloaded by
-ir_datasets into its own folder, $IR_DATASETS_HOME: whoever writes ``ir:`` asks for that. As a data set NAME has judgements
-itself, or NAME/SPLIT has them: ``ir:beir/scifact`` is beir/scifact/test, ``ir:beir/scifact:train`` beir/scifact/train.
+NAME is a name in the catalogue of ir_datasets (https://ir-datasets.com). If a collection is not on this host, ir_datasets downloads it
+to its own folder, $IR_DATASETS_HOME: whoever writes ``ir:`` asks for that. The judgements of a data set belong to NAME itself, or to
+NAME/SPLIT: ``ir:beir/scifact`` is beir/scifact/test, ``ir:beir/scifact:train`` beir/scifact/train.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
-from termweave.corpora.beir import relevant_from
-from termweave.corpora.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value
-from termweave.corpora.filesource import EntrySource
+from termweave.corpora.file_source import EntrySource
+from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value
+from termweave.corpora.readers.beir import relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
-from termweave.words import counted, few
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 PREFIX = "ir:"
-#: Names in a message.
+#: Number of names that a message lists.
 _NAMED = 12
 
 
@@ -37,7 +37,7 @@ class IrDataset(EntrySource):
 
     LABEL: ClassVar[str] = "`ir:NAME` of ir_datasets"
     MAPPED: ClassVar[bool] = True
-    #: Raise it when the same records come to be read as other documents.
+    #: Part of the fingerprint: change it when the same records are read as different documents.
     KIND: ClassVar[str] = "ir/1"
 
     def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
@@ -52,20 +52,20 @@ class IrDataset(EntrySource):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """By the prefix."""
+        """Whether the spec begins with ``ir:``."""
         return spec.startswith(PREFIX)
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> IrDataset:
-        """The documents of a collection."""
+        """Open the documents of a collection."""
         return cls(spec.removeprefix(PREFIX), reading=reading)
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> IrDataset:
-        """The collection with the judgements of a split, or its own.
+        """Open a collection with the judgements of a split, or with its own.
 
         Raises:
-            UsageError: It has neither.
+            UsageError: There are no such judgements.
         """
         name = spec.removeprefix(PREFIX)
         whole = _load(name)
@@ -78,41 +78,41 @@ class IrDataset(EntrySource):
 
     @property
     def name(self) -> str:
-        """As it is asked for."""
+        """Name of the collection with its prefix."""
         return f"{PREFIX}{self._name}"
 
     @property
     def fingerprint(self) -> str:
-        """Over every record, in one pass: a name may stand for files that somebody exchanges."""
+        """Hash of every record, made in one pass, because the files behind a name may change."""
         return self._passed[0]
 
     @property
     def shown(self) -> str:
-        """As messages name it: as it is asked for."""
+        """Name of the source in messages."""
         return self.name
 
     @property
     def size(self) -> int:
-        """Bytes of all records, as they are counted here."""
+        """Size of all records in bytes, as progress counts them."""
         return self._passed[1]
 
     @property
     def split(self) -> str:
-        """The split whose judgements are meant."""
+        """Name of the split whose judgements are used."""
         return self._split
 
     @property
     def relevant_from(self) -> int:
-        """See `termweave.corpora.beir.relevant_from`."""
+        """The lowest relevant grade; see `termweave.corpora.readers.beir.relevant_from`."""
         return relevant_from(self._judged_name)
 
     @property
     def notes(self) -> list[str]:
-        """What was left out of the judgements."""
+        """Sentences about judgements that were left out."""
         return self._judged[2]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
-        """The records in the collection's order, counted."""
+        """Read the records in the collection's order, numbered from 1."""
         mapper, position = Mapper(self.reading.fields), 0
         for number, record in enumerate(self._records("docs"), 1):
             try:
@@ -125,28 +125,28 @@ class IrDataset(EntrySource):
         mapper.finish()
 
     def splits(self) -> list[str]:
-        """Names below this one that have judgements."""
+        """Names of the splits: collections below this one that have judgements."""
         return _splits(self._name)
 
     def queries(self) -> list[Query]:
-        """The judged queries, in the collection's order."""
+        """The queries with judgements, in the collection's order."""
         return list(self._judged[0])
 
     def qrels(self) -> Qrels:
-        """The judgements of these queries."""
+        """The judgements of the queries in `queries`."""
         return self._judged[1]
 
     def _document(self, mapper: Mapper, record: Any, number: int) -> Document:
-        found = json_value(record)
-        # Many collections have fields of their own; ir_datasets knows which of them are the text.
-        if not self.reading.fields.text and not any(isinstance(found.get(key), str) for key in TEXT_KEYS):
-            title = found.get(self.reading.fields.title or TITLE_KEY)
-            found["text"] = record.default_text().removeprefix(title if isinstance(title, str) else "").strip()
-        document = mapper.document(found, number)
+        entry = json_value(record)
+        # Many collections have special fields; ir_datasets knows which of them are the text.
+        if not self.reading.fields.text and not any(isinstance(entry.get(key), str) for key in TEXT_KEYS):
+            title = entry.get(self.reading.fields.title or TITLE_KEY)
+            entry["text"] = record.default_text().removeprefix(title if isinstance(title, str) else "").strip()
+        document = mapper.document(entry, number)
         try:
             orjson.dumps([document.id, document.title, document.text, dict(document.metadata)])
         except TypeError as error:  # half of a surrogate pair, a number beyond 64 bits
-            raise BadLine(f"it is no JSON: {error}") from None
+            raise BadLine(f"a value is not valid JSON: {error}") from None
         return document
 
     def _records(self, kind: str) -> Iterator[Any]:
@@ -155,28 +155,30 @@ class IrDataset(EntrySource):
         except TermweaveError:
             raise
         except Exception as error:
-            first = error.args[0] if error.args else ""  # behind it stands a list of causes
-            said = " ".join(str(first).split()) or type(error).__name__
-            hint = "Collections are downloaded on first use; some need a licence: see https://ir-datasets.com."
-            raise InputError(f"ir_datasets cannot give the {kind} of {self.name}: {said}.", hint) from error
+            message = error.args[0] if error.args else ""  # a list of causes follows it
+            reason = " ".join(str(message).split()) or type(error).__name__
+            hint = "Collections are downloaded when first used, and some need a licence: see https://ir-datasets.com."
+            raise InputError(f"ir_datasets cannot read the {kind} of {self.name}: {reason}.", hint) from error
 
     @cached_property
     def _passed(self) -> tuple[str, int]:
+        """Fingerprint and size, from one pass over the records."""
         kind = f"{self.KIND} {self.reading.fields}\n"
         digest, size = blake2b(kind.encode(), digest_size=16), 0
         for record in self._records("docs"):
-            found = _bytes(record)
-            digest.update(found + b"\n")
-            size += len(found)
+            data = _bytes(record)
+            digest.update(data + b"\n")
+            size += len(data)
         return digest.hexdigest(), size
 
     @cached_property
     def _judged(self) -> tuple[list[Query], Qrels, list[str]]:
+        """Queries with judgements, the judgements, and notes about those that were left out."""
         qrels: Qrels = {}
         for each in self._records("qrels"):
             grade = getattr(each, "relevance", None)
             if not isinstance(grade, int):
-                raise UsageError(f"The judgements of {self._judged_name} are no grades.", "Name another collection or split.")
+                raise UsageError(f"The judgements of {self._judged_name} are not grades.", "Name another collection or split.")
             qrels.setdefault(each.query_id, {})[each.doc_id] = grade
         queries = [Query(each.query_id, each.default_text()) for each in self._records("queries") if each.query_id in qrels]
         lost = set(qrels) - {query.id for query in queries}
@@ -197,7 +199,7 @@ def _registry() -> Any:
         import ir_datasets  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UsageError(
-            "`ir:` names collections of ir_datasets, and ir_datasets is not installed.", "Run `pip install 'termweave[ir]'`."
+            "`ir:` names a collection of ir_datasets, which is not installed.", "Run `pip install 'termweave[ir]'`."
         ) from error
     return ir_datasets.registry
 

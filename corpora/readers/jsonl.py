@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, plain or packed. Which key is what: see `termweave.corpora.fields`."""
+"""Read JSON lines: one object per line. `termweave.corpora.formats.fields` decides which key is what."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
-from termweave.corpora import files
-from termweave.corpora.fields import BadLine, Mapper, not_utf8, too_long
-from termweave.corpora.filesource import FileSource
+from termweave.corpora.file_source import FileSource
+from termweave.corpora.formats import lines as files
+from termweave.corpora.formats.fields import BadLine, Mapper, described, not_utf8, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 def parse(line: bytes | None) -> dict[str, Any]:
-    """The object on a line.
+    """Parse the object on a line.
 
     Raises:
-        BadLine: There is none, and what is there instead.
+        BadLine: The line is not a JSON object; the reason says what it is.
     """
     if line is None:
         raise too_long()
     try:
-        found = orjson.loads(line)
+        entry = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise _diagnosis(line, error) from None
-    if not isinstance(found, dict):
+    if not isinstance(entry, dict):
         kinds = {list: "an array", str: "a string", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
-        advice = " (`jq -c '.[]'` puts each object on a line of its own)" if isinstance(found, list) else ""
-        raise BadLine(f"{kinds[type(found)]} where an object should be{advice}")
-    return found
+        advice = " (`jq -c '.[]'` puts each object on a line of its own)" if isinstance(entry, list) else ""
+        raise BadLine(f"{kinds[type(entry)]} where an object should be{advice}")
+    return entry
 
 
 def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
-    """What is wrong with a line that orjson refused, in words that help to find it."""
+    """Say what is wrong with a line that orjson cannot parse."""
     try:
         text = line.decode()
     except UnicodeDecodeError as wrong:
@@ -53,15 +53,13 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
     if text.replace(" ", "") in {"{", "[", "[{"}:
         values = "jq -c '.[]'" if "[" in text else "jq -c ."
         kind = "array" if "[" in text else "object"
-        return BadLine(
-            f"broken JSON: an {kind} that goes on over several lines (`{values}` puts each object on a line of its own)"
-        )
+        return BadLine(f"broken JSON: an {kind} over several lines (`{values}` puts each object on a line of its own)")
     reason, column = error.msg, error.pos + 1
     try:
         json.loads(text, parse_constant=not_json)
-        # The standard library reads what orjson refuses: half of a surrogate pair, and numbers beyond a double.
+        # The standard library accepts what orjson refuses: half of a surrogate pair, and numbers too large for a double.
         if "surrogate" in reason:
-            return BadLine(f"half of a surrogate pair (\\ud800 to \\udfff) at column {column} is no character")
+            return BadLine(f"half of a surrogate pair (\\ud800 to \\udfff) at column {column} is not a character")
     except json.JSONDecodeError as wrong:
         reason, column = f"{wrong.msg[:1].lower()}{wrong.msg[1:]}", wrong.pos + 1
     except ValueError as literal:
@@ -80,16 +78,26 @@ class JsonLines(FileSource):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """A file that begins with a JSON object, or that would if it were UTF-8; an empty one is a corpus without documents."""
+        """Whether a file begins with a JSON object. An empty file is a corpus without documents."""
         path = Path(spec)
         if not path.is_file():
             return False
         start = files.head(path)
-        # "[" and UTF-16 are recognised to be refused by name when they are read, not as something unknown.
+        # Arrays and UTF-16 files are recognised, too: reading them ends with an error that names the problem.
         return start[:1] in {b"{", b"[", b""} or files.is_utf16(start)
 
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence about which fields of the first line are read as what."""
+        for _, line in files.lines(self.path):
+            try:
+                return [f"{self.shown}: on its first line, {described(parse(line), self.reading.fields)}."]
+            except BadLine:
+                break  # reading the documents says what is wrong
+        return []
+
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
-        """The lines that hold something."""
+        """Read the lines that are not blank."""
         mapper = Mapper(self.reading.fields)
         for number, line in files.lines(self.path, progress):
             try:

@@ -1,8 +1,8 @@
-"""Parquet files, streamed: one document a row. Needs pyarrow (`pip install 'termweave[parquet]'`).
+"""Read Parquet files: one document per row, streamed. Needs pyarrow (`pip install 'termweave[parquet]'`).
 
-A row's values become JSON's: dates and times ISO 8601 (to the microsecond, those with a zone in UTC), decimals their digits, maps
-objects, NaN and infinities null. A binary column is text where it is the id, the title or the text (old writers do not mark
-strings), and is left out where it would be metadata: pictures do not belong into an index.
+Values become JSON values: dates and times ISO 8601 (to the microsecond, those with a time zone in UTC), decimals their digits, maps
+objects, NaN and infinities null. A binary column is read as text if it is the id, the title or the text, because old programs do not
+mark strings. Other binary columns are left out: images do not belong into an index.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from termweave.corpora import files
-from termweave.corpora.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, json_value, too_long
-from termweave.corpora.filesource import FileSource
-from termweave.corpora.packing import opened
+from termweave.corpora.file_source import FileSource
+from termweave.corpora.formats import lines
+from termweave.corpora.formats.compression import opened
+from termweave.corpora.formats.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, described, json_value, too_long
 from termweave.errors import InputError, UsageError
-from termweave.words import first_line
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 _MAGIC = b"PAR1"
-#: Rows that are Python objects at one time.
+#: Number of rows that are Python objects at the same time.
 _ROWS = 256
 
 
@@ -40,10 +40,10 @@ class Parquet(FileSource):
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
         try:
-            import pyarrow.parquet  # noqa: F401, PLC0415 - said before anything is begun
+            import pyarrow.parquet  # noqa: F401, PLC0415 - checked before any work begins
         except ImportError as error:
             raise UsageError(
-                f"{self.shown} is a Parquet file, and pyarrow, which reads those, is not installed.",
+                f"{self.shown} is a Parquet file, and pyarrow is not installed.",
                 "Run `pip install 'termweave[parquet]'`.",
             ) from error
         asked = self.reading.fields
@@ -51,15 +51,15 @@ class Parquet(FileSource):
             raise UsageError(f"{self.shown} has two columns called {min(twice)!r}.", "Rename one of them.")
         for name in asked.named():
             if name not in self._names:
-                hint = f"It has: {', '.join(map(repr, self._names))}."
+                hint = f"Columns: {', '.join(map(repr, self._names))}."
                 raise UsageError(f"{self.shown} has no column {name!r}.", hint)
         if not asked.text and not {*TEXT_KEYS, TITLE_KEY, asked.title} & {*self._names}:
-            hint = f"Say which of its columns does, with --text-field: {', '.join(map(repr, self._names))}."
-            raise UsageError(f"In {self.shown} it is not known which column holds the text.", hint)
+            hint = f"Name it with --text-field; columns: {', '.join(map(repr, self._names))}."
+            raise UsageError(f"No column of {self.shown} has a usual name for the text.", hint)
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """A file that begins as Parquet does, packed or not."""
+        """Whether a file begins with Parquet's magic number, compressed or not."""
         path = Path(spec)
         if not path.is_file():
             return False
@@ -68,14 +68,19 @@ class Parquet(FileSource):
 
     @property
     def remarks(self) -> list[str]:
-        """Columns that are left out."""
+        """Sentences about which columns are read as what, and about binary columns that are left out."""
+        columns = [name for name in self._names if name not in self._binary]
+        mapping = f"{self.shown}: {described(columns, self.reading.fields)}."
         if not self._binary:
-            return []
+            return [mapping]
         named = ", ".join(map(repr, sorted(self._binary)))
-        return [f"{self.shown}: binary columns are left out of the metadata ({named}); cast to string what is text."]
+        return [
+            mapping,
+            f"{self.shown}: binary columns are left out of the metadata ({named}); convert columns with text to strings.",
+        ]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
-        """The rows, in the order of the file."""
+        """Read the rows in the file's order."""
         import pyarrow as pa  # noqa: PLC0415
 
         mapper, number = Mapper(self.reading.fields), 0
@@ -91,8 +96,8 @@ class Parquet(FileSource):
                         if progress:
                             progress(ends.position(group, number))
         except (pa.ArrowException, OSError) as error:
-            hint = "Write or fetch it again."
-            raise InputError(f"{self.shown} is damaged behind row {number:,}: {first_line(error)}.", hint) from error
+            hint = "Write or download it again."
+            raise InputError(f"{self.shown} is damaged after row {number:,}: {first_line(error)}.", hint) from error
         if progress:
             progress(self.size)
         mapper.finish()
@@ -102,10 +107,10 @@ class Parquet(FileSource):
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         try:
-            # A row group can be gigabytes: buffered, its pages are read one after the other, and none ahead.
+            # A row group can have gigabytes: with these options its pages are read one by one, and none in advance.
             return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
-            hint = "Write or fetch it again: the end of a Parquet file says where everything is."
+            hint = "Write or download it again: without its end, no part of a Parquet file can be read."
             raise InputError(f"{self.shown} is damaged or cut short: {first_line(error)}.", hint) from error
 
     @cached_property
@@ -119,14 +124,14 @@ class Parquet(FileSource):
 
     @cached_property
     def _binary(self) -> set[str]:
-        """Columns with bytes anywhere in them that are not id, title or text."""
+        """Columns that contain bytes and are not id, title or text."""
         asked = self.reading.fields
         mapped = {asked.title or TITLE_KEY, *(asked.text or TEXT_KEYS), *((asked.id,) if asked.id else ID_KEYS)}
         return {field.name for field in self._schema if field.name not in mapped and _holds_bytes(field.type)}
 
 
 class _Ends:
-    """Where rows stand in the file, about: progress is in bytes as they lie."""
+    """Approximate positions of rows in the file, because progress is counted in bytes on disk."""
 
     def __init__(self, metadata: Any) -> None:
         self._rows, self._bytes = [0], [0]
@@ -161,10 +166,10 @@ def _readable(schema: Any) -> Any:
 
 
 def _rows(batch: Any) -> Iterator[dict[str, Any] | BadLine]:
-    """The rows of a batch as Python objects."""
+    """Convert the rows of a batch to Python objects; in place of a row that cannot be converted, the reason is given."""
     try:
         yield from batch.to_pylist(maps_as_pydicts="lossy")
-    except (ValueError, OverflowError):  # nothing was given yet: the list is made as a whole
+    except (ValueError, OverflowError):  # raised before the first row: the list is made as a whole
         for number in range(batch.num_rows):
             try:
                 (row,) = batch.slice(number, 1).to_pylist(maps_as_pydicts="lossy")
@@ -180,14 +185,15 @@ def _document(mapper: Mapper, row: dict[str, Any] | BadLine, number: int) -> Doc
     if isinstance(row, BadLine):
         return row
     try:
-        found = {name: json_value(value) for name, value in row.items()}
-        document = mapper.document(found, number)
+        entry = {name: json_value(value) for name, value in row.items()}
+        document = mapper.document(entry, number)
     except BadLine as bad:
         return bad
-    return document if len(document.text) <= files.MAX_LINE else too_long()
+    return document if len(document.text) <= lines.MAX_LINE else too_long()
 
 
 def _holds_bytes(kind: Any) -> bool:
+    """Whether values of an Arrow type contain bytes."""
     from pyarrow import types  # noqa: PLC0415
 
     if types.is_dictionary(kind):

@@ -1,9 +1,9 @@
-"""CSV, TSV and their kin: one document a row, the columns found by the header line or named by the user.
+"""Read tables (CSV, TSV and similar): one document per row. The header line or the user names the columns.
 
-What a table may be: UTF-8; commas, tabs, semicolons or bars between columns (or what Excel's line ``sep=`` says); cells in
-double quotes or not (`termweave.corpora.dialect` finds out). Every row has as many cells as the header line; one whose cells are
-all empty, as spreadsheets leave them below the last and above the first, is an empty line. A row's line is the one that it begins
-on; cells keep their blanks, and all that is not id, title or text is metadata, as strings.
+Tables are UTF-8, with commas, tabs, semicolons or bars between columns (or the character of Excel's line ``sep=``), and cells in double
+quotes or not (`termweave.corpora.formats.csv_dialect` detects this). Every row must have as many cells as the header line. A row whose
+cells are all empty counts as an empty line: spreadsheets write such rows. The line of a row is its first line. Cells keep their blanks,
+and all columns but id, title and text become metadata, as strings.
 """
 
 from __future__ import annotations
@@ -14,33 +14,34 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from termweave.corpora import dialect, files
-from termweave.corpora.fields import ID_KEYS, SKIP_HINT, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, not_utf8, too_long
-from termweave.corpora.filesource import FileSource
-from termweave.corpora.packing import opened
+from termweave.corpora.file_source import FileSource
+from termweave.corpora.formats import csv_dialect
+from termweave.corpora.formats import lines as files
+from termweave.corpora.formats.compression import opened
+from termweave.corpora.formats.fields import ID_KEYS, SKIP_HINT, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, not_utf8, too_long
 from termweave.corpora.sources import Fields
 from termweave.errors import InputError, UsageError
-from termweave.words import counted
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.dialect import Dialect
+    from termweave.corpora.formats.csv_dialect import Dialect
     from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
 
-#: Bytes at the beginning that show how a table is written.
+#: Number of bytes at the beginning from which the dialect is detected.
 _START = 1 << 18
-#: What `csv` says, and what it means to somebody who looks at the file.
+#: Parts of the error messages of `csv` -> clauses that describe the problem in the file.
 _REASONS = {
     "unexpected end of data": "a quote that opens here is never closed",
     "new-line character": "a carriage return in the middle of a line",
-    "field larger": "a cell longer than is read",
+    "field larger": "a cell that is too long",
 }
 
 
 def find_dialect(path: Path) -> Dialect | None:
-    """How a file is written, if it is a table; bytes that are no UTF-8 are no obstacle yet, NULs in its first line are."""
+    """Detect the dialect of a file; None if it is not a table. The file may contain bytes that are not UTF-8, but no NUL in its first line."""
     start, whole = b"", False
     try:
         with opened(path) as stream:
@@ -50,11 +51,11 @@ def find_dialect(path: Path) -> Dialect | None:
     except InputError:
         if not start:
             raise
-        # Damaged further down: that is for the reading to say, which knows the line.
+        # Damaged further down: reading the rows raises the error, with the line.
     start = start.removeprefix(files.BOM)
     if b"\0" in start.partition(b"\n")[0] or not start.strip() or start.lstrip()[:1] in {b"{", b"["}:
         return None
-    return dialect.find(start.decode(errors="surrogateescape"), whole=whole)
+    return csv_dialect.find(start.decode(errors="surrogateescape"), whole=whole)
 
 
 class Table(FileSource):
@@ -70,31 +71,31 @@ class Table(FileSource):
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """A file whose first lines are rows of as many cells, or whose first line names an id, a title or a text."""
+        """Whether the first lines of a file have the same number of cells, or the first line names an id, a title or a text."""
         path = Path(spec)
         return path.is_file() and find_dialect(path) is not None
 
     @cached_property
     def _dialect(self) -> Dialect:
-        found = find_dialect(self.path)
-        if found is None:
-            raise UsageError(f"{self.shown} is no table.", "Its first lines have to have as many cells each.")
-        return found
+        dialect = find_dialect(self.path)
+        if dialect is None:
+            raise UsageError(f"{self.shown} is not a table.", "Give its first lines the same number of cells.")
+        return dialect
 
     @property
     def remarks(self) -> list[str]:
-        """What was taken for what."""
+        """A sentence about the dialect and the columns."""
         return [f"{self.shown}: {self._dialect}; {self._columns}."]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:
-        """The rows behind the header line."""
+        """Read the rows after the header line."""
         mapper = Mapper(self._columns.fields)
-        ahead = self._columns.header
+        header_comes = self._columns.header
         for line, row in _rows(_Lines(files.raw_lines(self.path, progress), skip=self._dialect.announced), self._dialect):
-            if ahead:
-                if isinstance(row, BadLine):  # without its names no row can be read: nothing to skip
+            if header_comes:
+                if isinstance(row, BadLine):  # without column names no row can be read, so this cannot be skipped
                     raise row.at(self.shown, line)
-                ahead = False
+                header_comes = False
                 continue
             yield line, row if isinstance(row, BadLine) else self._document(mapper, row, line)
 
@@ -109,24 +110,24 @@ class Table(FileSource):
 
 
 class _Columns:
-    """Which column is what.
+    """The columns of a table.
 
     Attributes:
-        names: Of all columns.
-        header: The first row is a header line, and no document.
-        fields: The fields to map by, all of them among `names`.
+        names: Names of all columns.
+        header: Whether the first row is a header line, and not a document.
+        fields: Columns of id, title and text, all of them among `names`.
     """
 
     def __init__(self, first: tuple[str, ...], asked: Fields, file: str) -> None:
         cells = [cell.strip() for cell in first]
-        known = any(cell.lower() in dialect.KNOWN for cell in cells)
-        # By its number no line becomes one: in "1<tab>some text" the 1 is a document's id, and meant is the first column.
+        known = any(cell.lower() in csv_dialect.KNOWN for cell in cells)
+        # A number in the options does not make a header line: in "1<tab>some text" the 1 is the id of a document.
         self.header = known or any(cell in asked.named() and not _is_number(cell, len(cells)) for cell in cells)
         self._by_options = self.header and not known
         numbers = [f"column{number}" for number in range(1, len(cells) + 1)]
         self.names = [cell or number for cell, number in zip(cells, numbers, strict=True)] if self.header else numbers
         if any("\udc80" <= character <= "\udcff" for name in self.names for character in name):
-            hint = "Turn the file into UTF-8: `iconv -f WINDOWS-1252 -t UTF-8`."
+            hint = "Convert the file to UTF-8: `iconv -f WINDOWS-1252 -t UTF-8`."
             raise InputError(f"The header line of {file} is not UTF-8.", hint)
         shown = ", ".join(map(repr, self.names if self.header else cells))
         if twice := {name for name in self.names if self.names.count(name) > 1}:
@@ -138,8 +139,10 @@ class _Columns:
             if _is_number(name, len(self.names)):
                 return self.names[int(name) - 1]
             hint = "Name one of these, or its number."
-            if not known:  # whoever names a cell of a first document would lose it
-                hint = f"Where that is a document, name columns by their numbers, 1 to {len(cells)}; where it is a header line, by name."
+            if not known:  # the first line may be a document
+                hint = (
+                    f"If that is a document, give the columns' numbers, 1 to {len(cells)}; if it is a header line, their names."
+                )
             raise UsageError(f"{file} has no column {name!r}; its first line is: {shown}.", hint)
 
         taken = {*map(column, asked.named())}
@@ -152,10 +155,8 @@ class _Columns:
         title = column(asked.title) if asked.title else usual((TITLE_KEY,))
         id_ = column(asked.id) if asked.id else usual(ID_KEYS)
         if not texts and title is None:
-            hint = "Say which it is: --text-field NAME, --id-field NAME; numbers (1, 2, ...) where there is no header line."
-            raise UsageError(
-                f"{file} is a table, and which column holds the text is not known; its first line is: {shown}.", hint
-            )
+            hint = "Name it: --text-field NAME, --id-field NAME; without a header line by number (1, 2, ...)."
+            raise UsageError(f"{file} is a table, and no column has a usual name for the text; its first line is: {shown}.", hint)
         self.fields = Fields(id_, title, texts)
 
     def __str__(self) -> str:
@@ -166,20 +167,23 @@ class _Columns:
             f"text = {' + '.join(map(repr, self.fields.text))}" if self.fields.text else "",
             f"metadata = {', '.join(map(repr, other))}" if other else "",
             "" if self.header else "no header line",
-            "its first line is the header line, as options say" if self._by_options else "",
+            "its first line is the header line, because an option names a cell of it" if self._by_options else "",
         ]
         return "; ".join(filter(None, parts))
 
 
 def _is_number(name: str, columns: int) -> bool:
-    """Whether this may be the number of a column."""
+    """Whether a text can be the number of a column."""
     return name.isdecimal() and 0 < int(name) <= columns
 
 
 class _Lines:
-    """A file's lines for `csv.reader`, which can be told to go back.
+    """The lines of a file for `csv.reader`, with a way to go back.
 
-    Lines that are no text (not UTF-8, NULs, too long) are handed on so that quotes stay in step, and noted in `trouble`.
+    Lines that cannot be read (not UTF-8, NULs, too long) are passed on so that quotes still match, and noted in `trouble`.
+
+    Attributes:
+        trouble: Reason why the current row cannot be read; None if it can.
     """
 
     def __init__(self, numbered: Iterator[tuple[int, bytes | None]], *, skip: bool) -> None:
@@ -192,7 +196,7 @@ class _Lines:
             next(numbered, None)
 
     def begin(self, *, again: bool = False) -> None:
-        """A new row begins; with `again` at the second line of the one before."""
+        """Begin a new row; with `again`, begin at the second line of the previous row."""
         if again:
             self._waiting.extendleft(reversed(self._record[1:]))
         self._record.clear()
@@ -200,12 +204,12 @@ class _Lines:
 
     @property
     def first(self) -> int:
-        """The number of the line that the row begins on."""
+        """Number of the first line of the row."""
         return self._record[0][0] if self._record else 0
 
     @property
     def last(self) -> int:
-        """The number of the line that the row ends on, so far."""
+        """Number of the last line of the row so far."""
         return self._record[-1][0] if self._record else 0
 
     def __iter__(self) -> _Lines:
@@ -231,14 +235,16 @@ class _Lines:
         return text
 
     def _behind(self, number: int) -> str:
-        """In a row of several lines the one that is meant."""
+        """The line for a message, if it is not the first line of the row."""
         return f"on line {number}, " if number != self.first else ""
 
 
-def _rows(lines: _Lines, found: Dialect) -> Iterator[tuple[int, list[str] | BadLine]]:
-    """The rows that hold something, each with the line it begins on; a row that cannot be read as the reason."""
-    csv.field_size_limit(max(csv.field_size_limit(), files.MAX_LINE + 1))  # the process's; its default of 128 kB is no document
-    reader = csv.reader(lines, **found.options())  # type: ignore[arg-type]
+def _rows(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | BadLine]]:
+    """Read the rows that are not empty, each with its first line; a row that cannot be read as the reason."""
+    csv.field_size_limit(
+        max(csv.field_size_limit(), files.MAX_LINE + 1)
+    )  # a limit of the whole process; its default of 128 kB is too small
+    reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
     again = False
     while True:
         lines.begin(again=again)
@@ -248,9 +254,9 @@ def _rows(lines: _Lines, found: Dialect) -> Iterator[tuple[int, list[str] | BadL
         except StopIteration:
             return
         except csv.Error as error:
-            # Its other lines may be rows of their own, which a stray quote has swallowed.
+            # The other lines may be rows that a stray quote has joined: read them again.
             again = True
-            yield lines.first, lines.trouble or BadLine(_reason(str(error), lines), _hint(str(error), found.delimiter))
+            yield lines.first, lines.trouble or BadLine(_reason(str(error), lines), _hint(str(error), dialect.delimiter))
             continue
         if lines.trouble:
             yield lines.first, lines.trouble
@@ -258,20 +264,22 @@ def _rows(lines: _Lines, found: Dialect) -> Iterator[tuple[int, list[str] | BadL
             yield lines.first, row
 
 
-def _hint(said: str, delimiter: str) -> str:
-    if "new-line" in said or "field larger" in said:
+def _hint(message: str, delimiter: str) -> str:
+    """What to do about a message of `csv`."""
+    if "new-line" in message or "field larger" in message:
         return SKIP_HINT
-    # Quotes that are characters are read as such once every cell is quoted and the quotes in it are doubled.
+    # If quotes are ordinary characters, quoting every cell and doubling the quotes in it makes the file readable.
     cell = "\\t" if delimiter == "\t" else delimiter
     quoting = f'sed \'s/"/""/g; s/[^{cell}]*/"&"/g\''
     return (
-        "Write a quote within a quoted cell twice, or leave such rows out with --skip-bad; where quotes are characters like others "
-        f"in all of the file, `{quoting}` makes a table of it in which they are."
+        "Double the quotes within a quoted cell, or skip such rows with --skip-bad. If quotes are ordinary characters "
+        f"in the whole file, convert it: `{quoting}`."
     )
 
 
-def _reason(said: str, lines: _Lines) -> str:
-    known = next((reason for start, reason in _REASONS.items() if start in said), None)
+def _reason(message: str, lines: _Lines) -> str:
+    """A clause that describes the problem behind a message of `csv`."""
+    known = next((reason for part, reason in _REASONS.items() if part in message), None)
     if known is None:  # "',' expected after '"'"
-        known = "a quoted cell goes on behind the quote that closes it"
+        known = "a quoted cell has text after its closing quote"
     return f"{known}, up to line {lines.last}" if lines.last > lines.first else known

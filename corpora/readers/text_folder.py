@@ -1,8 +1,8 @@
-"""A folder of texts: every .txt, .md and .html file below it is one document, and its id is its path in the folder.
+"""Read folders of texts: every .txt, .md and .html file below a folder is a document, and its id is its path in the folder.
 
-Each may be packed (``page.html.gz``). Hidden files and folders (.git) are none of it; files of other kinds are counted and
-said. Bytes have to be UTF-8, or in HTML what the page declares; a file that is not, that holds NULs or is beyond the
-longest line that is read elsewhere, is a bad entry.
+Files may be compressed (``page.html.gz``). Hidden files and folders (.git) are ignored; files of other types are counted and named in a
+remark. Files must be UTF-8, HTML files may declare another encoding. A file with another encoding, with NULs, or longer than the
+longest line of other formats is a bad entry.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
-from termweave.corpora import files, markup
-from termweave.corpora.beir import CORPUS, folders_in
-from termweave.corpora.fields import BadLine, too_long
-from termweave.corpora.filesource import FileSource
-from termweave.corpora.packing import SUFFIXES, opened
+from termweave.corpora.file_source import FileSource
+from termweave.corpora.formats import lines, markup
+from termweave.corpora.formats.compression import SUFFIXES, opened
+from termweave.corpora.formats.fields import BadLine, too_long
+from termweave.corpora.readers.beir import CORPUS, folders_in
 from termweave.errors import InputError, TermweaveError
 from termweave.records import Document
-from termweave.words import counted, few
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 def kind_of(name: str) -> str:
-    """The ending that says how a file is read, in lower case, the one of packing taken off."""
+    """The suffix that decides how a file is read, in lower case and without a suffix of compression."""
     path = PurePath(name.lower())
     return PurePath(path.stem).suffix if path.suffix in SUFFIXES else path.suffix
 
 
 def texts(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The files of text below a folder with their ids: sorted folder by folder, so that no list of millions is held.
+    """The text files below a folder with their ids, sorted folder by folder so that no long list is kept in memory.
 
-    Links to files are followed, links to folders are not: they may lead in circles.
+    Links to files are followed. Links to folders are not, because they may form a loop.
     """
     for path, id_, is_text in _files(folder):
         if is_text:
@@ -46,8 +46,12 @@ def texts(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str, bool]]:
+    """All files below a folder: path, id, and whether the file is a text."""
+
     def failed(error: OSError) -> None:
-        raise InputError(f"{error.filename} cannot be listed: {error.strerror}.", "Name a folder that you may read.") from error
+        raise InputError(
+            f"{error.filename} cannot be listed: {error.strerror}.", "Name a folder that you have permission to read."
+        ) from error
 
     for parent, below, names in os.walk(folder, onerror=failed):
         below[:] = sorted(name for name in below if not name.startswith("."))
@@ -61,26 +65,26 @@ class TextFolder(FileSource):
     """A folder of texts: a `Source`, and the reader that recognises it."""
 
     LABEL: ClassVar[str] = "a folder of .txt, .md or .html files"
-    KIND: ClassVar[str] = "texts/1"
+    KIND: ClassVar[str] = "texts/2"
 
     @classmethod
     def recognises(cls, spec: str) -> bool:
-        """A folder with a file of text somewhere below it, and no corpus of another kind in it or in one of its folders."""
+        """Whether this is a folder with text files below it, and without a BEIR folder in it."""
         path = Path(spec)
-        if not path.is_dir() or files.plain_or_packed(path, CORPUS) is not None or folders_in(path):
-            return False  # a README beside data sets is not what is meant
-        if files.hidden(spec):  # from Python 3.14 on `is_file` says no to all that lies there, and raises nothing
+        if not path.is_dir() or lines.plain_or_packed(path, CORPUS) is not None or folders_in(path):
+            return False  # a README beside data sets is not a corpus
+        if lines.hidden(spec):  # from Python 3.14 on, `is_file` returns False for all files in it instead of raising an error
             return False
         return next(texts(path), None) is not None
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """Name of the folder."""
         return self.reading.name or self.path.resolve().name
 
     @property
     def fingerprint(self) -> str:
-        """Over ids and bytes of all files."""
+        """Hash of the ids and bytes of all files."""
         state = blake2b(digest_size=16)
         for path, id_ in texts(self.path):
             state.update(f"{id_}\0{_state(path)}\0".encode(errors="surrogateescape"))
@@ -88,21 +92,22 @@ class TextFolder(FileSource):
 
     @property
     def size(self) -> int:
-        """Bytes of all files as they lie."""
+        """Size of all files on disk, in bytes."""
         return sum(_state(path)[0] for path, _ in texts(self.path))
 
     @property
     def remarks(self) -> list[str]:
-        """How many files are of other kinds."""
-        others = Counter(kind_of(path.name) or "no ending" for path, _, is_text in _files(self.path) if not is_text)
+        """Sentences about what is read as what, and about files of other types, if there are any."""
+        mapping = f"{self.shown}: each .txt, .md or .html file is a document; id = its path; title = its heading or <title>."
+        others = Counter(kind_of(path.name) or "without suffix" for path, _, is_text in _files(self.path) if not is_text)
         if not others:
-            return []
+            return [mapping]
         named = few([f"{count:,} {ending}" for ending, count in others.most_common()])
         count = counted(others.total(), "file is", "files are")
-        return [f"{self.shown}: {count} no text and passed over ({named})."]
+        return [mapping, f"{self.shown}: {count} not text and ignored ({named})."]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """The files; `Document.line` is the number of the file, the line of a bad one is the line in it."""
+        """Read the files. The line of a document is the number of its file; the line of a bad entry is a line in the file."""
         done = 0
         for number, (path, id_) in enumerate(texts(self.path), 1):
             try:
@@ -118,7 +123,7 @@ class TextFolder(FileSource):
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Bytes and time of the last change; a file that has gone since the folder was listed has neither."""
+    """Size and time of the last change; (0, 0) if the file was deleted after the folder was listed."""
     try:
         status = path.stat()
     except OSError:
@@ -127,7 +132,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 class _BadFile(BadLine):
-    """Why a file cannot be read, and the line that shows it."""
+    """The reason why a file cannot be read, with the line in the file."""
 
     def __init__(self, reason: BadLine | str, line: int | None = None) -> None:
         super().__init__(str(reason), *([reason.hint] if isinstance(reason, BadLine) else []))
@@ -135,10 +140,10 @@ class _BadFile(BadLine):
 
 
 def _read(path: Path, id_: str) -> tuple[str, str]:
-    """Title and text of a file.
+    """Read title and text of a file.
 
     Raises:
-        _BadFile: It holds no text, or cannot be read.
+        _BadFile: The file is not a text, or cannot be read.
     """
     try:
         id_.encode()
@@ -146,21 +151,21 @@ def _read(path: Path, id_: str) -> tuple[str, str]:
         raise _BadFile("its name is not UTF-8, and the name is the id") from None
     try:
         with opened(path) as stream:
-            content = stream.read(files.MAX_LINE + 1)
-    except TermweaveError as error:  # of a folder a damaged file is one entry
+            content = stream.read(lines.MAX_LINE + 1)
+    except TermweaveError as error:  # a damaged file in a folder is one bad entry
         raise _BadFile(BadLine(error.message.removeprefix(f"{path} is ").removeprefix(f"{path} ").rstrip("."))) from None
-    if len(content) > files.MAX_LINE:
+    if len(content) > lines.MAX_LINE:
         raise _BadFile(too_long())
     kind = kind_of(path.name)
-    # The mark decides before the declaration, in HTML as everywhere.
-    marked = content.startswith(files.BOM)
+    # A byte order mark overrides the encoding that a page declares.
+    marked = content.startswith(lines.BOM)
     encoding = markup.charset(content) if markup.KINDS[kind] is markup.html and not marked else "utf-8"
-    if files.is_utf16(content[:4]):
-        raise _BadFile("UTF-16 or UTF-32, and only UTF-8 is read", 1)
+    if lines.is_utf16(content[:4]):
+        raise _BadFile("UTF-16 or UTF-32, but it must be UTF-8", 1)
     if b"\0" in content:
-        raise _BadFile("a NUL byte: this is no text", content.count(b"\n", 0, content.index(b"\0")) + 1)
+        raise _BadFile("a NUL byte: this is not a text", content.count(b"\n", 0, content.index(b"\0")) + 1)
     try:
-        text = content.removeprefix(files.BOM).decode(encoding)
+        text = content.removeprefix(lines.BOM).decode(encoding)
     except UnicodeDecodeError as wrong:
         before = wrong.object[: wrong.start]
         line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
@@ -171,10 +176,10 @@ def _read(path: Path, id_: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=8)
 def _fingerprint(folder: Path, kind: str, state: bytes) -> str:
-    """Over all contents; `state` is there so that a folder that changed is read again."""
+    """Hash all files. `state` is an argument so that a changed folder is read again."""
     del state
     digest = blake2b(kind.encode() + b"\n", digest_size=16)
     for path, id_ in texts(folder):
         name = id_.encode(errors="surrogateescape")
-        digest.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(files.fingerprint(path, "")))
+        digest.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(lines.fingerprint(path, "")))
     return digest.hexdigest()

@@ -1,8 +1,8 @@
-"""Words as `analysis` makes them, and Chinese ones by jieba: 研究生命起源 -> 研究, 生命, 起源.
+"""Words of English and Chinese text; Chinese words are found by jieba: 研究生命起源 -> 研究, 生命, 起源.
 
-The tokeniser still sees single characters; an ideograph belongs to the word that jieba puts it in, so that a word's weight is
-made of its characters' (BERT-Scorer's characters -> words). Japanese kana and Korean stay as BERT splits them: jieba knows
-Chinese only. There are no Chinese stop words: what stands everywhere has an idf near 0 by itself.
+The tokeniser still reads single characters. An ideograph belongs to the word that jieba puts it in, so that the weight of a word is
+made from those of its characters (BERT-Scorer's characters -> words). Japanese kana and Korean stay as BERT splits them: jieba
+knows Chinese only. There is no Chinese stop list: a word that stands everywhere has an idf near 0.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import unicodedata
 from typing import Any, ClassVar
 
-from termweave.encoders.analysis import Analysis
+from termweave.encoders.analysis.words import Analysis
 
-#: Full-width letters, digits and signs, as Chinese text has them, and the ASCII ones they are.
+#: Full-width letters, digits and signs of Chinese text -> their ASCII forms.
 _HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 
 
@@ -24,34 +24,34 @@ class ChineseWords(Analysis):
     own: ClassVar[bool] = True
 
     def __init__(self, tokenizer: Any) -> None:
-        """As `Analysis`; the dictionary is read once a process (.2 s)."""
+        """Prepare the analysis; the dictionary is read once per process (.2 s)."""
         import rjieba  # noqa: PLC0415 - compiled libraries load when an encoder does
 
         super().__init__(tokenizer)
         self._cut_run = rjieba.cut
 
     def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The tokeniser's words, runs of ideographs cut anew."""
-        found: list[tuple[int, int]] = []
+        """The words of the tokeniser, with every run of ideographs split by jieba."""
+        spans: list[tuple[int, int]] = []
         run: tuple[int, int] | None = None
         for start, end in offsets:
             if end - start == 1 and _is_ideograph(clean[start]):
                 if run and run[1] == start:
                     run = (run[0], end)
                     continue
-                found += self._words_of(clean, run)
+                spans += self._words_of(clean, run)
                 run = (start, end)
             else:
-                found += self._words_of(clean, run)
+                spans += self._words_of(clean, run)
                 run = None
-                found.append((start, end))
-        return found + self._words_of(clean, run)
+                spans.append((start, end))
+        return spans + self._words_of(clean, run)
 
     def _words_of(self, clean: str, run: tuple[int, int] | None) -> list[tuple[int, int]]:
         if run is None:
             return []
         spans, start = [], run[0]
-        # NFC makes one ideograph of one: compatibility characters become those that the dictionary knows.
+        # NFC replaces compatibility characters, one by one, by those that the dictionary knows.
         for word in self._cut_run(unicodedata.normalize("NFC", clean[run[0] : run[1]])):
             spans.append((start, start + len(word)))
             start += len(word)
@@ -63,7 +63,7 @@ class ChineseWords(Analysis):
 
 
 def _is_ideograph(character: str) -> bool:
-    """Whether BERT makes a word of this one character (its `is_chinese_char`)."""
+    """Whether BERT makes a word of this single character (its `is_chinese_char`)."""
     code = ord(character)
     return (
         0x4E00 <= code <= 0x9FFF or 0x3400 <= code <= 0x4DBF or 0xF900 <= code <= 0xFAFF

@@ -1,8 +1,8 @@
-"""Does a model know the language of a corpus? A cheap check on a sample, by what its tokeniser was made for.
+"""Whether a model knows the language of a corpus: a cheap check on a sample, by the vocabulary of the model's tokeniser.
 
-A tokeniser *covers* a script when its vocabulary holds many pieces of several letters in it (the shipped model's: 26,482 Latin, 8
-Cyrillic, 2 Arabic), or very many ideographs (244 of thousands): what it writes letter by letter, or as [UNK], the model
-has hardly seen. Text in a covered script may still be another language. Where the analysis is for English, two figures tell:
+A tokeniser *covers* a script if its vocabulary holds many pieces of several letters in it (the shipped model's: 26,482 Latin, 8
+Cyrillic, 2 Arabic), or very many ideographs (244 of thousands). Text that becomes single letters or [UNK] is text that the model
+hardly saw in training. Text in a covered script may still be another language. If the analysis is for English, two figures tell:
 
     ==================  ======================  =======================
     the shipped model   English prose, 14 sets  13 other Latin-script
@@ -11,7 +11,7 @@ has hardly seen. Text in a covered script may still be another language. Where t
     pieces a word       1.05 to 1.39            1.73 to 3.21
     ==================  ======================  =======================
 
-Lists of labels hold few function words but whole words (1.1 pieces), so both figures have to speak against English.
+Lists of labels hold few function words but whole words (1.1 pieces), so both figures must speak against English.
 """
 
 from __future__ import annotations
@@ -19,43 +19,48 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Of each text so many characters are looked at.
+#: Characters of each text that are examined.
 _CHARACTERS = 2000
-#: Pieces of several letters, or ideographs, that make a script covered.
+#: Numbers of pieces of several letters, or of ideographs, from which on a script is covered.
 _PIECES, _IDEOGRAPHS = 200, 1000
-#: Above this share of unknown words the model is of no use; above the lower one it is said.
+#: Above the first share of unknown words the model is of no use; above the second the user is told.
 _USELESS, _WORTH_SAYING = 0.5, 0.1
-#: Function words that few other languages write the same.
+#: Function words that few other languages share.
 _ENGLISH = frozenset(["the", "of", "and", "is", "to", "for", "with", "that", "are", "by", "this", "it", "not", "be", "was"])
 _FEWEST_ENGLISH, _MOST_PIECES = 0.1, 1.5
-#: Fewer words are no evidence for or against a language.
+#: With fewer words there is no evidence for or against a language.
 _ENOUGH_WORDS = 50
-#: Unicode's first word of a character's name -> script, where it is not just that word.
+#: First words of Unicode names that all mean the script "CJK".
 _CJK = frozenset(["CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO"])
-#: The OpenSearch analyzer for a script that one language (or family) writes; `standard` cuts words and alters nothing.
+#: Script of one language (or family) -> its OpenSearch analyzer; `standard` splits words and changes nothing.
 _ANALYZERS = {"CJK": "cjk", "Thai": "thai", "Greek": "greek", "Armenian": "armenian", "Bengali": "bengali"}
+
+#: How Unigram and byte-level vocabularies write a blank at the beginning of a piece.
+_BLANK, _BYTE_BLANK = "\u2581", "\u0120"
+#: A character for private use: no vocabulary holds it.
+_PRIVATE = "\ue000"
 
 Verdict = Literal["known", "mixed", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)
 class Familiarity:
-    """What a model's tokeniser makes of a sample.
+    """How well a model's tokeniser covers a sample.
 
     Attributes:
-        words: Looked at; what holds no letter does not count.
+        words: Number of words examined; words without a letter do not count.
         unknown: Share of words in scripts that are not covered, or that become [UNK].
         script: The script with the most words: "Latin", "CJK", "Arabic" ...; None where there are no words.
-        strange: The script with the most unknown words where it is not covered; else None: what is unknown are pieces of a known script.
+        strange: The script with the most unknown words, if it is not covered; None if the unknown words are in a covered script.
         english: Share of English function words.
-        pieces: Word-pieces a word.
-        language: The language of the model's analysis, if it is for one.
+        pieces: Word-pieces per word.
+        language: The language of the model's analysis; None if it is for no particular one.
     """
 
     words: int
@@ -68,97 +73,130 @@ class Familiarity:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the model knows this text: "mixed" is in part, "foreign" is no."""
+        """Whether the model knows this text: "known", "mixed" (in part) or "foreign" (not)."""
         if self.unknown > _USELESS or self._looks_foreign:
             return "foreign"
         return "mixed" if self.unknown > _WORTH_SAYING else "known"
 
     @property
     def analyzer(self) -> str:
-        """The OpenSearch analyzer that does such text no harm; "english" unless something speaks against it."""
+        """An OpenSearch analyzer that suits such text; "english" unless something speaks against it."""
         if self.script in {None, "Latin"}:
             return "standard" if self._looks_foreign else "english"
         return _ANALYZERS.get(self.script or "", "standard")
 
     @property
     def reason(self) -> str:
-        """One clause for a message."""
+        """Why the model does not know the text, as a clause for a message."""
         if self.unknown > _WORTH_SAYING:
             where = f"in a script ({self.strange}) that it was not made for" if self.strange else "unknown to it"
             return f"{self.unknown:.0%} of the words are {where}"
         return f"it does not look like English ({self.english:.0%} function words, {self.pieces:.1f} word-pieces a word)"
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the text does not look like the model's language, and has too few words for a verdict."""
+        return self.verdict == "known" and 0 < self.words < _ENOUGH_WORDS and self._unlike_english
+
+    @property
     def _looks_foreign(self) -> bool:
-        return (
-            self.language == "English"
-            and self.words >= _ENOUGH_WORDS
-            and self.english < _FEWEST_ENGLISH
-            and self.pieces > _MOST_PIECES
-        )
+        return self.words >= _ENOUGH_WORDS and self._unlike_english
+
+    @property
+    def _unlike_english(self) -> bool:
+        return self.language == "English" and self.english < _FEWEST_ENGLISH and self.pieces > _MOST_PIECES
 
 
 def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> Familiarity:
-    """Look at a sample.
+    """Examine a sample.
 
     Args:
         texts: Some hundred texts of a corpus.
         tokenizer: The model's, a `tokenizers.Tokenizer`.
-        language: Of the model's analysis (`Analysis.language`).
+        language: The language of the model's analysis (`Analysis.language`).
     """
     covered = _covered(tokenizer.get_vocab(with_added_tokens=False))
     if language == "Chinese":
         covered |= {"CJK"}
-    unknown_token = tokenizer.model.unk_token
+    unknown_id = _unknown_id(tokenizer)
     words = pieces = english = 0
     scripts: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     clipped = [text[:_CHARACTERS] for text in texts]
     for text, encoding in zip(clipped, tokenizer.encode_batch(clipped, add_special_tokens=False), strict=True):
-        for (start, end), tokens in _words(encoding):
-            written = text[start:end].lower()
+        for (start, end), ids in _words(encoding):
+            written = text[start:end].strip().lower()
             letter = next((character for character in written if character.isalpha()), None)
             if letter is None:
                 continue
             words += 1
-            pieces += len(tokens)
+            pieces += len(ids)
             english += written in _ENGLISH
             script = _script(letter)
             scripts[script] += 1
-            unknown[script] += script not in covered or tokens == [unknown_token]
+            unknown[script] += script not in covered or ids == [unknown_id]
     count = max(words, 1)
     main = next((script for script, _ in scripts.most_common()), None)
     strange = next((script for script, many in unknown.most_common(1) if many and script not in covered), None)
     return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language)
 
 
-def _words(encoding: Any) -> list[tuple[tuple[int, int], list[str]]]:
-    """Offsets and pieces of each word of the tokeniser."""
-    found: list[tuple[tuple[int, int], list[str]]] = []
+def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:
+    """Offsets and token ids of each word of the tokeniser."""
+    words: list[tuple[tuple[int, int], list[int]]] = []
     last = None
-    for word, (start, end), token in zip(encoding.word_ids, encoding.offsets, encoding.tokens, strict=True):
-        if word == last:
-            (first, _), tokens = found[-1]
-            found[-1] = ((first, end), [*tokens, token])
+    for word, (start, end), number in zip(encoding.word_ids, encoding.offsets, encoding.ids, strict=True):
+        if words and word == last:
+            (first, _), ids = words[-1]
+            words[-1] = ((first, end), [*ids, number])
         else:
-            found.append(((start, end), [token]))
+            words.append(((start, end), [number]))
         last = word
-    return found
+    return words
+
+
+def _unknown_id(tokenizer: Any) -> int | None:
+    """The id that stands for unknown text; None for a tokeniser that falls back to bytes.
+
+    A Unigram model does not tell its unknown token, so a character that no vocabulary holds is encoded.
+    """
+    token = getattr(tokenizer.model, "unk_token", None)
+    if token is not None:
+        number: int | None = tokenizer.token_to_id(token)
+        return number
+    encoding = tokenizer.encode(_PRIVATE, add_special_tokens=False)
+    return encoding.ids[-1] if encoding.ids and tokenizer.token_to_id(encoding.tokens[-1]) is None else None
 
 
 def _covered(vocabulary: Mapping[str, int]) -> set[str]:
+    """The scripts that a vocabulary covers."""
     several: Counter[str] = Counter()
     ideographs = 0
+    of_bytes = any(piece.startswith(_BYTE_BLANK) for piece in vocabulary)
     for piece in vocabulary:
-        letters = piece.removeprefix("##")
+        letters = _from_bytes(piece).lstrip() if of_bytes else piece.removeprefix("##").removeprefix(_BLANK)
         if letters and letters[0].isalpha():
             script = _script(letters[0])
             several[script] += len(letters) > 1
             ideographs += script == "CJK" and not piece.startswith("##")
-    if not several.total():  # a vocabulary of characters, as backbones from scratch have: it reads what it has letters of
+    if not several.total():  # a vocabulary of single characters, as backbones from scratch have: its letters are its scripts
         return {*several}
-    found = {script for script, count in several.items() if count >= _PIECES}
-    return found | {"CJK"} if ideographs >= _IDEOGRAPHS else found
+    scripts = {script for script, count in several.items() if count >= _PIECES}
+    return scripts | {"CJK"} if ideographs >= _IDEOGRAPHS else scripts
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    """The characters by which byte-level vocabularies write bytes: printable ones stand for themselves, the rest moves up."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    moved = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(moved)}
+
+
+def _from_bytes(piece: str) -> str:
+    """The text of a byte-level piece, without the parts of characters at its ends."""
+    table = _byte_of_character()
+    return bytes(table[character] for character in piece if character in table).decode("utf-8", "ignore")
 
 
 @lru_cache(maxsize=1 << 14)

@@ -1,35 +1,35 @@
-"""The analyses there are, by id. A model folder names one; an id keeps its behaviour for ever, a change makes a new one."""
+"""The analyses, by id. A model folder names one. The behaviour of an id never changes; a changed analysis gets a new id."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.analysis import Analysis
-from termweave.encoders.chinese_words import ChineseWords
-from termweave.encoders.piece_terms import PieceTerms
+from termweave.encoders.analysis.chinese_words import ChineseWords
+from termweave.encoders.analysis.piece_terms import PieceTerms
+from termweave.encoders.analysis.words import Analysis
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ANALYSES: Mapping[str, type[Analysis]] = {each.id: each for each in (Analysis, ChineseWords, PieceTerms)}
+ANALYSES: Mapping[str, type[Analysis]] = {analysis.id: analysis for analysis in (Analysis, ChineseWords, PieceTerms)}
 
 
 def analysis_of(identity: str | None, tokenizer: Any, *, model: str) -> Analysis:
-    """The analysis of a model folder.
+    """Make the analysis of a model folder.
 
     Args:
-        identity: Its id, as the manifest says it.
-        tokenizer: A `tokenizers.Tokenizer`, BERT-like.
-        model: Name of the model, for messages.
+        identity: The id that the manifest names.
+        tokenizer: The model's, a BERT-like `tokenizers.Tokenizer`.
+        model: The name of the model, for messages.
 
     Raises:
         ModelError: This termweave has no such analysis.
     """
-    found = ANALYSES.get(identity or "")
-    if found is None:
+    analysis = ANALYSES.get(identity or "")
+    if analysis is None:
         raise ModelError(
-            f"The model {model!r} counts on the analysis {identity!r}; this termweave has {', '.join(map(repr, ANALYSES))}.",
+            f"The model {model!r} needs the analysis {identity!r}; this termweave has {', '.join(map(repr, ANALYSES))}.",
             "Train it again, or use the version of termweave that made it.",
         )
-    return found(tokenizer)
+    return analysis(tokenizer)

@@ -1,4 +1,4 @@
-"""Text -> word-pieces, each knowing which word of the analysis it belongs to."""
+"""Texts to word-pieces, each with the word of the analysis that it belongs to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders.analysis import GAP
+from termweave.encoders.analysis.words import GAP
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: Characters that are cut for each piece that there is room for; English has five to six a piece, the blank included.
+#: Characters that are read per piece of room; English has five to six characters per piece, the blank included.
 _CHARACTERS = 8
 
 
@@ -26,8 +26,8 @@ class Pieces:
 
     Attributes:
         ids: int64 ``(n,)``.
-        words: int64 ``(n,)``: which word of the tokeniser each piece is of, -1 for [CLS] and [SEP] (`Words.of` says which of the analysis).
-        starts: int64 ``(n,)``: where each piece begins in the clean text, -1 for [CLS] and [SEP].
+        words: int64 ``(n,)``: the index of the tokeniser's word of each piece, -1 for [CLS] and [SEP] (`Words.of`: of the analysis's).
+        starts: int64 ``(n,)``: the offset of each piece in the clean text, -1 for [CLS] and [SEP].
     """
 
     ids: NDArray[np.int64]
@@ -36,19 +36,19 @@ class Pieces:
 
 
 class PieceTokenizer:
-    """The tokeniser of a model folder."""
+    """The BERT-like tokeniser of a model folder, for models that weigh whole words."""
 
     def __init__(self, file: Path) -> None:
         """Read ``tokenizer.json``.
 
         Raises:
-            ModelError: It is not a tokeniser with [CLS] and [SEP].
+            ModelError: The file is not a tokeniser with [CLS] and [SEP].
         """
         from tokenizers import Tokenizer  # noqa: PLC0415 - compiled libraries load when an encoder does
 
         try:
             self.tokenizer: Any = Tokenizer.from_file(str(file))
-        except Exception as error:  # what tokenizers raises is a plain Exception
+        except Exception as error:  # tokenizers raises plain Exceptions
             raise ModelError(f"{file} cannot be read: {error}.", "Copy the model folder again.") from error
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
@@ -56,32 +56,33 @@ class PieceTokenizer:
         self._first = self.tokenizer.token_to_id("[CLS]")
         self._last = self.tokenizer.token_to_id("[SEP]")
         if self._first is None or self._last is None:
-            raise ModelError(f"{file} has no [CLS] or no [SEP].", "Only BERT-like models are supported.")
+            raise ModelError(f"{file} has no [CLS] or no [SEP].", "Term weights of whole words need a BERT-like model.")
 
     def encode(self, texts: Sequence[str], max_length: int, *, ends: Sequence[NDArray[np.int64]] | None = None) -> list[Pieces]:
-        """Cut texts into pieces, in parallel; of long texts no more than what is kept needs.
+        """Split texts into pieces, in parallel; of a long text only as much as is kept.
 
         Args:
-            texts: Clean texts (`analysis.cleaned`).
-            max_length: Pieces to keep, [CLS] and [SEP] included.
-            ends: Where the words of each text end, if that is known: a word is at least one piece. Otherwise it is tried.
+            texts: Clean texts (`words.cleaned`).
+            max_length: The most pieces to keep, [CLS] and [SEP] included.
+            ends: Where the words of each text end, if that is known: a word is at least one piece. None: growing parts of the text
+                are tried.
         """
         room = max_length - 2
         if ends is not None:
             heads = [text[: int(end[room - 1])] if len(end) > room else text for text, end in zip(texts, ends, strict=True)]
-            return [self._pieces(each, room) for each in self._cut(heads)]
-        heads = [_head(text, room * _CHARACTERS) for text in texts]
-        found = self._cut(heads)
+            return [self._pieces(encoding, room) for encoding in self._cut(heads)]
+        heads = [beginning(text, room * _CHARACTERS) for text in texts]
+        encodings = self._cut(heads)
         for place, (text, head) in enumerate(zip(texts, heads, strict=True)):
             size = len(head)
-            while len(found[place].ids) < room and size < len(text):  # long words, or much that is no piece: blanks, marks
-                longer = _head(text, 4 * size)
-                size, found[place] = len(longer), self._cut([longer])[0]
-        return [self._pieces(each, room) for each in found]
+            while len(encodings[place].ids) < room and size < len(text):  # long words, or many blanks and marks
+                longer = beginning(text, 4 * size)
+                size, encodings[place] = len(longer), self._cut([longer])[0]
+        return [self._pieces(encoding, room) for encoding in encodings]
 
     def _cut(self, texts: list[str]) -> list[Any]:
-        found: list[Any] = self.tokenizer.encode_batch(texts, add_special_tokens=False)
-        return found
+        encodings: list[Any] = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        return encodings
 
     def _pieces(self, encoding: Any, room: int) -> Pieces:
         kept = encoding.ids[:room]
@@ -91,7 +92,7 @@ class PieceTokenizer:
         return Pieces(ids, words, starts)
 
 
-def _head(text: str, size: int) -> str:
-    """The beginning of a text, of `size` characters and those of the word that is under way there."""
+def beginning(text: str, size: int) -> str:
+    """The beginning of a text: `size` characters, and the rest of the word that the cut falls into."""
     gap = GAP.search(text, size)
     return text[: gap.start()] if gap else text

@@ -1,10 +1,10 @@
-"""Text -> words with offsets into the original text -> terms.
+"""Texts to words with offsets into the original text, and words to terms.
 
-A *word* is what BERT's normaliser and pre-tokeniser make (lower case, accents stripped, split at white space and at every
-punctuation character, CJK characters one by one); the tokeniser of the model folder does the work, so that a word is always
-whole sub-words of the model. A *term* is what the index calls a word: stop words dropped (Lucene's 33), Porter-stemmed, NFC.
+A *word* is a unit of BERT's normaliser and pre-tokeniser (lower case, accents stripped, split at white space and at every
+punctuation character, CJK characters one by one). The tokeniser of the model folder splits the text, so a word always consists of
+whole word-pieces. A *term* is the form in which the index holds a word: no stop words (Lucene's 33), Porter-stemmed, NFC.
 
-What is decided here, and tested:
+The rules, all tested:
 
 ====================  ==========================================================================================
 numbers, dots         ``3.14`` -> 3, 14; ``os.path`` -> os, path: dots split, as the model sees them
@@ -18,7 +18,7 @@ combining accents     stripped with the others: ``é`` = ``e`` + U+0301 -> e; so
 right to left         words in reading order, as stored; marks of direction (U+200E, U+202A-E ...) vanish
 zero-width            U+200B separates words; joiners, soft hyphen and byte-order mark vanish
 control characters    form feed, vertical tab, U+001C-1F, U+0085 separate words; NUL and the rest vanish
-lone surrogates       vanish like U+FFFD: no UTF-8 can say them
+lone surrogates       vanish like U+FFFD: UTF-8 cannot write them
 terms > 200 chars     dropped and counted (`Analysis.too_long`)
 ====================  ==========================================================================================
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.pieces import Pieces
+    from termweave.encoders.analysis.word_pieces import Pieces
 
-#: Stored with models and statistics; a change of anything that alters a term changes it.
+#: Id of the analysis, stored with models and statistics. Any change that alters a term needs a new id.
 ANALYSIS = "bert-words.lucene33.porter.1"
 
-#: Longer terms are no words, and the engine refuses long feature names.
+#: Longest term in characters. Longer ones are not words, and the engine refuses long feature names.
 LONGEST_TERM = 200
 
 #: Lucene's EnglishAnalyzer stop set.
@@ -57,9 +57,9 @@ STOP_WORDS = frozenset(
 _LIGATURES = {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"}
 _SEPARATORS = frozenset("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u200b")
 _ASCII_SEPARATOR = re.compile("[\x0b\x0c\x1c-\x1f]")
-#: Where no word goes on, whatever the tokeniser.
+#: Characters at which every tokeniser ends a word.
 GAP = re.compile("[ \n]")
-#: Characters; longer texts are cut in parts.
+#: Characters of a part; longer texts are split into parts.
 _PART = 1 << 18
 _CACHED_WORD = 64
 _CACHE_SIZE = 1 << 18
@@ -70,12 +70,12 @@ class Words:
     """The words of one text, in reading order; n words.
 
     Attributes:
-        clean: The text as the tokeniser gets it (see `cleaned`).
+        clean: The text that the tokeniser reads (see `cleaned`).
         starts: int64 ``(n,)``, offsets of first characters in the original text.
         ends: int64 ``(n,)``, offsets behind the last characters, combining marks included.
-        clean_ends: int64 ``(n,)``, the same in `clean`.
-        terms: The term of each word, "" where it is dropped.
-        own: Whether the words are the analysis's own, not one to one those of the tokeniser.
+        clean_ends: int64 ``(n,)``, offsets behind the last characters in `clean`.
+        terms: The term of each word; "" for a dropped word.
+        own: Whether the analysis splits words itself, so that they are not those of the tokeniser.
     """
 
     clean: str
@@ -86,16 +86,16 @@ class Words:
     own: bool = False
 
     def of(self, pieces: Pieces) -> NDArray[np.int64]:
-        """int64 ``(pieces,)``: which word each piece is of, -1 for [CLS] and [SEP]."""
+        """int64 ``(pieces,)``: the index of the word of each piece, -1 for [CLS] and [SEP]."""
         if not self.own:
             return pieces.words
-        # A piece belongs to the word it begins in.
+        # A piece belongs to the word in which it begins.
         return np.where(pieces.words < 0, -1, np.searchsorted(self.clean_ends, pieces.starts, side="right"))
 
 
 @lru_cache(maxsize=4096)
 def _replacement(character: str) -> str | None:
-    """What the tokeniser gets in place of a character; None: the character itself."""
+    """The text that replaces a character before tokenisation; None keeps the character."""
     if character in _SEPARATORS:
         return " "
     if "\ud800" <= character <= "\udfff":
@@ -111,10 +111,10 @@ def _replacement(character: str) -> str | None:
 
 
 def cleaned(text: str) -> tuple[str, NDArray[np.int64] | None]:
-    """The text as the tokeniser should see it, and the way back.
+    """Clean a text for the tokeniser, and map its offsets back.
 
     Returns:
-        The clean text and, where lengths differ, int64 ``(len(clean),)``: the original offset of each clean character.
+        The clean text and, if its length differs, int64 ``(len(clean),)``: the original offset of each clean character.
     """
     if text.isascii() and not _ASCII_SEPARATOR.search(text):
         return text, None
@@ -155,23 +155,23 @@ def _with_marks(text: str, starts: NDArray[np.int64], ends: NDArray[np.int64]) -
 
 
 def is_punctuation(word: str) -> bool:
-    """Nothing but punctuation; ASCII symbols count, as in BERT."""
+    """Whether a word is only punctuation; ASCII symbols count as punctuation, as in BERT."""
     return all(
         unicodedata.category(character)[0] == "P" or (character < "\x7f" and not character.isalnum()) for character in word
     )
 
 
 class Analysis:
-    """Makes words and terms with the tokeniser of one model folder. Safe to share between threads."""
+    """Splits texts into words and terms with the tokeniser of one model folder. Safe to share between threads."""
 
     id: ClassVar[str] = ANALYSIS
-    #: What makes its terms so: messages and the check of the corpus's language (`language`) say it.
+    #: The language of the stemmer and the stop list; messages and the check of the corpus's language use it.
     language: ClassVar[str | None] = "English"
-    #: `Words.own`.
+    #: The value of `Words.own`.
     own: ClassVar[bool] = False
 
     def __init__(self, tokenizer: Any) -> None:
-        """Borrow normaliser and pre-tokeniser.
+        """Take over the normaliser and the pre-tokeniser of a model.
 
         Args:
             tokenizer: A `tokenizers.Tokenizer`, BERT-like.
@@ -179,20 +179,20 @@ class Analysis:
         import Stemmer  # noqa: PLC0415 - compiled libraries load when an encoder does
         from tokenizers import Tokenizer, models  # noqa: PLC0415
 
-        # Every word is one unknown token: what is left is the splitting, with offsets, in parallel and outside the GIL.
+        # Every word becomes one unknown token: only the splitting remains, with offsets, in parallel and outside the GIL.
         self._splitter = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
         self._splitter.normalizer = tokenizer.normalizer
         self._splitter.pre_tokenizer = tokenizer.pre_tokenizer
         self._normalizer = tokenizer.normalizer
         self._stem = Stemmer.Stemmer("porter").stemWord
         self._cache: dict[str, str | None] = {}
-        #: Words dropped so far because their terms were too long.
+        #: Number of words dropped so far because their terms were too long.
         self.too_long = 0
 
     def words(self, texts: Sequence[str]) -> list[Words]:
-        """The words of each text, punctuation included (its term is "")."""
+        """The words of each text, including punctuation, whose term is ""."""
         cleans = [cleaned(text) for text in texts]
-        found = []
+        results = []
         for text, (clean, back), cut in zip(texts, cleans, self._cut([clean for clean, _ in cleans]), strict=True):
             offsets = np.array([(start, end) for start, end, _ in cut], dtype=np.int64).reshape(-1, 2)
             starts, ends = offsets[:, 0], offsets[:, 1]
@@ -202,24 +202,24 @@ class Analysis:
                 starts, ends = back[starts], back[ends - 1] + 1
             if not clean.isascii():
                 ends = _with_marks(text, starts, ends)
-            found.append(Words(clean, starts, ends, clean_ends, terms, self.own))
-        return found
+            results.append(Words(clean, starts, ends, clean_ends, terms, self.own))
+        return results
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:
-        """All terms of each text, repetitions included: what collection statistics count."""
+        """All terms of each text, repetitions included, as collection statistics count them."""
         return [[term for _, _, term in cut if term] for cut in self._cut([cleaned(text)[0] for text in texts])]
 
     def is_word(self, piece_of_text: str) -> bool:
-        """Whether a slice is more than punctuation."""
+        """Whether a part of a text is more than punctuation."""
         return not is_punctuation(self.normalised(piece_of_text))
 
     def normalised(self, piece_of_text: str) -> str:
-        """A slice of a text as the tokeniser normalises it: lower case, no accents."""
+        """A part of a text as the tokeniser normalises it: lower case, no accents."""
         normal: str = self._normalizer.normalize_str(cleaned(piece_of_text)[0])
         return normal.strip()
 
     def _cut(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
-        """The words of clean texts: start, end, term ("" where it is dropped), in reading order, none overlapping."""
+        """The words of clean texts as (start, end, term), in reading order, without overlaps; the term of a dropped word is ""."""
         if max(map(len, cleans), default=0) <= _PART:
             return self._cut_at_once(cleans)
         return [
@@ -232,7 +232,7 @@ class Analysis:
         ]
 
     def _cut_at_once(self, cleans: list[str]) -> list[list[tuple[int, int, str]]]:
-        """As `_cut`, with the tokeniser's notes on every word in memory: some 500 bytes each."""
+        """`_cut` for short texts: the tokeniser holds some 500 bytes for every word in memory."""
         term = self._term
         return [
             [(start, end, term(clean[start:end]) or "") for start, end in self._spans(clean, split.offsets)]
@@ -240,7 +240,7 @@ class Analysis:
         ]
 
     def _spans(self, clean: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Where words begin and end, from the tokeniser's words: those."""
+        """Where words begin and end, given the words of the tokeniser; here these are the words."""
         del clean
         return offsets
 
@@ -249,7 +249,7 @@ class Analysis:
         return splits
 
     def _term(self, written: str) -> str | None:
-        """The term of a word as it is written in the clean text; None where it is dropped."""
+        """The term of a word as written in the clean text; None for a dropped word."""
         try:
             term = self._cache[written]
         except KeyError:
@@ -261,7 +261,7 @@ class Analysis:
         return self._kept(term)
 
     def _kept(self, term: str | None) -> str | None:
-        """The term, unless it is too long to be a word."""
+        """The term, or None if it is too long to be a word."""
         if term is not None and len(term) > LONGEST_TERM:
             self.too_long += 1
             return None

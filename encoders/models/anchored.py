@@ -7,7 +7,7 @@ What it computes:
             (hidden = 0, lower = 0, features = 0: z_i = w . h_i + b, FecTek's Eq. 1 and LE-BS's Eq. 3; gate: s_i * g first)
     v     = normalise(mean over the mask of h_i^(L))                 the dense vector, as sentence-transformers pools it
 
-The weight of a word is made of its pieces' ``z`` outside the graph (`termweave.encoders.weighting`), because words,
+The weight of a word is made of its pieces' ``z`` outside the graph (`termweave.encoders.term_weighting.anchored_terms`), because words,
 occurrences and corpus statistics are not tensors:
 
     document:  bm25(t, d) * softplus(max z_i + ln(e - 1))
@@ -30,16 +30,16 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What a head looks like; stored in ``termweave.json`` so that a folder can be loaded again.
+    """The shape of the heads; stored in ``termweave.json`` so that a folder can be loaded again.
 
     Attributes:
-        layer: The lower of the two layers whose states the head sees (0 = the embeddings).
+        layer: The lower of the two layers whose states the head reads (0 = the embeddings).
         hidden: Width of the head's hidden layer; 0: none, the head is linear as in the papers.
         features: Scalars per piece beside the states: 2 (idf and BM25) or 0.
         gate: 1: states go through FecTek's feature context module first.
         shared: 1: one head for documents and queries.
         tags: 1: an embedding of each piece's place in its word is added to the input (LE-BS, 3.2.1).
-        lower: 0: the head sees the last layer alone.
+        lower: 0: the head reads the last layer alone.
     """
 
     layer: int = 3
@@ -87,9 +87,9 @@ class WeightHead(nn.Module):
         nn.init.zeros_(self.outer.weight)  # z = 0 everywhere: an untrained model is exactly its anchor
         nn.init.zeros_(self.outer.bias)
 
-    def before(self, states: Tensor, features: Tensor, mean: Tensor) -> Tensor:
-        """What the last layer sees: ``(..., width)``; arguments as in `forward`."""
-        if self.gated:
+    def before(self, states: Tensor, features: Tensor, mean: Tensor, *, gate: bool = True) -> Tensor:
+        """The inputs of the last layer, ``(..., width)``; `gate`: after the gate, where there is one; the rest as in `forward`."""
+        if self.gated and gate:
             states = states * self.gate(mean)
         seen = torch.cat((states, features[..., :2]), dim=-1) if self.features else states
         return nn.functional.gelu(self.inner(seen)) if hasattr(self, "inner") else seen
@@ -110,7 +110,7 @@ class WeightHead(nn.Module):
 
 
 class Heads(nn.Module):
-    """The document head and the query head; all that is trained while the backbone is frozen."""
+    """The document head and the query head; nothing else is trained while the backbone is frozen."""
 
     def __init__(self, hidden_size: int, shape: HeadShape) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Heads(nn.Module):
 
 
 class JointModel(nn.Module):
-    """Backbone, both heads and the pooled vector: what is exported as one graph."""
+    """Backbone, both heads and the pooled vector, which are exported as one graph."""
 
     def __init__(self, backbone: Any, shape: HeadShape | None = None) -> None:
         """Put heads on a backbone.
@@ -144,7 +144,7 @@ class JointModel(nn.Module):
         self.heads = Heads(int(backbone.config.hidden_size), self.shape)
 
     def states(self, input_ids: Tensor, attention_mask: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What the heads and the pooling see: ``(B, n, d)`` after the lower layer, ``(B, n, d)`` after the last."""
+        """Run the backbone; return the states after the lower layer and after the last, ``(B, n, d)`` each."""
         given: dict[str, Tensor] = {"input_ids": input_ids}
         if self.shape.tags and features is not None:
             tags = features[..., 2]
@@ -172,7 +172,7 @@ class JointModel(nn.Module):
 
 
 class StatesOnly(nn.Module):
-    """The part of a `JointModel` that stays frozen: what training computes once and keeps."""
+    """The frozen part of a `JointModel`, which training computes once and keeps."""
 
     def __init__(self, model: JointModel) -> None:
         super().__init__()

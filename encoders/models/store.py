@@ -1,7 +1,7 @@
-"""Trained models on disk: the backbone as transformers saves it, the heads beside it, one description of both.
+"""Trained models on disk: the backbone as transformers saves it, the heads beside it, and one description of both.
 
-``model.safetensors`` + ``config.json`` are the backbone alone, so that transformers and sentence-transformers read the folder;
-``heads.safetensors`` holds what termweave adds. `encoders.folder.Manifest` says how they go together.
+``model.safetensors`` and ``config.json`` are the backbone alone, so that transformers and sentence-transformers read the folder.
+``heads.safetensors`` holds what termweave adds. `encoders.manifest.Manifest` describes how the two belong together.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from termweave.encoders.folder import TOKENIZER, Manifest, ModelFolder, digest, write_manifest
+from termweave.encoders.manifest import TOKENIZER, Manifest, ModelFolder, digest, write_manifest
 from termweave.encoders.models.anchored import HeadShape, JointModel
 from termweave.errors import ModelError, UsageError
-from termweave.words import counted, first_line
+from termweave.support.messages import counted, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,33 +26,35 @@ BACKBONE = "model.safetensors"
 HEADS = "heads.safetensors"
 
 
-def load_backbone(path: Path, layers: int = 0) -> Any:
-    """A BERT-like encoder from a transformers folder, without pooler, in eval mode, float32.
+def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
+    """Load an encoder from a transformers folder, in eval mode, float32. Code of the model never runs.
 
     Attention is the eager one: the legacy ONNX exporter makes its fastest int8 graph of it (99.8 texts/s; dynamo: 88.3).
 
     Args:
         path: The folder.
         layers: How many of its layers, from below; 0: all.
+        head: The head on the encoder: "" for none, "ForMaskedLM" or "ForSequenceClassification".
 
     Raises:
         ModelError: A file is missing or damaged, or the weights are those of another architecture.
-        UsageError: It has not so many layers.
+        UsageError: The model has fewer layers.
     """
-    from transformers import AutoConfig, AutoModel  # noqa: PLC0415 - seconds
-    from transformers.utils import logging as chatter  # noqa: PLC0415
+    import transformers  # noqa: PLC0415 - seconds
+    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 
     for name in ("config.json", BACKBONE, TOKENIZER):
         if not (path / name).is_file():
             raise ModelError(
                 f"{path} is not a transformers model: {name} is missing.", "Give the folder that save_pretrained wrote."
             )
-    chatter.set_verbosity_error()
-    chatter.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     logging.getLogger("transformers").setLevel(logging.ERROR)
     again = "Copy the folder again, or give the one that save_pretrained wrote."
+    local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(path, **local)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"{path / 'config.json'} describes no model that transformers knows: {first_line(error)}.", again
@@ -61,31 +63,27 @@ def load_backbone(path: Path, layers: int = 0) -> Any:
         raise UsageError(
             f"layers={layers}, but the backbone has {config.num_hidden_layers} layers.", "Use fewer, or 0 for all of it."
         )
-    config.num_hidden_layers = layers or config.num_hidden_layers
-    extra = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-    options = {
-        "local_files_only": True,
-        "attn_implementation": "eager",
-        "output_loading_info": True,
-        "ignore_mismatched_sizes": True,
-    }
+    if layers:
+        config.num_hidden_layers = layers
+    extra = {"add_pooling_layer": False} if config.model_type == "bert" and not head else {}
+    options = {**local, "attn_implementation": "eager", "output_loading_info": True, "ignore_mismatched_sizes": True}
     try:
-        model, said = AutoModel.from_pretrained(path, config=config, **options, **extra)
+        model, info = getattr(transformers, f"AutoModel{head}").from_pretrained(path, config=config, **options, **extra)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"The weights in {path} are damaged: {first_line(error)}.", again) from error
-    # Transformers would begin these at random, and say so in a warning.
-    lacking = [*said["missing_keys"], *(name for name, *_ in said["mismatched_keys"])]
-    if lacking := [name for name in lacking if "pooler" not in name]:
-        what = f"{counted(len(lacking), 'tensor')} that config.json describes, or in another shape ({lacking[0]})"
+    # Transformers would start these tensors at random, with no more than a warning.
+    missing = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
+    if missing := [name for name in missing if head or "pooler" not in name]:
+        what = f"{counted(len(missing), 'tensor')} that config.json describes, or in another shape ({missing[0]})"
         raise ModelError(f"{path / BACKBONE} lacks {what}.", again)
     return model.eval().float()
 
 
 def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
-    """Write both parts and the manifest, whose `hash` this computes; ``tokenizer.json`` must be there already.
+    """Write backbone, heads and the manifest with its hash; ``tokenizer.json`` must be in the folder already.
 
     Returns:
-        The manifest as written.
+        The manifest that was written.
     """
     model.backbone.save_pretrained(path)
     save_file({name: tensor.contiguous() for name, tensor in model.heads.state_dict().items()}, path / HEADS)
@@ -99,7 +97,7 @@ def save(model: JointModel, path: Path, manifest: Manifest) -> Manifest:
 
 
 def _hash(model: JointModel, path: Path, manifest: Manifest) -> str:
-    """The name of a model. Neither save date nor library version may enter it: only what it computes with."""
+    """The hash that names a model, over all it computes with; the date and the versions of libraries do not enter it."""
     state = blake2b(digest_size=8)
     for name, tensor in sorted(model.state_dict().items()):
         state.update(name.encode())
@@ -110,10 +108,10 @@ def _hash(model: JointModel, path: Path, manifest: Manifest) -> str:
 
 
 def load(path: Path) -> tuple[JointModel, ModelFolder]:
-    """The inverse of `save`, in eval mode.
+    """Load what `save` wrote, in eval mode.
 
     Raises:
-        ModelError: A file is missing or damaged, or not the one that was saved.
+        ModelError: A file is missing or damaged, or is not the one that was saved.
     """
     folder = ModelFolder.read(path, check=False)
     if not (path / HEADS).is_file():

@@ -1,13 +1,13 @@
-"""Running a model folder's graph with ONNX Runtime.
+"""Runs a model folder's graph with ONNX Runtime, on a CPU or on an NVIDIA GPU.
 
-On a CPU every text runs by itself, several at a time, each on one thread. There are two reasons. Dynamic int8 quantisation
-takes its scale from the whole activation tensor, so in a batch the numbers of one text depend on its neighbours (measured:
-cosine .988 between a vector made alone and in a batch of 16); alone, what a text becomes is a function of the text, and a
-document sent again is the same document, bit for bit. And it is faster: 99.8 texts a second against 77.2 in sorted batches of
-16 (int8, 2 threads, mean length 175, AMD EPYC with VNNI), because nothing is padding and nobody waits at a barrier.
-One thread a text also means that ONNX Runtime has no threads of its own that could spin or be too many.
+On a CPU every text runs alone, several at a time, each on one thread. There are two reasons. Dynamic int8 quantisation takes its
+scale from the whole activation tensor, so in a batch the numbers of one text depend on its neighbours (measured: cosine .988
+between a vector made alone and one made in a batch of 16); alone, the result is a function of the text, and a document that is
+sent again gives the same bits. And it is faster: 99.8 texts a second against 77.2 in sorted batches of 16 (int8, 2 threads, mean
+length 175, AMD EPYC with VNNI), because there is no padding and no thread waits at a barrier. One thread per text also means that
+ONNX Runtime starts no threads of its own.
 
-On a GPU texts of nearly one length run together (`batches`). There the last digits depend on the neighbours: kernels are chosen
+On a GPU texts of nearly equal length run together (`batches`). There the last digits depend on the neighbours: kernels are chosen
 by shape.
 """
 
@@ -17,13 +17,15 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, byref, c_int
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from termweave.encoders.folder import ModelFolder, resolve
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.model_lookup import resolve
+from termweave.encoders.onnx import graph_check
 from termweave.errors import ModelError
-from termweave.words import first_line
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,34 +34,41 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Precision = Literal["int8", "fp32", "dequantised"]
-#: What a GPU runs, best first: dynamic int8 has no kernels there, its operators would bounce between the GPU and the CPU.
+#: The precisions that a GPU runs, best first. Dynamic int8 has no GPU kernels: its operators would move between GPU and CPU.
 ON_GPU: tuple[Precision, ...] = ("fp32", "dequantised")
-#: What a CPU runs, fastest first.
+#: The precisions that a CPU runs, fastest first.
 ON_CPU: tuple[Precision, ...] = ("int8", "fp32")
 #: Word-pieces in one batch on a GPU, padding included.
 TOKEN_BUDGET = 16_384
 #: Share of a batch on a GPU that may be padding.
 PADDING = 0.05
-#: What ONNX Runtime would make of a graph on a CPU and should not: its sum with layer normalisation takes .55 ms for 242 pieces, the
-#: two by themselves .09 (1.31, AMD EPYC 9004); 7 % of an int8 pass.
+#: Optimisations of ONNX Runtime that are switched off on a CPU, because they are slower: the fused sum and layer normalisation takes
+#: .55 ms for 242 pieces, the two operators take .09 ms (1.31, AMD EPYC 9004); 7 % of an int8 pass.
 SLOW_FUSIONS = ("SkipLayerNormFusion",)
+#: Inputs that this module can feed; a graph that wants another one is refused.
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "features")
+#: Outputs with one row per text; all others have one row per token.
+PER_TEXT = frozenset({"dense", "weights", "logits", "sentence_embedding"})
 
 Outputs = list[list["NDArray[np.float32]"]]
 
 
 class OnnxModel:
-    """A graph with inputs ``input_ids``, ``attention_mask`` and ``features``, ready to run. Safe to share between threads."""
+    """An opened graph that reads token ids and, where it has these inputs, the attention mask, token types and features.
+
+    Safe to share between threads.
+    """
 
     def __init__(self, folder: ModelFolder, *, threads: int | None = None, precision: Precision | None = None) -> None:
         """Open the graph.
 
         Args:
             folder: A checked model folder.
-            threads: Texts at a time on a CPU; None: one for each core this process may use.
-            precision: Which graph; None: where there is a GPU fp32, or int8's weights computed in fp32; else int8, else fp32.
+            threads: Texts that run at a time on a CPU; None: one for each core this process may use.
+            precision: Which graph to open; None: on a GPU fp32, else int8's weights in fp32; on a CPU int8, else fp32.
 
         Raises:
-            ModelError: The folder has no graph, or one that ONNX Runtime cannot run.
+            ModelError: The folder has no such graph, or one that ONNX Runtime cannot run.
         """
         self.folder = folder
         self.threads = threads or available_cores()
@@ -78,15 +87,20 @@ class OnnxModel:
                 )
             self._graph = graph
             self._session = _session(graph, ["CPUExecutionProvider"], 1)
-        self.outputs = tuple(each.name for each in self._session.get_outputs())
-        self._inputs = tuple(each.name for each in self._session.get_inputs())
-        self._only = _only_what_is_asked()
+        self.outputs = tuple(output.name for output in self._session.get_outputs())
+        self._inputs = tuple(node.name for node in self._session.get_inputs())
+        if unknown := [name for name in self._inputs if name not in INPUTS]:
+            raise ModelError(
+                f"{self._graph} wants the input {unknown[0]!r}; termweave feeds {', '.join(INPUTS)}.",
+                "Export the model with `termweave export`.",
+            )
+        self._run_options = _run_only_wanted_outputs()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="termweave-encode")
 
-    def _first(self, suitable: Sequence[Precision], asked: Precision | None) -> Path | None:
-        """The first graph the folder has of those that suit; only the one asked for, if one was."""
-        wanted = [each for each in suitable if asked in {None, each}]
-        return next((graph for each in wanted if (graph := self.folder.graph(each))), None)
+    def _first(self, suitable: Sequence[Precision], wanted: Precision | None) -> Path | None:
+        """The first graph of the folder in one of the suitable precisions; only the wanted precision, if one is named."""
+        chosen = [precision for precision in suitable if wanted in {None, precision}]
+        return next((graph for precision in chosen if (graph := self.folder.graph(precision))), None)
 
     @classmethod
     def load(cls, name: str, *, threads: int | None = None) -> OnnxModel:
@@ -101,82 +115,116 @@ class OnnxModel:
     def run(
         self,
         pieces: Sequence[NDArray[np.int64]],
-        features: Sequence[NDArray[np.float32]],
+        features: Sequence[NDArray[np.float32]] | None,
         outputs: Sequence[str],
+        *,
+        types: Sequence[NDArray[np.int64]] | None = None,
     ) -> Outputs:
         """Run texts.
 
         Args:
-            pieces: For each text its word-piece ids ``(n,)``.
-            features: For each text float32 ``(n, f)``: idf and BM25, and a place tag where the model takes one.
-            outputs: Names of the outputs wanted.
+            pieces: The token ids of each text, ``(n,)``.
+            features: Of each text float32 ``(n, f)``: idf and BM25, and a place tag where the model reads one; None for a graph
+                without this input.
+            outputs: Names of the outputs to compute.
+            types: Of each text int64 ``(n,)``: 0 for tokens of the first text of a pair, 1 for the second; None: all 0.
 
         Returns:
-            For each text its outputs: ``(n,)`` for one per piece, ``(d,)`` for a vector.
+            For each text its outputs: ``(n, ...)`` for one row per token, ``(d,)`` for one per text.
         """
-        return self.start(pieces, features, outputs)()
+        return self.start(pieces, features, outputs, types=types)()
 
     def start(
         self,
         pieces: Sequence[NDArray[np.int64]],
-        features: Sequence[NDArray[np.float32]],
+        features: Sequence[NDArray[np.float32]] | None,
         outputs: Sequence[str],
+        *,
+        types: Sequence[NDArray[np.int64]] | None = None,
     ) -> Callable[[], Outputs]:
-        """As `run`, but where a CPU has several texts to run it only begins: what is returned waits for the results."""
+        """Start texts and return a function that waits for their results; the arguments are those of `run`.
+
+        On a GPU, and for one text, the results are computed before this returns.
+        """
         wanted = list(outputs)
-        if self.on_gpu or len(pieces) == 1:
-            done = self._run_batches(pieces, features, wanted) if self.on_gpu else [self._run_one(pieces[0], features[0], wanted)]
-            return lambda: done
+        feeds = [
+            _Feed(ids, None if features is None else features[index], None if types is None else types[index])
+            for index, ids in enumerate(pieces)
+        ]
+        if self.on_gpu or len(feeds) == 1:
+            results = self._run_batches(feeds, wanted) if self.on_gpu else [self._run_one(feeds[0], wanted)]
+            return lambda: results
         # Longest first, so that no thread is left alone with a long text at the end.
-        order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index]))
-        begun = {index: self._pool.submit(self._run_one, pieces[index], features[index], wanted) for index in order}
-        return lambda: [begun[index].result() for index in range(len(pieces))]
+        order = sorted(range(len(feeds)), key=lambda index: -len(pieces[index]))
+        futures = {index: self._pool.submit(self._run_one, feeds[index], wanted) for index in order}
+        return lambda: [futures[index].result() for index in range(len(feeds))]
 
-    def _run_one(self, pieces: NDArray[np.int64], features: NDArray[np.float32], outputs: list[str]) -> list[NDArray[np.float32]]:
-        ids = pieces[None, :]
-        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "features": features[None, :, :]}
-        return [each[0] for each in self._session.run(outputs, {name: feed[name] for name in self._inputs}, self._only)]
+    def _run_one(self, feed: _Feed, outputs: list[str]) -> list[NDArray[np.float32]]:
+        return [result[0] for result in self._compute([feed], len(feed.ids), outputs)]
 
-    def _run_batches(
-        self,
-        pieces: Sequence[NDArray[np.int64]],
-        features: Sequence[NDArray[np.float32]],
-        outputs: list[str],
-    ) -> Outputs:
-        results: Outputs = [[]] * len(pieces)
-        for batch in batches([len(each) for each in pieces]):
-            shape = (len(batch), max(len(pieces[index]) for index in batch))
-            ids, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-            scalars = np.zeros((*shape, features[batch[0]].shape[1]), dtype=np.float32)
-            for row, index in enumerate(batch):
-                size = len(pieces[index])
-                ids[row, :size], mask[row, :size], scalars[row, : len(features[index])] = pieces[index], 1, features[index]
-            feed = {"input_ids": ids, "attention_mask": mask, "features": scalars}
-            ran = self._session.run(outputs, {name: feed[name] for name in self._inputs}, self._only)
-            for row, index in enumerate(batch):
-                size = len(pieces[index])
+    def _run_batches(self, feeds: Sequence[_Feed], outputs: list[str]) -> Outputs:
+        results: Outputs = [[]] * len(feeds)
+        for batch in batches([len(feed.ids) for feed in feeds]):
+            rows = [feeds[index] for index in batch]
+            computed = self._compute(rows, max(len(row.ids) for row in rows), outputs)
+            for place, index in enumerate(batch):
+                size = len(feeds[index].ids)
                 results[index] = [
-                    each[row] if name == "dense" else each[row, :size] for name, each in zip(outputs, ran, strict=True)
+                    result[place] if name in PER_TEXT else result[place, :size]
+                    for name, result in zip(outputs, computed, strict=True)
                 ]
         return results
 
+    def _compute(self, rows: Sequence[_Feed], length: int, outputs: list[str]) -> list[NDArray[np.float32]]:
+        """Run rows as one batch, padded to a length with zeros, which the attention mask hides."""
+        shape = (len(rows), length)
+        arrays: dict[str, NDArray[Any]] = {name: np.zeros(shape, dtype=np.int64) for name in INPUTS[:3] if name in self._inputs}
+        if "features" in self._inputs:
+            width = next((row.features.shape[1] for row in rows if row.features is not None), 2)
+            arrays["features"] = np.zeros((*shape, width), dtype=np.float32)
+        for place, row in enumerate(rows):
+            size = len(row.ids)
+            values = {"input_ids": row.ids, "attention_mask": 1, "token_type_ids": row.types, "features": row.features}
+            for name, array in arrays.items():
+                if values[name] is not None:
+                    array[place, :size] = values[name]
+        try:
+            computed: list[NDArray[np.float32]] = self._session.run(outputs, arrays, self._run_options)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class
+            raise ModelError(
+                f"{self._graph} failed on {len(rows)} texts of {length} tokens: {first_line(error)}.",
+                "Export the model again with `termweave export`.",
+            ) from error
+        return computed
+
+
+class _Feed(NamedTuple):
+    """What a graph is fed with for one text."""
+
+    ids: NDArray[np.int64]
+    features: NDArray[np.float32] | None
+    types: NDArray[np.int64] | None
+
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Texts of nearly one length together, longest first: indices, no batch above `TOKEN_BUDGET` pieces or `PADDING` of them padding.
+    """Group texts of nearly equal length, longest first.
+
+    Yields:
+        The indices of each batch: at most `TOKEN_BUDGET` tokens, of which at most the share `PADDING` is padding.
 
     Example:
         >>> list(batches([10, 99, 100, 30, 98]))
         [[2, 1, 4], [3], [0]]
     """
     batch: list[int] = []
-    held = 0
+    tokens = 0
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         size = (len(batch) + 1) * lengths[batch[0] if batch else index]
-        if batch and (size > TOKEN_BUDGET or held + lengths[index] < (1 - PADDING) * size):
+        if batch and (size > TOKEN_BUDGET or tokens + lengths[index] < (1 - PADDING) * size):
             yield batch
-            batch, held = [], 0
+            batch, tokens = [], 0
         batch.append(index)
-        held += lengths[index]
+        tokens += lengths[index]
     if batch:
         yield batch
 
@@ -189,10 +237,11 @@ def available_cores() -> int:
 
 
 def onnx_runtime() -> Any:
-    """ONNX Runtime, told to report nothing.
+    """Import ONNX Runtime with its telemetry switched off.
 
-    Since 1.29 it sends its makers what runs where (program, processor, models' file names and hashes) and leaves an id on the disk,
-    from the moment it is imported. It looks once whether it may, so that the word has to be there before; a user's own word stands.
+    Since 1.29 ONNX Runtime reports what runs where (program, processor, file names and hashes of models) from the moment it is
+    imported, and leaves an id on the disk. It reads the variable once, so the variable must be set before. A value that the user
+    gave stays.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # noqa: PLC0415 - 100 ms, and only where a model runs
@@ -202,7 +251,7 @@ def onnx_runtime() -> Any:
 
 @cache
 def cuda_usable() -> bool:
-    """Whether there is an NVIDIA GPU behind ONNX Runtime; asked of the driver, because ONNX Runtime complains when there is none."""
+    """Whether ONNX Runtime can use an NVIDIA GPU. The driver is asked, because ONNX Runtime prints errors where there is none."""
     if "CUDAExecutionProvider" not in onnx_runtime().get_available_providers():
         return False
     try:
@@ -213,9 +262,10 @@ def cuda_usable() -> bool:
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(byref(count)) == 0 and count.value > 0
 
 
-def _session(graph: Any, providers: list[str], threads: int) -> Any:
+def _session(graph: Path, providers: list[str], threads: int) -> Any:
+    graph_check.check(graph)
     onnxruntime = onnx_runtime()
-    onnxruntime.set_default_logger_severity(4)  # what goes wrong is raised; the rest is chatter on stderr
+    onnxruntime.set_default_logger_severity(4)  # errors are raised; everything else would only fill stderr
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -230,8 +280,8 @@ def _session(graph: Any, providers: list[str], threads: int) -> Any:
         raise ModelError(f"{graph} cannot be run: {first_line(error)}.", "Export it again with `termweave export`.") from error
 
 
-def _only_what_is_asked() -> Any:
-    """A document's pass has no use for the query head; without this ONNX Runtime computes every output."""
+def _run_only_wanted_outputs() -> Any:
+    """Options of a run that skip the nodes of other outputs: a document's pass does not compute the query head."""
     options = onnx_runtime().RunOptions()
     options.only_execute_path_to_fetches = True
     return options

@@ -1,11 +1,11 @@
-"""A graph for one text at a time: nothing is padding, so there is no mask, and attention is one operator.
+"""Rewrites a graph for one text at a time: without padding there is no mask, and attention is one operator.
 
     softmax(scale * q k^T + mask) v     Transpose, MatMul, Mul, Add, Softmax, MatMul, Transpose, Reshape
         ->  com.microsoft.MultiHeadAttention(q, k, v)
 
-ONNX Runtime has a blocked attention for the CPU, which keeps the ``(heads, n, n)`` scores in the cache, and takes it where
-nothing is masked; the graph that torch's exporter writes moves them through memory five times. The runtime gives a CPU one
-text at a time anyway (`encoders.runtime`). An attention that does not look like this stays as it is.
+ONNX Runtime has a blocked attention for the CPU, which keeps the ``(heads, n, n)`` scores in the cache; it is used if nothing is
+masked. The graph that torch's exporter writes moves the scores through memory five times. The runtime gives a CPU one text at a
+time anyway (`encoders.onnx.runtime`). An attention of any other shape stays as it is.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MASK = "attention_mask"
-#: What torch's exporter makes of transformers' eager attention, from the softmax backwards and onwards.
+#: The operators that torch's exporter writes for transformers' eager attention, before and after the softmax.
 _BEFORE, _AFTER, _SOURCE = ("Add", "Mul", "MatMul"), ("MatMul", "Transpose", "Reshape"), ("Transpose", "Reshape")
 
 
 def write_single(graph_file: Path, file: Path, heads: int) -> int:
-    """Write a graph anew, for texts of one length.
+    """Write a graph for one text at a time.
 
     Args:
-        graph_file: A graph that `encoders.export` wrote, quantised or not.
-        file: To be written, may be the same: the same outputs, without the input ``attention_mask``.
-        heads: Of an attention.
+        graph_file: A graph that `graph_writer` wrote, quantised or not.
+        file: The file to write, which may be the same: same outputs, without the input ``attention_mask``.
+        heads: Number of heads of an attention; 0 keeps every attention as it is.
 
     Returns:
-        How many attentions became one operator.
+        The number of attentions that became one operator.
     """
     import onnx  # noqa: PLC0415 - only when called
 
     model = onnx.load(graph_file)
     graph = _Graph(model.graph)
-    fused = [attention for softmax in graph.of("Softmax") if (attention := graph.attention(softmax, heads)) is not None]
+    candidates = graph.of("Softmax") if heads else []
+    fused = [attention for softmax in candidates if (attention := graph.attention(softmax, heads)) is not None]
     for output, attention in fused:
         output.CopyFrom(attention)
     if fused:
@@ -45,16 +46,16 @@ def write_single(graph_file: Path, file: Path, heads: int) -> int:
         onnx.helper.make_node("Shape", ["input_ids"], [f"{MASK}/shape"]),
         onnx.helper.make_node("ConstantOfShape", [f"{MASK}/shape"], [MASK], value=one),
     ]
-    _keep(model.graph.input, [each for each in model.graph.input if each.name != MASK])
-    _keep(model.graph.node, _needed([*ones, *model.graph.node], {each.name for each in model.graph.output}))
+    _keep(model.graph.input, [node for node in model.graph.input if node.name != MASK])
+    _keep(model.graph.node, _needed([*ones, *model.graph.node], {output.name for output in model.graph.output}))
     read = {name for node in model.graph.node for name in node.input}
-    _keep(model.graph.initializer, [each for each in model.graph.initializer if each.name in read])
+    _keep(model.graph.initializer, [tensor for tensor in model.graph.initializer if tensor.name in read])
     onnx.save(model, file)
     return len(fused)
 
 
 class _Graph:
-    """Who makes a tensor, who reads it."""
+    """The nodes of a graph, by the tensors that they make and read."""
 
     def __init__(self, graph: Any) -> None:
         self.nodes = list(graph.node)
@@ -68,29 +69,29 @@ class _Graph:
         return [node for node in self.nodes if node.op_type == kind]
 
     def back(self, name: str, kinds: tuple[str, ...]) -> list[Any]:
-        """The nodes that make a tensor, last first, along first inputs; none where they are of other kinds."""
-        found = []
+        """The chain of nodes that makes a tensor, last node first, along first inputs; empty if the kinds differ."""
+        chain = []
         for kind in kinds:
             node = self.made.get(name)
             if node is None or node.op_type != kind:
                 return []
-            found.append(node)
+            chain.append(node)
             name = node.input[0]
-        return found
+        return chain
 
     def on(self, node: Any, kinds: tuple[str, ...]) -> list[Any]:
-        """The nodes that follow; none where they are of other kinds, or somebody else reads between them."""
-        found = []
+        """The chain of nodes that follows; empty if the kinds differ, or if another node reads a tensor in between."""
+        chain = []
         for kind in kinds:
             following = self.read.get(node.output[0], [])
             if len(following) != 1 or following[0].op_type != kind:
                 return []
             node = following[0]
-            found.append(node)
-        return found
+            chain.append(node)
+        return chain
 
     def attention(self, softmax: Any, heads: int) -> tuple[Any, Any] | None:
-        """The last node of the attention around a softmax, and the one that can stand in its place."""
+        """The last node of the attention around a softmax, and the one operator that replaces it; None for another shape."""
         from onnx import helper, numpy_helper  # noqa: PLC0415
 
         back, on = self.back(softmax.input[0], _BEFORE), self.on(softmax, _AFTER)
@@ -115,7 +116,7 @@ class _Graph:
 
 
 def _needed(nodes: list[Any], wanted: set[str]) -> list[Any]:
-    """Of nodes in order, those on whom the wanted tensors depend."""
+    """The nodes, in order, that the wanted tensors depend on."""
     kept = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
@@ -125,7 +126,7 @@ def _needed(nodes: list[Any], wanted: set[str]) -> list[Any]:
 
 
 def _keep(held: Any, chosen: list[Any]) -> None:
-    """Replace the content of a repeated field; its messages are copied before they go."""
-    copies = [type(each).FromString(each.SerializeToString()) for each in chosen]
+    """Replace the content of a repeated field with some of its messages, which are copied before the field is cleared."""
+    copies = [type(message).FromString(message.SerializeToString()) for message in chosen]
     del held[:]
     held.extend(copies)

@@ -1,9 +1,9 @@
-"""The anchor of a learned weight: what BM25 gives the same term in the same document.
+"""The anchor of a learned weight: the BM25 impact of the same term in the same document.
 
     bm25(t, d) = idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * dl / avgdl))      (Robertson and Zaragoza 2009, eq. 3.15)
 
-with Lucene's idf, ``ln(1 + (N - df + .5) / (df + .5))``. Lucene since 8.0 leaves the constant ``(k1 + 1)`` out; here it stays,
-so that a term which occurs once in a document of average length is worth exactly its idf. The order of documents is the same.
+with Lucene's idf, ``ln(1 + (N - df + .5) / (df + .5))``. Lucene omits the constant ``(k1 + 1)`` since version 8.0. It is
+kept here, so that a term which occurs once in a document of average length has exactly its idf as impact. The ranking is the same.
 
 Worked example: N = 10, df = 1, so idf = ln(1 + 9.5 / 1.5) = 1.99; tf = 2 in a document of average length with k1 = 1.2:
 2 * 2.2 / (2 + 1.2) = 1.375; the impact is 2.74.
@@ -30,7 +30,7 @@ class BM25:
 
     Attributes:
         k1: How fast repetitions of a term stop counting.
-        b: How much long documents are held back, 0 to 1.
+        b: How strongly the length of a document counts, 0 to 1.
     """
 
     k1: float = 1.2
@@ -51,13 +51,13 @@ class BM25:
         length: int,
         statistics: CorpusStatistics,
     ) -> NDArray[np.float64]:
-        """What each term of one document is worth.
+        """The BM25 impact of each term of one document.
 
         Args:
-            idf: ``(n,)``.
-            term_frequencies: ``(n,)``, occurrences in the whole document.
-            length: Terms of the whole document, repetitions included.
-            statistics: Only `average_length` is used here.
+            idf: The idf of each term, ``(n,)``.
+            term_frequencies: Occurrences of each term in the whole document, ``(n,)``.
+            length: Number of terms of the whole document, repetitions included.
+            statistics: The statistics of the corpus; only `average_length` is used.
 
         Returns:
             float64 ``(n,)``.

@@ -1,7 +1,10 @@
-"""What the server found can do: asked by dry requests, which change nothing, rather than read off its version.
+"""The capabilities of a server, found with requests that change nothing and not from its version number.
 
-Every probe may be forbidden to a user without cluster permissions (403, or 404 and 405 on managed services). Then the answer is
-the conservative one, from what the other probes said. Answers quoted below were seen on 3.6.0.
+A user without cluster permissions may not send some of these requests (403, or 404 and 405 on managed services). The capability is
+then taken to be the smaller one that the other requests allow. Responses quoted below were seen on OpenSearch 3.6.0.
+
+This module is the only one that looks at version and distribution. Everything else reads `Capabilities`, so that the dialect of another
+server (Elasticsearch) can be chosen from that record in one place.
 """
 
 from __future__ import annotations
@@ -10,37 +13,37 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave.engine.failures import EngineResponseError
+from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError
 from termweave.records import Capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from termweave.engine.connection import Engine
+    from termweave.engine.client.connection import Engine
 
-#: Matches no index, so a search over it parses its query and finds nothing.
+#: A search of no index: the server parses the query and finds nothing.
 _NOWHERE = "/termweave-probe-none-*/_search"
 
-#: The server's own default, and the least that any version allows.
+#: The server's default clause limit, and the lowest of all versions.
 _CLAUSES = 1024
 
-#: What the root page may answer and be an OpenSearch all the same: OpenSearch Serverless has none, and roles may not read it.
+#: Statuses of the root page on a server that may still be OpenSearch: Serverless has no such page, and some roles may not read it.
 _NO_ROOT = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, 0})
 
 
 def probe(engine: Engine) -> Capabilities:
-    """Ask a server what it can do.
+    """Find out what a server can do.
 
     Raises:
-        EngineUnreachable: It does not answer.
-        EngineError: It does not let us in (401), cannot answer now, or is no OpenSearch.
+        EngineUnreachable: The server does not respond.
+        EngineError: The server rejects the user (401), cannot respond now, or is not OpenSearch.
     """
     version, distribution = _identity(engine)
     plugins = _plugins(engine)
     knn = _accepts_template(engine, {"index.knn": True}, {"v": _KNN_FIELD})
     if knn is None:
-        # Simulating a template is forbidden. That the query is understood means the plugin is there; more we cannot see.
+        # Simulating a template is forbidden. A server that understands the query has the plugin; that is all we can tell.
         knn = any("knn" in name for name in plugins) or _parses(engine, {"knn": {"v": {"vector": [1.0], "k": 1}}})
     number = _number(version)
     return Capabilities(
@@ -49,7 +52,7 @@ def probe(engine: Engine) -> Capabilities:
         plugins=plugins,
         knn=knn,
         neural_sparse=_parses(engine, {"neural_sparse": {"f": {"query_tokens": {"a": 1.0}}}}),
-        # No dry request tells: before 3.7 the field has doc values too, but asking for them is a 500 ("doesn't support sorting").
+        # No harmless request shows this: before 3.7 the field has doc values, but reading them fails with 500 ("doesn't support sorting").
         vector_doc_values=knn and number >= (3, 7),
         max_clause_count=_max_clause_count(engine),
     )
@@ -63,16 +66,17 @@ _KNN_FIELD: Mapping[str, Any] = {
 
 
 def _identity(engine: Engine) -> tuple[str, str]:
+    """Version and distribution of the server."""
     try:
-        found = engine.request("GET", "/")
+        root = engine.request("GET", "/")
     except EngineResponseError as error:
         if error.status not in _NO_ROOT:
             raise
         return "unknown", "opensearch"
-    version = found.get("version")
+    version = root.get("version")
     if not isinstance(version, dict) or "number" not in version:
         raise EngineError(f"What answers at {engine.url} is no OpenSearch.", "Check the address.")
-    # Elasticsearch has no "distribution"; OpenSearch in compatibility mode says version 7.10.2 but keeps it.
+    # Elasticsearch has no "distribution". OpenSearch in compatibility mode reports version 7.10.2, but has one.
     return str(version["number"]), str(version.get("distribution", "elasticsearch"))
 
 
@@ -85,7 +89,7 @@ def _plugins(engine: Engine) -> tuple[str, ...]:
 
 
 def _parses(engine: Engine, query: Mapping[str, Any]) -> bool:
-    """Whether the server knows a query: an unknown one is "unknown query [...]" (400), a known one finds nothing (200)."""
+    """Whether the server knows a type of query: an unknown one fails with "unknown query [...]" (400)."""
     try:
         engine.request(
             "POST", _NOWHERE, params={"allow_no_indices": True, "ignore_unavailable": True}, body={"size": 0, "query": query}
@@ -96,7 +100,7 @@ def _parses(engine: Engine, query: Mapping[str, Any]) -> bool:
 
 
 def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: Mapping[str, Any]) -> bool | None:
-    """Whether an index with these settings and fields could be made; None where we may not ask.
+    """Whether an index with these settings and fields could be created; None where this user may not simulate templates.
 
     Simulating a template validates both: "No handler for type [knn_vector]", "unknown setting [...]" (400).
     """
@@ -113,9 +117,9 @@ def _accepts_template(engine: Engine, settings: Mapping[str, Any], properties: M
 
 
 def _max_clause_count(engine: Engine) -> int:
-    """The limit as it stands: set while running, in the file, or by default."""
+    """The current clause limit: set at run time, in the configuration file, or by default."""
     try:
-        found = engine.request(
+        settings = engine.request(
             "GET",
             "/_cluster/settings",
             params={"include_defaults": True, "flat_settings": True, "filter_path": "*.indices*max_clause*"},
@@ -123,12 +127,13 @@ def _max_clause_count(engine: Engine) -> int:
     except EngineResponseError:
         return _CLAUSES
     for level in ("transient", "persistent", "defaults"):
-        value = found.get(level, {}).get("indices.query.bool.max_clause_count")
+        value = settings.get(level, {}).get("indices.query.bool.max_clause_count")
         if value is not None:
             return int(value)
     return _CLAUSES
 
 
 def _number(version: str) -> tuple[int, int]:
+    """Major and minor version; (0, 0) where there are none."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)

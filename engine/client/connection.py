@@ -1,24 +1,28 @@
-"""The one door to an OpenSearch: which server, and how a call goes through; how to prove who we are is `access`, what failed `failures`.
+"""The connection to an OpenSearch server: which server is used, and how a request is sent.
+
+Where things are: `credentials` and `tls` authenticate, `payloads` encodes bodies, `retries` decides what is sent again, `server_errors`
+turns failures into sentences.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
-exceptions only. Requests go through the client's connection, which knows about certificates and signatures, and not through its
-transport, which chooses among servers and serializers: there is one server, and orjson is six times as fast as theirs.
+exceptions only. Requests go through the client's connection, which handles certificates and signatures, and not through its transport,
+which chooses among servers and serializers: there is one server, and orjson is six times as fast as their serializer.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from functools import cache, cached_property
+from copy import copy
+from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
-from termweave.engine import access, failures
-from termweave.engine.capabilities import probe
-from termweave.engine.failures import EngineResponseError, NotOpenSearch
+from termweave.engine.client import credentials, payloads, retries, server_errors
+from termweave.engine.client.capabilities import probe
+from termweave.engine.client.payloads import quote
+from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.words import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,28 +30,27 @@ if TYPE_CHECKING:
     from termweave.records import Capabilities
     from termweave.settings import Settings
 
-#: Calls that change nothing are sent again after a lost connection or one of these answers.
-_RETRIED_STATUS = frozenset({429, 502, 503, 504})
-_ATTEMPTS = 4
-#: What an error says is read here, whatever it is: opensearch-py (3.2.0) takes all JSON for an object.
+T = TypeVar("T")
+__all__ = ["Engine", "connect", "quote", "target"]
+
+#: `Engine` reads every response itself, whatever its status: opensearch-py (3.2.0) takes all JSON of an error for an object.
 _EVERY_STATUS = range(1000)
-#: Endpoints whose POST changes nothing.
-_READING = frozenset({"_search", "_msearch", "_mget", "_count", "_analyze", "_validate", "_refresh", "_termvectors"})
-#: Every engine there is; see `_forked`.
+#: All engines of this process; see `_close_after_fork`.
 _ENGINES: WeakSet[Engine] = WeakSet()
 
 
 class Engine:
-    """A connected OpenSearch; threads may share it, and processes that fork.
+    """A connection to an OpenSearch server. Threads may share it, and so may processes that fork.
 
     Attributes:
         url: Address without credentials, for messages.
-        client: The raw `opensearchpy.OpenSearch`.
+        client: The underlying `opensearchpy.OpenSearch`.
     """
 
     def __init__(self, client: Any, url: str) -> None:
         self.client = client
         self.url = url
+        self._retries = retries.Retries()
         _ENGINES.add(self)
 
     def __enter__(self) -> Self:
@@ -60,32 +63,50 @@ class Engine:
         return f"Engine({self.url!r})"
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close all connections to the server."""
         self.client.transport.close()
+
+    def patient(self, seconds: float) -> Self:
+        """The same connection, for a build: every request that the server turns away (429, 503) is repeated.
+
+        Args:
+            seconds: How long a request is repeated, from its first failure.
+        """
+        view = copy(self)
+        view._retries = retries.Retries(seconds)  # noqa: SLF001
+        _ENGINES.add(view)
+        return view
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a request waits for its response, unless it says otherwise."""
+        seconds: float = self.client.transport.get_connection().timeout
+        return seconds
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What this server can do, asked once."""
+        """What this server can do; the server is asked once."""
         return probe(self)
 
     def of_indices(self, path: str, kind: str, *, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What indices have of a kind: ``{index: {kind: ...}}``.
+        """Read one kind of information about indices: ``{index: {kind: ...}}``.
 
-        Nearly every verb begins with such a question, so that here it comes out whether an OpenSearch is asked: what answers 200
-        to any address gives no error.
+        Nearly every command begins with such a request, so this is where a server that is not OpenSearch is noticed, even one that
+        responds to every address with 200.
 
         Args:
-            path: ``/NAME/_alias``, ``/NAME/_mapping``.
-            kind: "aliases", "mappings".
-            params: As of `request`, whose errors this has, too.
+            path: ``/NAME/_alias`` or ``/NAME/_mapping``.
+            kind: "aliases" or "mappings".
+            params: Query parameters, as in `request`.
 
         Raises:
-            NotOpenSearch: The answer says something else.
+            NotOpenSearch: The response holds something else.
+            EngineError: See `request`.
         """
-        found: dict[str, Any] = self.request("GET", path, params=params)
-        if not all(isinstance(each, dict) and kind in each for each in found.values()):
-            raise NotOpenSearch(self.url, f"GET {path}", found, HTTPStatus.OK)
-        return found
+        indices: dict[str, Any] = self.request("GET", path, params=params)
+        if not all(isinstance(index, dict) and kind in index for index in indices.values()):
+            raise NotOpenSearch(self.url, f"GET {path}", indices, HTTPStatus.OK)
+        return indices
 
     def request(
         self,
@@ -97,38 +118,55 @@ class Engine:
         timeout: float | None = None,
         retry: bool | None = None,
     ) -> Any:
-        """One call to the engine.
+        """Send one request.
 
         Args:
             method: "GET", "POST" ...
             path: Path with its leading slash, already escaped (see `quote`).
             params: Query parameters; True and False become "true" and "false".
             body: A JSON value, or bytes that are sent as they are (NDJSON).
-            timeout: Seconds, instead of the setting's.
-            retry: Send again after a lost connection or 429, 502, 503, 504; default: only calls that change nothing.
+            timeout: Seconds to wait for the response; default: the setting `timeout`.
+            retry: Whether to send the request again after a lost connection or 429, 502, 503, 504; default: only if it changes nothing
+                (`patient` repeats more); False: never.
 
         Returns:
-            The answer, parsed: a mapping, of `_cat` a list; for HEAD a bool.
+            The parsed response: a mapping, for `_cat` a list, for HEAD a bool.
 
         Raises:
-            EngineUnreachable: Nothing answered.
-            EngineResponseError: The engine answered with an error.
-            NotOpenSearch: Something else did.
-            EngineError: The answer is no JSON.
+            EngineUnreachable: There was no response.
+            EngineResponseError: The engine responded with an error.
+            NotOpenSearch: Another kind of server responded.
+            EngineError: The response is not JSON.
         """
-        data, params = _encode(body), _plain(params)
-        # `_cat` answers in text unless asked; everything else is JSON anyway.
-        headers = {"accept": "application/json", "content-type": _content_type(path, data)}
-        try:
-            return self._once(method, path, params, data, timeout, headers)
-        except EngineError as error:
-            if not (_may_pass(error) and (_changes_nothing(method, path) if retry is None else retry)):
-                raise
-            failed = error
-        # tenacity costs more than all else that is done here: it is called when something has failed
-        return _patient()(_after(failed, lambda: self._once(method, path, params, data, timeout, headers)))
+        data, params = payloads.encode(body), payloads.query_parameters(params)
+        # `_cat` sends plain text unless asked for JSON; everything else sends JSON anyway.
+        headers = {"accept": "application/json", "content-type": payloads.content_type(path, data)}
+        return self._retries.run(
+            lambda most: self._send(method, path, params, data, self._timeout(timeout, most), headers),
+            repeatable=self._repeatable(method, path) if retry is None else retry,
+            once=retry is False,
+        )
 
-    def _once(
+    def repeat(self, call: Callable[[], T]) -> T:
+        """Make a call that sends requests, and repeat it as a request that changes nothing is repeated.
+
+        Args:
+            call: Raises `EngineResponseError` with status 429 or 503 if it should be repeated.
+        """
+        return self._retries.run(lambda _: call(), repeatable=True)
+
+    def _repeatable(self, method: str, path: str) -> bool:
+        """Whether a request may be sent twice. A build also repeats requests that set what they set before."""
+        sets = retries.sets_again(method, path) and self._retries.patience is not None
+        return sets or retries.changes_nothing(method, path)
+
+    def _timeout(self, timeout: float | None, most: float | None) -> float | None:
+        """The time-out of one attempt; None for the connection's own."""
+        if most is None:
+            return timeout
+        return min(timeout or self.timeout, most)
+
+    def _send(
         self,
         method: str,
         path: str,
@@ -139,82 +177,79 @@ class Engine:
     ) -> Any:
         connection = self.client.transport.get_connection()
         try:
-            status, _, text = connection.perform_request(
+            status, answer_headers, text = connection.perform_request(
                 method, path, params, data, timeout=timeout, ignore=_EVERY_STATUS, headers=headers
             )
         except Exception as error:
-            said = failures.said(error, self.url, f"{method} {path}")
-            if said is None:
+            failure = server_errors.from_exception(error, self.url, f"{method} {path}")
+            if failure is None:
                 raise
-            raise said from error
-        return self._understood(status, text, method, path)
+            raise failure from error
+        try:
+            return self._parse(status, text, method, path)
+        except EngineResponseError as error:
+            error.retry_after = retries.seconds_to_wait(answer_headers)
+            raise
 
-    def _understood(self, status: int, text: str, method: str, path: str) -> Any:
+    def _parse(self, status: int, text: str, method: str, path: str) -> Any:
+        """The value of a response; an error status is raised as an error."""
         request, succeeded = f"{method} {path}", HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
         if method == "HEAD" and (succeeded or status == HTTPStatus.NOT_FOUND):
             return succeeded
         try:
-            answer = _parsed(text)
+            answer = payloads.decode(text)
         except (ValueError, RecursionError) as error:
             if succeeded:
-                why = f"{self.url} answered {request}, but not in JSON."
-                raise EngineError(why, "Is it an OpenSearch, or a proxy before one?") from error
+                message = f"{self.url} answered {request}, but not in JSON."
+                raise EngineError(message, "Is it an OpenSearch, or a proxy in front of one?") from error
             answer = None
         if not succeeded:
-            raise failures.answered(status, answer, text, self.url, request)
+            raise server_errors.from_response(status, answer, text, self.url, request)
         if not isinstance(answer, list if path.startswith("/_cat/") else dict):
             raise NotOpenSearch(self.url, request, answer, HTTPStatus.OK)
         return answer
 
 
-def _forked() -> None:
-    """Leave the parent's connections to it, in a process that has just been forked: on one line both would read each other's answers."""
+def _close_after_fork() -> None:
+    """Close the parent's connections in a forked child: on a shared connection each process would read the other's responses."""
     for engine in list(_ENGINES):
         engine.close()
 
 
-os.register_at_fork(after_in_child=_forked)
-
-
-def quote(part: str) -> str:
-    """Escape one part of a path: an index name, a document id (any text)."""
-    from urllib.parse import quote as escape  # noqa: PLC0415
-
-    return escape(part, safe="")
+os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def target(settings: Settings) -> str:
-    """The address to talk to: the settings', else the running embedded node's.
+    """The address of the server to use: that of the settings, else that of the running embedded node.
 
     Raises:
-        EngineUnreachable: Neither is there.
+        EngineUnreachable: There is neither.
     """
     if settings.url is not None:
         return settings.url
-    from termweave.engine import node  # noqa: PLC0415 - psutil, only where no address is given
+    from termweave.engine.embedded import node  # noqa: PLC0415 - psutil, only where no address is given
 
-    found = node.running()
-    if found is None:
+    state = node.running()
+    if state is None:
         raise EngineUnreachable(
             "No OpenSearch was named, and no embedded node is running.", "Start one with: termweave node start (or give --url)."
         )
-    return found.url
+    return state.url
 
 
 def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False) -> Engine:
-    """Connect to the OpenSearch that the settings mean. Nothing is sent yet.
+    """Connect to the OpenSearch server of the settings. No request is sent yet.
 
     Args:
         settings: Address, credentials, certificates, timeout.
-        pool_maxsize: Connections kept; at least the number of threads that send (opensearch-py's default is 1).
-        compress: Send bodies as gzip. On loopback and in a data centre that costs more than it saves.
+        pool_maxsize: Number of connections that are kept; at least the number of threads that send (opensearch-py's default is 1).
+        compress: Whether to send bodies as gzip. On one machine and within a data centre that costs more time than it saves.
 
     Raises:
         EngineUnreachable: No address is given and no embedded node runs.
-        UsageError: The address or the way to authenticate cannot be meant.
+        UsageError: The address is not valid, or credentials or certificates cannot be used.
     """
-    address = target(settings)
-    url, reach = access.options(settings, address)
+    url, authentication = credentials.options(settings, target(settings))
     import opensearchpy  # noqa: PLC0415 - 150 ms
 
     # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
@@ -224,85 +259,6 @@ def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False
         "timeout": settings.timeout,
         "pool_maxsize": pool_maxsize,
         "http_compress": compress,
-        "max_retries": 0,  # `Engine.request` retries, with jitter and only what may be sent twice
+        "max_retries": 0,  # `Engine.request` decides what is sent again
     }
-    return Engine(opensearchpy.OpenSearch(**options, **reach), url)
-
-
-def _parsed(text: str) -> Any:
-    """An answer of JSON; None where it is empty.
-
-    Raises:
-        ValueError: It is no JSON.
-        RecursionError: It is deeper than any parser goes.
-    """
-    import orjson  # noqa: PLC0415
-
-    if not text:
-        return None
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        # Half a character, which JSON lets pass and a document of others may hold: nothing behind this could write it.
-        import json  # noqa: PLC0415
-
-        return orjson.loads(readable(json.dumps(json.loads(text), ensure_ascii=False)))
-
-
-def _changes_nothing(method: str, path: str) -> bool:
-    return method in {"GET", "HEAD"} or (method == "POST" and _endpoint(path) in _READING)
-
-
-def _endpoint(path: str) -> str:
-    """The last part of a path: "_search"."""
-    return path.partition("?")[0].rsplit("/", 1)[-1]
-
-
-def _encode(body: Any) -> bytes | None:
-    if body is None or isinstance(body, bytes):
-        return body
-    if isinstance(body, str):
-        return body.encode()
-    import orjson  # noqa: PLC0415
-
-    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
-
-
-def _content_type(path: str, data: bytes | None) -> str:
-    return "application/x-ndjson" if data is not None and _endpoint(path) in {"_bulk", "_msearch"} else "application/json"
-
-
-def _plain(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if not params:
-        return None
-    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in params.items() if value is not None}
-
-
-@cache
-def _patient() -> Any:
-    """What calls again; safe to share between threads."""
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential  # noqa: PLC0415
-
-    # Full jitter: clients that failed together do not come back together.
-    return Retrying(
-        retry=retry_if_exception(_may_pass),
-        wait=wait_random_exponential(multiplier=0.2, max=5),
-        stop=stop_after_attempt(_ATTEMPTS),
-        reraise=True,
-    )
-
-
-def _after(error: EngineError, call: Callable[[], Any]) -> Callable[[], Any]:
-    """A call whose first attempt has failed already."""
-    failed = [error]
-
-    def attempt() -> Any:
-        if failed:
-            raise failed.pop()
-        return call()
-
-    return attempt
-
-
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, EngineUnreachable) or (isinstance(error, EngineResponseError) and error.status in _RETRIED_STATUS)
+    return Engine(opensearchpy.OpenSearch(**options, **authentication), url)

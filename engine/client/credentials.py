@@ -1,90 +1,175 @@
-"""How a server is reached and how we prove who we are: the address taken apart, certificates, signatures."""
+"""How a server is reached and how the user is authenticated: address, passwords, certificates, AWS signatures.
+
+All requests go through opensearch-py's connection class for urllib3, signed or not. Its other class, for the package requests, lets
+$REQUESTS_CA_BUNDLE and $CURL_CA_BUNDLE override the settings, uses $HTTPS_PROXY, reads .netrc and follows redirects (docs/connecting.md).
+"""
 
 from __future__ import annotations
 
+import logging
+import shlex
+import subprocess
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from termweave.errors import UsageError
-from termweave.words import without_password
+from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from termweave.settings import Settings
+
+#: Settings that give the password, see `termweave.settings.PASSWORDS`.
+_PASSWORDS = ("password", "password_file", "password_command")
+#: Hosts whose traffic does not leave this machine.
+_THIS_MACHINE = ("localhost", "127.", "::1")
 
 
 def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
-    """What opensearch-py must be told to reach an address with these settings.
+    """Turn settings into arguments for opensearch-py.
+
+    Logs a warning where a password would travel unencrypted to another machine.
+
+    Args:
+        settings: Credentials, certificates and the way to sign.
+        address: Address of the server; it may hold a user name and a password.
 
     Returns:
         ``(address without credentials, keyword arguments)``.
 
     Raises:
-        UsageError: The address or the way to authenticate cannot be meant.
+        UsageError: The address is not valid, or the credentials cannot be used.
     """
     url, *in_address = split(address)
-    found: dict[str, Any] = {}
-    user, password = _agreed(settings, *in_address)
+    arguments: dict[str, Any] = {}
+    user, password = _user_and_password(settings, url, *in_address)
     if user:
-        pair = (user, password or "")
-        # OpenSearch reads UTF-8 (RFC 7617), opensearch-py makes Latin-1; bytes of the environment that are neither go as they are.
-        found["http_auth"] = tuple(each.encode("utf-8", "surrogateescape").decode("latin-1") for each in pair)
+        _warn_of_plain_text(url)
+        # OpenSearch reads UTF-8 (RFC 7617), and opensearch-py encodes as Latin-1. Bytes that are not UTF-8 are sent unchanged.
+        arguments["http_auth"] = tuple(
+            text.encode("utf-8", "surrogateescape").decode("latin-1") for text in (user, password or "")
+        )
     if url.startswith("https:"):
-        found |= _tls(settings)
+        arguments |= _tls(settings)
     if settings.aws_sigv4:
-        found |= _sigv4(settings.aws_sigv4, url)
-    return url, found
+        arguments |= _sigv4(settings.aws_sigv4, url)
+    return url, arguments
 
 
-def _agreed(settings: Settings, user: str | None, password: str | None) -> tuple[str | None, str | None]:
+def _user_and_password(settings: Settings, url: str, user: str | None, password: str | None) -> tuple[str | None, str | None]:
     """User and password, each from the settings or from the address.
 
     Raises:
-        UsageError: Both say one, and not the same: a password would be sent that belongs to somebody else, or elsewhere.
+        UsageError: Settings and address give different values, so that a password could be sent to the wrong server.
     """
-    secret = None if settings.password is None else settings.password.get_secret_value()
-    both = "Leave one of them out: nobody can tell whose password is meant."
+    source = settings.place("url")
+    hint = "Remove one of them."
     if settings.user and user and settings.user != user:
-        said = f"{_place('user', settings.user)} the user {settings.user!r}"
-        raise UsageError(f"The address, from {_place('url', settings.url)}, names the user {user!r}, and {said}.", both)
-    if None not in {secret, password} and secret != password:
-        said = f"another one from {_place('password', settings.password)}"
-        raise UsageError(f"The address, from {_place('url', settings.url)}, holds a password, and there is {said}.", both)
+        raise UsageError(
+            f"The address, from {source}, names the user {user!r}, and {settings.place('user')} names the user {settings.user!r}.",
+            hint,
+        )
+    secret = _password(settings, settings.user or user, url)
+    if secret is not None and password is not None and secret != password:
+        place = next(settings.place(name) for name in _PASSWORDS if getattr(settings, name))
+        raise UsageError(f"The address, from {source}, holds a password, and {place} gives a different one.", hint)
     return settings.user or user, password if secret is None else secret
 
 
-def _place(name: str, value: object) -> str:
-    """Where a setting was said."""
-    from termweave.settings import origin  # noqa: PLC0415 - only for a sentence
+def _password(settings: Settings, user: str | None, url: str) -> str | None:
+    """The password that the settings give: itself, in a file, printed by a command, or asked for.
 
-    place = origin(name, value)
-    return f"--{name}" if place == "flag" else place
+    Raises:
+        UsageError: More than one is given in one place, or the file, the command or the terminal gives no password.
+    """
+    given = [name for name in _PASSWORDS if getattr(settings, name) is not None]
+    if len(given) > 1:
+        first, second = map(settings.place, given[:2])
+        raise UsageError(f"{given[0]} (from {first}) and {given[1]} (from {second}) both give a password.", "Remove one of them.")
+    if settings.password is not None:
+        from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
+
+        secret = settings.password.get_secret_value()
+        if secret == ASK and settings.origin("password") == "flag":  # no file may have a user asked
+            return _asked(f"Password of {user or 'the user'} at {url}: ")
+        return secret
+    if settings.password_file is not None:
+        return _from_file(settings.password_file)
+    return None if settings.password_command is None else _from_command(settings.password_command)
+
+
+@cache
+def _asked(prompt: str) -> str:
+    """Ask for a password on the terminal, once per process."""
+    import getpass  # noqa: PLC0415 - rarely needed
+    import warnings  # noqa: PLC0415
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", getpass.GetPassWarning)  # it would show the password while it is typed
+        try:
+            return getpass.getpass(prompt)
+        except (getpass.GetPassWarning, EOFError):
+            hint = "Use --password-file or $TERMWEAVE_PASSWORD instead."
+            raise UsageError("There is no terminal to ask for the password.", hint) from None
+
+
+def _from_file(file: Path) -> str:
+    """The password in a file, without the line end behind it."""
+    try:
+        secret = file.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"The password file {file} cannot be read: {reason}.", "Correct the path or its permissions.") from error
+    if not secret or "\n" in secret:
+        raise UsageError(f"The password file {file} does not hold one line.", "Write the password into it, and nothing else.")
+    return secret
+
+
+@cache
+def _from_command(command: str) -> str:
+    """The password that a command prints, run once per process and without a shell."""
+    hint = "Correct password_command; for example: keyring get termweave USER"
+    try:
+        result = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603 - the user's own settings name it
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        reason = f"exit status {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else str(error)
+        raise UsageError(f"The command that gives the password failed: {reason}.", hint) from error
+    if not (secret := result.stdout.rstrip("\r\n")):
+        raise UsageError("The command that gives the password printed nothing.", hint)
+    return secret
+
+
+def _warn_of_plain_text(url: str) -> None:
+    """Warn where a password leaves this machine without encryption."""
+    host = urlsplit(url).hostname or ""
+    if url.startswith("http:") and not host.startswith(_THIS_MACHINE):
+        logging.getLogger(__name__).warning(
+            "Warning: the password travels to %s without encryption. If the server speaks TLS, write the address with https://.",
+            url,
+        )
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    found: dict[str, Any] = {"verify_certs": not settings.insecure}
+    from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where https is spoken
+
     if settings.insecure:
-        found["ssl_assert_hostname"] = False
-        found["ssl_show_warn"] = False  # the user said --insecure: no need to be told
-    elif settings.ca_certs is not None:
-        found["ca_certs"] = str(settings.ca_certs)
-    if settings.client_cert is not None:
-        found["client_cert"] = str(settings.client_cert)
-    if settings.client_key is not None:
-        if settings.client_cert is None:
-            raise UsageError("A client key was given without its certificate.", "Add --client-cert.")
-        found["client_key"] = str(settings.client_key)
-    return found
+        import urllib3  # noqa: PLC0415 - with the client, 150 ms
+
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the user asked for it
+    return {"ssl_context": tls.context(settings)}
 
 
 def _sigv4(region: str, url: str) -> dict[str, Any]:
-    """Signed requests: Amazon OpenSearch Service ("es"), or Serverless ("aoss") by its host name."""
+    """Sign requests for Amazon OpenSearch Service ("es"), or for Serverless ("aoss"), which its host name tells."""
     try:
         import boto3  # noqa: PLC0415 - an extra
     except ImportError:
         raise UsageError(
             "--aws-sigv4 needs boto3, which is not installed.", "Install it with: pip install 'termweave[aws]'."
         ) from None
-    from opensearchpy import RequestsAWSV4SignerAuth, RequestsHttpConnection  # noqa: PLC0415
+    from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 
     credentials = boto3.Session(region_name=region).get_credentials()
     if credentials is None:
@@ -93,17 +178,21 @@ def _sigv4(region: str, url: str) -> dict[str, Any]:
             "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
     service = "aoss" if ".aoss." in url else "es"
-    return {"http_auth": RequestsAWSV4SignerAuth(credentials, region, service), "connection_class": RequestsHttpConnection}
+    return {"http_auth": Urllib3AWSV4SignerAuth(credentials, region, service)}
 
 
 def split(address: str) -> tuple[str, str | None, str | None]:
-    """Address -> (address without credentials, user, password); a bare ``host:port`` means http."""
+    """Split an address into ``(address without credentials, user, password)``; ``host:port`` without a scheme means http.
+
+    Raises:
+        UsageError: The address is not valid. The message does not show a password in it.
+    """
     from urllib3.exceptions import LocationParseError  # noqa: PLC0415 - with the client, 150 ms
     from urllib3.util import parse_url  # noqa: PLC0415
 
-    wrong = f"The address {without_password(address)!r} cannot be meant"
+    wrong = f"The address {without_password(address)!r} is not valid"
     hint = "Write it as https://host:9200."
-    if "@" in address:  # a password with "/" or "#" in it ends the host; what is said of the rest would tell the password
+    if "@" in address:  # a password with "/" or "#" in it ends the host: the reason that the parser gives would show the password
         hint = "Write it as https://host:9200, with --user and --password beside it, or the password's /, #, ? as %2F, %23, %3F."
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
@@ -112,11 +201,11 @@ def split(address: str) -> tuple[str, str | None, str | None]:
         raise UsageError(f"{wrong}." if "@" in address else f"{wrong}: {error}.", hint) from None
     if parts.scheme not in {"http", "https"} or not host:
         raise UsageError(f"{wrong}.", hint)
-    shown = f"[{host}]" if ":" in host else host
+    bracketed = f"[{host}]" if ":" in host else host
     port = port or (443 if parts.scheme == "https" else 9200)
-    url = urlunsplit((parts.scheme, f"{shown}:{port}", parts.path.rstrip("/"), "", ""))
+    url = urlunsplit((parts.scheme, f"{bracketed}:{port}", parts.path.rstrip("/"), "", ""))
     try:
-        parse_url(url)  # what the client does not take
+        parse_url(url)  # the client's own parser is stricter
     except LocationParseError:
         raise UsageError(f"{wrong}.", hint) from None
     user = unquote(parts.username) if parts.username else None

@@ -1,4 +1,4 @@
-"""What a failure of the engine is called, and what to do about it: from exceptions and answers to a sentence and a hint."""
+"""What a failed request means: exceptions and error responses become one sentence and one hint."""
 
 from __future__ import annotations
 
@@ -7,24 +7,52 @@ from http import HTTPStatus
 from typing import Any
 
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.words import clipped, readable
+from termweave.support.messages import clipped, readable
 
-#: A connection that ended before the answer, or within it.
+#: Texts of exceptions whose connection ended before or within the response.
 _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection broken", "Response ended prematurely")
-_TITLE = re.compile("<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-#: Characters of an answer without a reason that a sentence shows.
+#: Characters of an error page in which its title is looked for; a page can be of any length and hold anything.
+_PAGE_START = 10_000
+#: Characters of a response without a reason that a sentence shows.
 _LONGEST = 200
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
+_STATUS_HINTS: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "Give a --user and a --password that it knows (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD).",
+    HTTPStatus.MISDIRECTED_REQUEST: "The server does not serve the host name in the address: write the name that it is configured for.",
+    HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md lists those that termweave needs.",
+}
+#: Texts in OpenSearch's errors -> what to do.
+_TEXT_HINTS = {
+    "index_closed_exception": "Open the index again (POST /INDEX/_open), or build it anew under another name.",
+    "create-index blocked": "The server's disks are nearly full: free some space, and it accepts indices again by itself.",
+}
+_AWS_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+#: Texts in AWS's errors about a request that it does not accept, in lower case -> what to do.
+_AWS_HINTS = {
+    "request signature we calculated does not match": (
+        "Check the secret key of AWS, the region of --aws-sigv4, and that no proxy changes the requests or their Host."
+    ),
+    "credential should be scoped to": "Give the region and the service of this address: --aws-sigv4 REGION.",
+    "security token included in the request is expired": "Renew the AWS credentials: their session token has expired.",
+    "security token included in the request is invalid": "Check the AWS credentials: AWS does not know this key or session token.",
+    "signature expired": "Check the clock of this machine: AWS accepts signatures for five minutes.",
+    "signature not yet current": "Check the clock of this machine: AWS accepts signatures for five minutes.",
+    "missing authentication token": "Sign the requests: --aws-sigv4 REGION.",
+    "user: anonymous is not authorized": "Sign the requests: --aws-sigv4 REGION.",
+}
 
 
 class EngineResponseError(EngineError):
-    """The engine answered with an HTTP error.
+    """The engine responded with an HTTP error.
 
     Attributes:
         status: HTTP status.
-        reason: The innermost sentence the engine gave.
-        body: The whole answer, parsed where it was JSON.
+        reason: The innermost reason that the engine gave.
+        body: The whole response, parsed where it was JSON.
+        retry_after: Seconds after which the server wants to be asked again (its header ``Retry-After``); None if it did not say.
     """
+
+    retry_after: float | None = None
 
     def __init__(self, status: int, reason: str, body: Any, *, request: str = "", hint: str = "") -> None:
         super().__init__(f"OpenSearch answered {status}{f' to {request}' if request else ''}: {reason.rstrip('.')}.", hint)
@@ -34,10 +62,10 @@ class EngineResponseError(EngineError):
 
 
 class NotOpenSearch(EngineResponseError):
-    """A web server that is no OpenSearch has no such page: that is not an index, or a document, that is missing.
+    """The server is not an OpenSearch: a page it does not have is not a missing index or document.
 
     Attributes:
-        status: 0 where it said 404; 200 where it answered what no OpenSearch does.
+        status: 0 where the server responded with 404; 200 where it responded with something that OpenSearch never sends.
     """
 
     def __init__(self, url: str, request: str, body: Any, status: int = 0) -> None:
@@ -45,109 +73,121 @@ class NotOpenSearch(EngineResponseError):
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 
-def said(error: Exception, url: str, request: str) -> EngineError | None:
-    """What to raise for an exception of opensearch-py; None for another.
+def from_exception(error: Exception, url: str, request: str) -> EngineError | None:
+    """Make the error to raise for an exception of opensearch-py; None for any other exception.
 
     Args:
-        error: As it came.
-        url: Of the server.
+        error: Exception that a request ended with.
+        url: Address of the server.
         request: Method and path.
     """
-    from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and there already where it failed
+    from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and loaded where a request failed
     from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
 
     if isinstance(error, ConnectionTimeout):
         return EngineUnreachable(
-            f"OpenSearch at {url} did not answer {request} in time.", "Look at its load, or give it longer with --timeout."
+            f"OpenSearch at {url} did not answer {request} in time.", "Check its load, or allow more time with --timeout."
         )
     if isinstance(error, NoConnection):
         return _unreachable(url, error)
     return EngineError(f"{request} failed: {error}.") if isinstance(error, OpenSearchException) else None
 
 
-def answered(status: int, body: Any, text: str, url: str, request: str) -> EngineResponseError:
-    """What to raise for an answer that is an error.
+def from_response(status: int, body: Any, text: str, url: str, request: str) -> EngineResponseError:
+    """Make the error to raise for a response with an error status.
 
     Args:
         status: HTTP status.
-        body: The answer, parsed; None where it is no JSON.
-        text: The answer as it came.
-        url: Of the server.
+        body: The response, parsed; None where it is not JSON.
+        text: The response as it was received.
+        url: Address of the server.
         request: Method and path.
     """
-    if status == HTTPStatus.NOT_FOUND and not _from_opensearch(body):
+    if status == HTTPStatus.NOT_FOUND and not _is_opensearch_404(body):
         return NotOpenSearch(url, request, body)
-    elsewhere = "Something before it sends us elsewhere: give the address it stands for, perhaps with https://."
-    hint = elsewhere if status < HTTPStatus.BAD_REQUEST else advice(status, body)
+    redirected = (
+        "A server in front of OpenSearch redirects this address: give the address it redirects to, perhaps with https://."
+    )
+    hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, body)
     return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint)
 
 
 def _unreachable(url: str, error: Exception) -> EngineUnreachable:
-    """Why there is no connection to an address, as far as the client's exception tells."""
+    """Say why there is no connection to an address, as far as the client's exception tells."""
+    from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where a connection failed
+
     text = str(error)
-    if "CERTIFICATE_VERIFY_FAILED" in text:
+    if failure := tls.handshake_failure(error, url):
+        return EngineUnreachable(*failure)
+    if "NameResolutionError" in text:
+        return EngineUnreachable(f"The host name in {url} is not known.", "Check the address and the network.")
+    if "ConnectTimeoutError" in text:
         return EngineUnreachable(
-            f"The certificate of {url} could not be verified.",
-            "Name its authority with --ca-certs, or use --insecure for a test server.",
+            f"{url} did not accept a connection in time.",
+            "Check the address, a firewall between, or allow more time with --timeout.",
         )
-    if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
-        return EngineUnreachable(f"{url} does not speak TLS.", "Write the address with http://.")
     if any(sign in text for sign in _CUT):
         return EngineUnreachable(
-            f"{url} closed the connection.", "Where it speaks TLS, write the address with https://; else look at its log."
+            f"{url} closed the connection.", "If it speaks TLS, write the address with https://; else look at its log."
         )
     return EngineUnreachable(f"No OpenSearch answers at {url}.", "Check the address, or start one with: termweave node start.")
 
 
-def _from_opensearch(body: Any) -> bool:
-    """Whether a 404 is an OpenSearch's own: it says its error, which document it does not have, or (templates) ``{}``."""
+def _is_opensearch_404(body: Any) -> bool:
+    """Whether OpenSearch sent a 404: it names the error or the missing document, or for templates sends ``{}``."""
     return isinstance(body, dict) and (not body or bool(body.keys() & {"error", "_index"}))
 
 
 def _reason(body: Any, text: str) -> str:
-    """The innermost sentence of an error: shards fail for a cause, and "all shards failed" helps nobody."""
-    held = body if isinstance(body, dict) else {}
-    cause = held.get("error")
+    """The innermost reason of an error: "all shards failed" alone does not help, the cause of the shards does."""
+    fields = body if isinstance(body, dict) else {}
+    cause = fields.get("error")
     while isinstance(cause, dict):
         roots = cause.get("root_cause")
         inner = cause.get("caused_by") or (roots[0] if roots and isinstance(roots, list) else None)
-        why = inner.get("reason") if isinstance(inner, dict) else None
-        if why is None or why == cause.get("reason"):
+        reason = inner.get("reason") if isinstance(inner, dict) else None
+        if reason is None or reason == cause.get("reason"):
             cause = cause.get("reason") or cause.get("type")
             break
         cause = inner
-    return str(cause or held.get("message") or _gist(readable(text)) or "no reason given")
+    message = fields.get("message") or fields.get("Message")  # AWS writes both
+    return str(cause or message or _summary(readable(text)) or "no reason given")
 
 
-def _gist(text: str) -> str:
-    """What the page of a proxy says, in one line: its title, or its beginning."""
-    title = _TITLE.search(text)
-    return clipped(" ".join((title[1] if title else text).split()), _LONGEST)
+def _summary(page: str) -> str:
+    """An error page of a proxy in one line: its title, or its beginning."""
+    start = page[:_PAGE_START]
+    lower = start.lower()
+    begin = lower.find("<title>")
+    end = lower.find("</title>", begin) if begin >= 0 else -1
+    # Lower case may have another length ("İ" becomes two characters): then the offsets do not fit.
+    title = start[begin + len("<title>") : end] if end >= 0 and len(lower) == len(start) else start
+    return clipped(" ".join(title.split()), _LONGEST)
 
 
-def advice(status: int, body: Any) -> str:
-    """What to do about an error that the engine answered, or one of a `_msearch` held; "" where nothing general is known."""
-    if status == HTTPStatus.UNAUTHORIZED:
-        return "Give a --user and a --password that it knows (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD)."
-    if "index_closed_exception" in str(body):
-        return "Open the index again (POST /INDEX/_open), or build it anew under another name."
-    if "create-index blocked" in str(body):
-        return "The server's disks are nearly full: free some space; it takes indices again by itself."
-    if blocked := block_hint(str(body)):
-        return blocked
-    if status == HTTPStatus.FORBIDDEN:
-        return "The role of this user lacks a permission; the documentation lists those that termweave needs."
-    return ""
+def hint_for(status: int, body: Any) -> str:
+    """Say what to do about an error of the engine, or about one part of a `_msearch`; "" where nothing general is known."""
+    text = str(body)
+    if status in _AWS_STATUSES and (hint := _first_hint(_AWS_HINTS, text.lower())):
+        return hint
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.MISDIRECTED_REQUEST}:
+        return _STATUS_HINTS[status]
+    return _first_hint(_TEXT_HINTS, text) or block_hint(text) or _STATUS_HINTS.get(status, "")
 
 
-def block_hint(said: str) -> str:
-    """What to do about a block on an index that the engine's words name: one that a full disk set goes by itself, others do not.
+def _first_hint(hints: dict[str, str], text: str) -> str:
+    return next((hint for sign, hint in hints.items() if sign in text), "")
 
-    OpenSearch 2 and 3 say "FORBIDDEN/8/index write (api)" and "TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark".
+
+def block_hint(text: str) -> str:
+    """Say what to do about a block on an index that the engine's message names; "" where it names none.
+
+    A block that a full disk set goes away by itself, others do not. OpenSearch 2 and 3 write "FORBIDDEN/8/index write (api)" and
+    "TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark".
     """
-    if "flood-stage" in said or "read-only-allow-delete" in said or "read-only / allow delete" in said:
+    if "flood-stage" in text or "read-only-allow-delete" in text or "read-only / allow delete" in text:
         return "The server's disk is full: free some space; the index opens again by itself."
-    if found := _BLOCK.search(said):
-        setting = f"index.blocks.{found[1].replace('-', '_')}"
+    if block := _BLOCK.search(text):
+        setting = f"index.blocks.{block[1].replace('-', '_')}"
         return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
     return ""

@@ -1,7 +1,7 @@
-"""The server's archives: resolved by Maven coordinates, checked, unpacked once, kept.
+"""The server's archives: downloaded by Maven coordinates, checked, unpacked once and kept.
 
-3.6.0 is the newest version of which server, k-NN and neural-search can all be had this way. The archives are the genuine
-ones; their SHA-256 stand here, so that what runs is what was tested.
+3.6.0 is the newest version whose server, k-NN plugin and neural-search plugin are all available this way. The archives are the
+official ones. Their SHA-256 checksums are in this file, so that the version that runs is the one that was tested.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from termweave.engine import folders
+from termweave.engine.embedded import folders
 from termweave.errors import TermweaveError
-from termweave.locks import one_at_a_time
-from termweave.words import first_line
+from termweave.support.file_locks import one_at_a_time
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 VERSION = "3.6.0"
 
-#: A folder (path or ``file:`` address) that holds the three archives, for machines without a network.
+#: Variable that names a folder (path or ``file:`` address) with the three archives, for machines without a network.
 OVERRIDE = "TERMWEAVE_OPENSEARCH_ARCHIVES"
 
-#: 180 MB of archives, 260 MB unpacked, and air.
+#: Free bytes that are needed: 180 MB of archives, 260 MB unpacked, and a reserve.
 _NEEDED_BYTES = 600_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One archive.
+    """An archive of the server or of a plugin.
 
     Attributes:
         group, name, version: Maven coordinates.
-        sha256: Of the archive.
-        plugin: Folder below `plugins/`; "" for the server itself.
+        sha256: Checksum of the archive.
+        plugin: Folder of the plugin below `plugins/`; "" for the server itself.
     """
 
     group: str
@@ -53,7 +53,7 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """As Maven calls the file."""
+        """Name of the file in a Maven repository."""
         return f"{self.name}-{self.version}.zip"
 
 
@@ -82,113 +82,114 @@ ARTIFACTS = (
 
 
 def distribution(say: Callable[[str], None] = lambda _: None) -> Path:
-    """The unpacked server with its plugins; fetched and unpacked when it is not there.
+    """The folder of the unpacked server with its plugins. The first call downloads and unpacks it.
 
     Args:
-        say: Told what takes time.
+        say: Called with a message before each step that takes time.
 
     Raises:
-        TermweaveError: No network, a full disk, a wrong checksum.
+        TermweaveError: There is no network, the disk is full, or a checksum is wrong.
     """
     cache = folders.distribution_cache()
     ready = unpacked(cache)
     if ready.is_dir():
         return ready
     folders.make(cache)
-    with one_at_a_time(cache / "lock", lambda: say("Another process is fetching the server; waiting for it.")):
+    with one_at_a_time(cache / "lock", lambda: say("Another process is downloading the server; waiting for it.")):
         if not ready.is_dir():  # another process may have done it while we waited
             folders.require_space(cache, _NEEDED_BYTES, "the OpenSearch server")
-            archives = [_archive(each, cache, say) for each in ARTIFACTS]
+            archives = [_archive(artifact, cache, say) for artifact in ARTIFACTS]
             say("Unpacking the server.")
             unpack(archives, ready)
     return ready
 
 
 def unpacked(cache: Path) -> Path:
-    """Where the server lies once it is unpacked."""
+    """The folder of the server after it was unpacked."""
     return cache / VERSION / f"opensearch-{VERSION}"
 
 
 def missing() -> list[str]:
-    """Archives that would have to be downloaded; empty when the server is unpacked."""
+    """File names of the archives that a start would download; empty if the server is unpacked."""
     cache = folders.distribution_cache()
     if unpacked(cache).is_dir():
         return []
-    offered = os.environ.get(OVERRIDE)
-    shelves = [cache / VERSION, *([_shelf(offered)] if offered else [])]
-    return [each.file_name for each in ARTIFACTS if not any((shelf / each.file_name).is_file() for shelf in shelves)]
+    override = os.environ.get(OVERRIDE)
+    places = [cache / VERSION, *([_override_folder(override)] if override else [])]
+    return [each.file_name for each in ARTIFACTS if not any((place / each.file_name).is_file() for place in places)]
 
 
 def _archive(artifact: Artifact, cache: Path, say: Callable[[str], None]) -> Path:
-    """A checked archive: the one brought along, the one kept, or a fresh one."""
-    offered = os.environ.get(OVERRIDE)
-    if offered:
-        brought = _shelf(offered) / artifact.file_name
-        if not brought.is_file():
+    """An archive with the right checksum: from the user's folder, from the cache, or downloaded."""
+    override = os.environ.get(OVERRIDE)
+    if override:
+        provided = _override_folder(override) / artifact.file_name
+        if not provided.is_file():
             names = ", ".join(each.file_name for each in ARTIFACTS)
             raise TermweaveError(
-                f"{brought} does not exist, but ${OVERRIDE} says the archives are there.", f"Put these files there: {names}."
+                f"{provided} does not exist, but ${OVERRIDE} names its folder.", f"Put these files there: {names}."
             )
-        check(brought, artifact)
-        return brought
-    kept = cache / VERSION / artifact.file_name
-    if kept.is_file():
-        check(kept, artifact)
-        return kept
-    # Downloaded beside its place and moved there when it is whole: what was interrupted must not look like an archive.
+        check(provided, artifact)
+        return provided
+    cached = cache / VERSION / artifact.file_name
+    if cached.is_file():
+        check(cached, artifact)
+        return cached
+    # Downloaded to a temporary folder and moved when complete: an interrupted download must not look like an archive.
     with tempfile.TemporaryDirectory(dir=cache, prefix="download-") as staging:
-        say(f"Fetching {artifact.file_name}.")
-        fresh = _download(artifact, Path(staging))
-        check(fresh, artifact)
-        folders.make(kept.parent)
-        fresh.replace(kept)
-    return kept
+        say(f"Downloading {artifact.file_name}.")
+        downloaded = _download(artifact, Path(staging))
+        check(downloaded, artifact)
+        folders.make(cached.parent)
+        downloaded.replace(cached)
+    return cached
 
 
-def _shelf(offered: str) -> Path:
-    """The folder that was named, as a path or as a ``file:`` address."""
-    return Path(unquote(urlsplit(offered).path)) if offered.startswith("file:") else Path(offered).expanduser()
+def _override_folder(value: str) -> Path:
+    """The folder that $TERMWEAVE_OPENSEARCH_ARCHIVES names, as a path or as a ``file:`` address."""
+    return Path(unquote(urlsplit(value).path)) if value.startswith("file:") else Path(value).expanduser()
 
 
 def check(archive: Path, artifact: Artifact) -> None:
-    """Compare an archive with the checksum written here.
+    """Compare an archive with its checksum.
 
     Raises:
-        TermweaveError: They differ.
+        TermweaveError: The checksums differ.
     """
     with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != artifact.sha256:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    if checksum != artifact.sha256:
         raise TermweaveError(
-            f"{archive} is not the archive that was tested: its SHA-256 is {found[:12]}…, expected {artifact.sha256[:12]}….",
-            "Delete the file and start again; if it happens twice, something between here and Maven Central alters downloads.",
+            f"{archive} is not the archive that was tested: its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}….",
+            "Delete the file and start again. If it happens again, a proxy or firewall changes the download.",
         )
 
 
 def _download(artifact: Artifact, folder: Path) -> Path:
-    import requests  # noqa: PLC0415 - jgo's own, 100 ms
+    """Download an archive from Maven Central into a folder."""
+    import requests  # noqa: PLC0415 - jgo uses it, 100 ms
     from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
 
     context = MavenContext(repo_cache=folder, resolver=PythonResolver(progress_callback=_bar))
     try:
-        found: Any = (
+        archive: Any = (
             context.project(artifact.group, artifact.name).at_version(artifact.version).artifact(packaging="zip").resolve()
         )
     except (requests.RequestException, RuntimeError) as error:
-        wrong = "there is no network" if _offline(error) else first_line(error)
+        reason = "there is no network" if _is_offline(error) else first_line(error)
         files = ", ".join(each.file_name for each in ARTIFACTS)
         raise TermweaveError(
-            f"{artifact.file_name} could not be fetched from Maven Central: {wrong}.",
+            f"{artifact.file_name} could not be downloaded from Maven Central: {reason}.",
             f"Check the network; or put {files} in a folder and name it in ${OVERRIDE}.",
         ) from error
     except OSError as error:
-        raise _disk(error, folder) from error
-    return Path(found)
+        raise _disk_error(error, folder) from error
+    return Path(archive)
 
 
 @contextmanager
 def _bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress hook of jgo: a bar where standard error is a terminal."""
+    """Show the progress of a download as a bar, if standard error is a terminal. jgo calls this."""
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
 
@@ -200,11 +201,11 @@ def _bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def unpack(archives: list[Path], target: Path) -> None:
-    """Unpack server and plugins beside their place, then rename: the folder is whole or not there.
+    """Unpack server and plugins into a temporary folder and rename it, so that `target` is complete or does not exist.
 
     Args:
-        archives: In the order of `ARTIFACTS`.
-        target: The server's folder to be.
+        archives: Paths of the archives, in the order of `ARTIFACTS`.
+        target: Folder of the server; it does not exist yet.
 
     Raises:
         TermweaveError: The disk is full, or an archive is damaged.
@@ -213,14 +214,14 @@ def unpack(archives: list[Path], target: Path) -> None:
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpack-"))
     try:
         for archive, artifact in zip(archives, ARTIFACTS, strict=True):
-            place = staging / target.name / "plugins" / artifact.plugin if artifact.plugin else staging
+            folder = staging / target.name / "plugins" / artifact.plugin if artifact.plugin else staging
             with zipfile.ZipFile(archive) as content:
-                content.extractall(place)
+                content.extractall(folder)
         server = staging / target.name
-        _open_to_all(server)
+        _make_readable(server)
         server.rename(target)
     except OSError as error:
-        raise _disk(error, target) from error
+        raise _disk_error(error, target) from error
     except zipfile.BadZipFile as error:
         raise TermweaveError(
             f"An archive of the server is damaged: {error}.", f"Delete {archives[0].parent} and start again."
@@ -229,25 +230,25 @@ def unpack(archives: list[Path], target: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _open_to_all(folder: Path) -> None:
-    """Let the server's uid read what root unpacked, whatever root's umask is; zipfile forgets modes anyway."""
-    for each in (folder, *folder.rglob("*")):
-        each.chmod(0o755 if each.is_dir() or each.parent.name == "bin" else 0o644)
+def _make_readable(folder: Path) -> None:
+    """Let all users read the server, because root runs it as another user. zipfile does not restore modes anyway."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
 
 
-def _disk(error: OSError, path: Path) -> TermweaveError:
+def _disk_error(error: OSError, path: Path) -> TermweaveError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return TermweaveError(
-            f"The disk that holds {path} became full while the server was put there.",
-            "Free 600 MB and start again; nothing half-made is left.",
+            f"The disk that holds {path} became full while the server was unpacked.",
+            "Free 600 MB and start again; no incomplete files are left.",
         )
     return TermweaveError(
-        f"The server cannot be put to {path}: {error.strerror or error}.",
+        f"The server cannot be unpacked to {path}: {error.strerror or error}.",
         "Check the folder, or set XDG_CACHE_HOME to another one.",
     )
 
 
-def _offline(error: Exception) -> bool:
+def _is_offline(error: Exception) -> bool:
     import requests  # noqa: PLC0415
 
     return isinstance(error, requests.ConnectionError | requests.Timeout)

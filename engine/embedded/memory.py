@@ -1,4 +1,4 @@
-"""How much memory there is for a server."""
+"""How much memory a server may use."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 
 
 def total_and_available() -> tuple[int, int]:
-    """Total and available memory, the limit of a container included.
+    """Total and available memory of this machine, or of its container where that has less.
 
     Returns:
         ``(total, available)`` in bytes.
     """
-    import psutil  # noqa: PLC0415 - 17 ms, only where a node starts or doctor looks
+    import psutil  # noqa: PLC0415 - 17 ms, only for starting a node and for doctor
 
-    found = psutil.virtual_memory()
-    total, available = int(found.total), int(found.available)
+    machine = psutil.virtual_memory()
+    total, available = int(machine.total), int(machine.available)
     if sys.platform == "linux":
-        for limit, used in (
+        for limit_file, used_file in (
             ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
         ):
             try:
-                allowed, taken = int(Path(limit).read_text()), int(Path(used).read_text())
-            except (OSError, ValueError):  # no such hierarchy, or "max"
+                limit, used = int(Path(limit_file).read_text()), int(Path(used_file).read_text())
+            except (OSError, ValueError):  # no such control group, or "max": no limit
                 continue
-            if allowed < total:
-                total, available = allowed, min(available, max(allowed - taken, 0))
+            if limit < total:
+                total, available = limit, min(available, max(limit - used, 0))
     return total, available

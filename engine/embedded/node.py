@@ -1,8 +1,8 @@
-"""The embedded node: a genuine OpenSearch without Docker, started, stopped and looked at.
+"""The embedded node: start, stop and inspect a real OpenSearch without Docker.
 
-Every function takes the node's `home`, so that tests and other programs have nodes of their own; the default is the user's.
-A home holds the state file and the lock; data, logs and configuration lie beside them, or, where root dropped its rights and
-the server cannot enter the home, in the system's state folder (`NodeState.folder` says where).
+Every function takes the `home` of a node, so that tests and other programs can have their own; the default is the user's node.
+The home holds the state file and the lock. Data, logs and configuration are in the same folder, or in the system's state folder if root
+starts a server that cannot enter the home (`NodeState.folder` names it).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.engine import folders, process, starting
-from termweave.engine import state as states
-from termweave.engine.process import Layout
+from termweave.engine.embedded import folders, process, startup
+from termweave.engine.embedded import state as states
+from termweave.engine.embedded.process import Layout
 from termweave.errors import UsageError
-from termweave.words import counted
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from termweave.engine.state import NodeProcess, NodeState
+    from termweave.engine.embedded.state import NodeProcess, NodeState
 
 __all__ = ["logs", "running", "start", "status", "stop", "wipe"]
 
-#: Seconds. 10 to 18 are usual for one process, two loaded cores with three took 60.
+#: Seconds to wait for a start. One process usually takes 10 to 18; three on two busy cores took 60.
 _PATIENCE = 240.0
 
 
@@ -42,19 +42,19 @@ def start(
     say: Callable[[str], None] = _silent,
     patience: float = _PATIENCE,
 ) -> NodeState:
-    """Start the embedded node, or say where it runs already. Data of an earlier start are kept.
+    """Start the embedded node, or return its state if it runs already. Data of an earlier start are kept.
 
     Args:
-        nodes: Processes of the cluster; default: as many as the data were made with, else 1.
-        port: HTTP port of the first process; default: the one of the last start when it is free, else a free one.
-        heap: Most heap of a process in MB; default: an eighth of the memory, 512 to 1024.
-        home: Where the node lives; default: the user's.
-        say: Told what is going on, a line at a time.
-        patience: Seconds to wait for the server, and for another start or stop under way.
+        nodes: Number of processes of the cluster; default: as many as the data were made with, else 1.
+        port: HTTP port of the first process; default: the port of the last start if it is free, else any free port.
+        heap: Maximum heap of a process in MB; default: an eighth of the memory, 512 to 1024.
+        home: Folder of the node; default: the user's.
+        say: Called with messages about the progress.
+        patience: Seconds to wait for the server, and for another command that starts or stops the node.
 
     Raises:
-        UsageError: A number that cannot be, or another than the running cluster's.
-        TermweaveError: No Java, no archives, no space, a busy port, a server that dies: each in a sentence.
+        UsageError: A number is out of range, or the node runs with a different one.
+        TermweaveError: There is no Java, archive, space, memory or port, or the server ends while it starts.
     """
     if nodes is not None and not 1 <= nodes <= 5:
         raise UsageError(f"A cluster of {nodes} processes cannot be started here.", "--nodes takes 1 to 5; 3 is a real cluster.")
@@ -65,26 +65,30 @@ def start(
         known = status(home)
         count = nodes or (len(known.nodes) if known is not None else 1)
         if known is not None:
-            _fits(known, count, port)
+            _check_fits(known, count, port)
             if known.state == "running":
                 return known
             if known.state == "dead":
                 say("The node ended without being stopped (killed, or the machine went down); starting it with its data.")
-            if known.state == "starting":  # we hold the lock, so whoever was starting it is gone
+            if known.state == "starting":  # we have the lock, so the command that was starting it has ended
                 process.end(_layouts(known))
                 known = status(home)
-        order = starting.Order(home=home, count=count, port=port, heap=heap, patience=patience, say=say)
+        request = startup.StartRequest(home=home, count=count, port=port, heap=heap, patience=patience, say=say)
         try:
-            return starting.start(order, known)
-        except starting.PortTakenError:
+            return startup.start(request, known)
+        except startup.PortTakenError:
             if port is not None:
                 raise
-            say("Another program took a port meanwhile; trying others.")
-            return starting.start(order, status(home))
+            say("Another program took the port; trying other ports.")
+            return startup.start(request, status(home))
 
 
-def _fits(known: NodeState, count: int, port: int | None) -> None:
-    """Refuse what cannot go with a node that runs, or with the data that are there."""
+def _check_fits(known: NodeState, count: int, port: int | None) -> None:
+    """Check that a start fits the running node, or the stored data.
+
+    Raises:
+        UsageError: The number of processes or the port differs.
+    """
     if known.state in {"running", "degraded"}:
         if count != len(known.nodes):
             raise UsageError(
@@ -93,7 +97,7 @@ def _fits(known: NodeState, count: int, port: int | None) -> None:
             )
         if port is not None and port != known.nodes[0].port:
             raise UsageError(f"The node is running already, at {known.url}.", "Stop it first: termweave node stop.")
-    # A cluster elects with a majority of those who were in it: fewer processes would wait for the others for ever.
+    # A cluster elects its manager with a majority of its processes: fewer processes would wait for the others for ever.
     if count < len(known.nodes) and Path(known.folder, "data").is_dir():
         raise UsageError(
             f"The data here belong to a cluster of {len(known.nodes)} processes, which cannot run with {count}.",
@@ -102,26 +106,26 @@ def _fits(known: NodeState, count: int, port: int | None) -> None:
 
 
 def status(home: Path | None = None) -> NodeState | None:
-    """The node as it stands, its processes looked up; None where there never was one."""
+    """The current state of the node, after checking its processes; None if it was never started."""
     home = home or folders.default_home()
     known = states.read(home)
     if known is None:
         return None
     root = Path(known.folder)
-    return known.seen(lambda each: Layout(root, each.name).mine(each))
+    return known.refreshed(lambda each: Layout(root, each.name).mine(each))
 
 
 def running(home: Path | None = None) -> NodeState | None:
-    """The node when it can be talked to: at least one of its processes is up and was ready."""
+    """The state of the node if it can be used, that is if at least one of its processes runs and was ready; else None."""
     known = status(home)
     return known if known is not None and known.state in {"running", "degraded"} else None
 
 
 def stop(home: Path | None = None, *, say: Callable[[str], None] = _silent, patience: float = _PATIENCE) -> NodeState | None:
-    """Stop the node; its data stay. Stopping what does not run is no error.
+    """Stop the node and keep its data. It is no error if the node does not run.
 
     Returns:
-        The state it was in; None where there never was a node.
+        The state before; None if the node was never started.
     """
     home = home or folders.default_home()
     if status(home) is None:
@@ -135,10 +139,10 @@ def stop(home: Path | None = None, *, say: Callable[[str], None] = _silent, pati
 
 
 def wipe(home: Path | None = None, *, say: Callable[[str], None] = _silent) -> int:
-    """Stop the node and remove everything it stored.
+    """Stop the node and remove its data, logs and configuration.
 
     Returns:
-        Bytes that were freed.
+        Number of bytes that were freed.
     """
     home = home or folders.default_home()
     known = stop(home, say=say)
@@ -154,14 +158,14 @@ def wipe(home: Path | None = None, *, say: Callable[[str], None] = _silent) -> i
 
 
 def logs(home: Path | None = None, *, node: str = "node-1", lines: int = 100) -> str:
-    """The last lines a process logged; what it printed, where it did not get as far as logging.
+    """The last lines of a process's log, or of its output if it ended before it logged.
 
     Raises:
-        UsageError: There is no such process.
+        UsageError: There is no process of this name.
     """
     known = status(home)
     if known is None:
-        raise UsageError("There has been no embedded node yet.", "Start one with: termweave node start.")
+        raise UsageError("The embedded node was never started.", "Start one with: termweave node start.")
     if node not in {each.name for each in known.nodes}:
         raise UsageError(f"There is no process {node!r}.", f"Known: {', '.join(each.name for each in known.nodes)}.")
     layout = Layout(Path(known.folder), node)
@@ -169,4 +173,5 @@ def logs(home: Path | None = None, *, node: str = "node-1", lines: int = 100) ->
 
 
 def _layouts(known: NodeState) -> list[tuple[Layout, NodeProcess]]:
+    """The processes of a node, each with its folders."""
     return [(Layout(Path(known.folder), each.name), each) for each in known.nodes]

@@ -1,6 +1,6 @@
-"""One server process: its configuration, its command line, whether it lives, why it died.
+"""One server process: its configuration, its command line, whether it runs, and why it ended.
 
-The recipe was run on 3.6.0; what is unusual in it has its reason beside it.
+Tested with OpenSearch 3.6.0; comments give the reasons for unusual settings.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from termweave.engine import folders
-from termweave.engine.state import NodeProcess
+from termweave.engine.embedded import folders
+from termweave.engine.embedded.state import NodeProcess
 from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from termweave.engine.java import Java
+    from termweave.engine.embedded.java import Java
 
-#: The server refuses `integ-test-zip`, which is what the archive really is.
+#: The archive is an `integ-test-zip`, but the server rejects that name.
 _DISTRIBUTION_TYPE = "zip"
 
-# The server's disk thresholds are for fleets: at 90 % it moves shards away, at 95 % it makes indices read-only. A laptop's node
-# has nowhere to move to, and 5 % of its disk is plenty: so they are absolute, and only a really full disk closes an index.
+# By default the server moves shards to other nodes when a disk is 90 % full, and makes indices read-only at 95 %. A single node has no
+# other nodes, and 5 % of its disk is enough space. So the thresholds are absolute, and only a nearly full disk blocks an index.
 _SETTINGS = """\
 cluster.name: termweave
 node.name: {name}
@@ -64,22 +64,22 @@ logger.deprecation.level = error
 
 PORT_TAKEN = "its port is taken by another program"
 
-#: What a log line means to a user: pattern -> (what is wrong, what to do). First match wins.
+#: Patterns in logs -> (what is wrong, what to do). The first match counts.
 _CAUSES = (
     (
         r"BindException|Address already in use|Failed to bind",
         (PORT_TAKEN, "Choose another --port, or none: then a free one is found."),
     ),
     (r"No space left on device|Disk quota exceeded", ("the disk is full", "Free some space and start again.")),
-    # The server speaks of locks whatever kept it from its data folder: what did comes first.
+    # The server reports a lock error after any problem with its data folder, so the other problems come first.
     (
         r"AccessDeniedException|Permission denied",
-        ("it may not use one of its folders", "Check who owns the folder, or run: termweave node wipe."),
+        ("it has no permission to use one of its folders", "Check who owns the folder, or run: termweave node wipe."),
     ),
     (
         r"Mount point not found",
         (
-            "Java does not find the file system that its data folder lies on, as in a chroot whose root is no mount",
+            "Java does not find the file system of its data folder, for example in a chroot whose root is not a mount",
             "Bind-mount the root (mount --rbind ROOT ROOT) before chroot, or use a container.",
         ),
     ),
@@ -94,7 +94,7 @@ _CAUSES = (
     (r"OutOfMemoryError", ("its heap is too small for the data", "Give it more with --heap 2048.")),
     (
         r"UnsupportedClassVersionError|Unrecognized (VM )?option|Module jdk\.incubator\.vector not found",
-        ("the Java found cannot run it", "Set JAVA_HOME to a JDK 21 or 25."),
+        ("this Java cannot run it", "Set JAVA_HOME to a JDK 21 or 25."),
     ),
     (
         r"IndexFormatTooOld|cannot upgrade a node|cannot downgrade a node",
@@ -119,29 +119,29 @@ class Layout:
 
     @property
     def log(self) -> Path:
-        """What the server logs."""
+        """The log file of the server."""
         return self.logs / f"{self.name}.log"
 
     @property
     def output(self) -> Path:
-        """What the Java process prints: failures before logging is up."""
+        """The output of the Java process, with errors from before logging starts."""
         return self.logs / f"{self.name}.out"
 
     def mine(self, process: NodeProcess) -> bool:
-        """Whether the process lives and is the server of this folder: a pid alone may have gone to somebody else."""
+        """Whether the process runs and is the server of this folder: another program may have got its process id."""
         import psutil  # noqa: PLC0415
 
         with contextlib.suppress(ChildProcessError, OSError):
-            os.waitpid(process.pid, os.WNOHANG)  # where it is our child and died, let it go
+            os.waitpid(process.pid, os.WNOHANG)  # if it is our child and has ended, remove it from the process table
         try:
-            found = psutil.Process(process.pid)
-            return found.status() != psutil.STATUS_ZOMBIE and f"-Dopensearch.path.conf={self.conf}" in found.cmdline()
+            current = psutil.Process(process.pid)
+            return current.status() != psutil.STATUS_ZOMBIE and f"-Dopensearch.path.conf={self.conf}" in current.cmdline()
         except psutil.Error:
             return False
 
 
 def prepare(layout: Layout, distribution: Path, port: int, transport: int, discovery: Sequence[str]) -> None:
-    """Write a process's configuration afresh and make its folders."""
+    """Write the configuration of a process anew, and make its folders."""
     shutil.rmtree(layout.conf, ignore_errors=True)
     shutil.rmtree(layout.tmp, ignore_errors=True)
     folders.make(layout.conf)
@@ -151,23 +151,23 @@ def prepare(layout: Layout, distribution: Path, port: int, transport: int, disco
     )
     (layout.conf / "opensearch.yml").write_text(settings, encoding="utf-8")
     (layout.conf / "log4j2.properties").write_text(_LOGGING.format(logs=layout.logs, name=layout.name), encoding="utf-8")
-    # What an earlier run said must not be taken for the reason why this one died.
+    # An error in the log of an earlier run must not be taken for the reason why this one ends.
     layout.log.unlink(missing_ok=True)
     folders.own(layout.conf, layout.data, layout.logs, layout.tmp)
 
 
 def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: int, transport: int) -> NodeProcess:
-    """Start a process that outlives us.
+    """Start a server process that keeps running after this program ends.
 
     Raises:
-        TermweaveError: The system does not let us.
+        TermweaveError: The system does not allow it.
     """
     command = [
         str(java.executable),
         f"-Xms{min(heap, 512)}m",
         f"-Xmx{heap}m",
         "-XX:+UseG1GC",
-        "-XX:+ExitOnOutOfMemoryError",  # a node that lost its heap only answers nonsense
+        "-XX:+ExitOnOutOfMemoryError",  # without heap a node sends wrong responses
         f"-XX:ErrorFile={layout.logs}/{layout.name}-crash.log",
         f"-javaagent:{distribution}/agent/opensearch-agent.jar",
         "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -194,14 +194,14 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
     }
     try:
         with layout.output.open("wb") as output:
-            child = subprocess.Popen(  # type: ignore[call-overload]  # noqa: S603 - our own command
+            child = subprocess.Popen(  # type: ignore[call-overload]  # noqa: S603 - the command above
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=layout.tmp,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in our terminal is not meant for it
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it
                 **rights,
             )
     except OSError as error:
@@ -209,30 +209,34 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
             f"The server could not be started: {error.strerror or error}.",
             "Run as an ordinary user." if uid is not None else "Look at: termweave doctor.",
         ) from error
-    child.returncode = 0  # it is meant to outlive us: its handle must not complain when it is forgotten
+    child.returncode = 0  # it keeps running: without this, Popen warns when the object is deleted
     return NodeProcess(layout.name, child.pid, port, transport)
 
 
 def end(layouts: Sequence[tuple[Layout, NodeProcess]], *, patience: float = 30.0) -> None:
-    """End processes that are ours: asked first, killed when they do not go."""
+    """End our processes: with SIGTERM, and with SIGKILL those that still run after `patience` seconds.
+
+    Raises:
+        TermweaveError: A process still runs.
+    """
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        living = [(layout, process) for layout, process in layouts if layout.mine(process)]
-        for _, process in living:
+        alive = [(layout, process) for layout, process in layouts if layout.mine(process)]
+        for _, process in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, kind)
         until = time.monotonic() + patience
-        while living and time.monotonic() < until:
+        while alive and time.monotonic() < until:
             time.sleep(0.1)
-            living = [(layout, process) for layout, process in living if layout.mine(process)]
-        if not living:
+            alive = [(layout, process) for layout, process in alive if layout.mine(process)]
+        if not alive:
             return
     raise TermweaveError(
-        f"Process {living[0][1].pid} does not end.", "It belongs to another user, or the disk hangs; end it by hand."
+        f"Process {alive[0][1].pid} does not end.", "It belongs to another user, or waits for a disk: end it by hand."
     )
 
 
 def cause_of_death(layout: Layout) -> tuple[str, str]:
-    """Why a process died, from what it printed and logged.
+    """Find out why a process ended, from its output and its log.
 
     Returns:
         ``(what is wrong, what to do)``.
@@ -241,18 +245,18 @@ def cause_of_death(layout: Layout) -> tuple[str, str]:
     for pattern, (wrong, advice) in _CAUSES:
         if re.search(pattern, text):
             return wrong, advice
-    meaningful = [
+    errors = [
         line.strip()
         for line in text.splitlines()
         if re.search(r"Exception|Error|ERROR|FATAL|[Rr]efus", line) and not line.lstrip().startswith("at ")
     ]
-    if meaningful:
-        return f"it says: {meaningful[-1][:300]}", f"The whole story is in {layout.log}."
-    return "it said nothing", f"Look at {layout.log}; was it killed for want of memory?"
+    if errors:
+        return f"its last error is: {errors[-1][:300]}", f"The whole log is {layout.log}."
+    return "it logged no error", f"Look at {layout.log}. The system may have killed it because memory ran out."
 
 
 def tail(path: Path, lines: int) -> str:
-    """The last lines of a file, at most 256 KB of it; "" where it does not exist."""
+    """The last lines of a file, at most 256 KB; "" if it does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""What is known of an embedded node: its state file, and the lock that lets one start or stop happen at a time."""
+"""The state file of an embedded node, and the lock that lets only one command at a time start or stop the node."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from termweave import atomic, locks
 from termweave.errors import TermweaveError
+from termweave.support import atomic_files, file_locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SCHEMA = "termweave.node/1"
-#: Seconds between looks at whether another command has ended.
+#: Seconds between two attempts to take the lock.
 _TICK = 0.2
 
-#: running: every process lives; degraded: some; dead: none, and nobody stopped them; starting: not ready yet.
+#: running: every process runs; degraded: some run; dead: none runs, though nobody stopped them; starting: not ready yet.
 Phase = Literal["running", "degraded", "dead", "starting", "stopped"]
 
 
@@ -32,7 +32,7 @@ class NodeProcess:
         pid: Process id.
         port: HTTP port on 127.0.0.1.
         transport: Port on which the processes of a cluster talk to each other.
-        alive: Whether the process lives and is ours; found out when the state is read, not stored.
+        alive: Whether the process runs and is ours; checked when the state is read, not stored.
     """
 
     name: str
@@ -49,16 +49,16 @@ class NodeProcess:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """An embedded node or cluster as it stands.
+    """The state of an embedded node or cluster.
 
     Attributes:
         url: Address of the first living process.
-        version: Of the server.
-        nodes: Its processes.
+        version: Version of the server.
+        nodes: Processes of the cluster.
         state: See `Phase`.
-        folder: Where data, logs and configuration lie.
-        java: Home of the JDK it runs on.
-        heap: Most heap of one process, in MB.
+        folder: Folder of data, logs and configuration.
+        java: Home of the JDK that the server runs on.
+        heap: Maximum heap of one process, in MB.
     """
 
     url: str
@@ -70,11 +70,11 @@ class NodeState:
     heap: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """As `termweave node status --json` prints it and the state file keeps it."""
+        """The JSON of `termweave node status --json` and of the state file."""
         return {"schema": SCHEMA, **asdict(self), "nodes": [asdict(each) | {"url": each.url} for each in self.nodes]}
 
-    def seen(self, alive: Callable[[NodeProcess], bool]) -> NodeState:
-        """This state with every process looked up, and the phase that follows."""
+    def refreshed(self, alive: Callable[[NodeProcess], bool]) -> NodeState:
+        """This state after `alive` has checked each process, with the phase that follows from it."""
         nodes = tuple(replace(each, alive=alive(each)) for each in self.nodes)
         living = [each for each in nodes if each.alive]
         phase = self.state
@@ -87,59 +87,59 @@ class NodeState:
 
 
 def state_file(home: Path) -> Path:
-    """Where the state of a node with this home is written."""
+    """The state file of a node with this home."""
     return home / "state.json"
 
 
 def read(home: Path) -> NodeState | None:
-    """The state as last written; None where there is none, or where it is damaged (an interrupted disk)."""
+    """Read the state file; None where there is none, or where it is damaged."""
     import orjson  # noqa: PLC0415
 
     try:
-        found = orjson.loads(state_file(home).read_bytes())
-        nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in found["nodes"])
-        return NodeState(found["url"], found["version"], nodes, found["state"], found["folder"], found["java"], found["heap"])
+        state = orjson.loads(state_file(home).read_bytes())
+        nodes = tuple(NodeProcess(each["name"], each["pid"], each["port"], each["transport"]) for each in state["nodes"])
+        return NodeState(state["url"], state["version"], nodes, state["state"], state["folder"], state["java"], state["heap"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def write(home: Path, state: NodeState) -> None:
-    """Replace the state file in one step: a reader sees the old one or the new one."""
+    """Replace the state file in one step: a reader sees the old state or the new one."""
     import orjson  # noqa: PLC0415
 
-    atomic.write(state_file(home), orjson.dumps(state.as_dict(), option=orjson.OPT_INDENT_2))
+    atomic_files.write(state_file(home), orjson.dumps(state.as_dict(), option=orjson.OPT_INDENT_2))
 
 
 @contextmanager
 def locked(home: Path, *, purpose: str, patience: float, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the node's lock; the system frees it when the process dies, so it never goes stale.
+    """Hold the lock of a node. The system releases it when the process ends, so it is never left behind.
 
     Args:
         home: The node's home.
-        purpose: "start", "stop" ...: what others are told.
-        patience: Seconds to wait for another holder.
-        say: Told once when there is another holder.
+        purpose: What this command does, shown to commands that wait: "start", "stop".
+        patience: Seconds to wait for another command that holds the lock.
+        say: Called once with a message if another command holds the lock.
 
     Raises:
-        TermweaveError: It was held all that time.
+        TermweaveError: Another command held the lock all that time.
     """
     home.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + patience
-    told = False
+    announced = False
     with ExitStack() as lock:
         while True:
             try:
-                lock.enter_context(locks.noted(home / "lock", f"{purpose} (process {os.getpid()})"))
+                lock.enter_context(file_locks.noted(home / "lock", f"{purpose} (process {os.getpid()})"))
                 break
-            except locks.Held as held:
+            except file_locks.Held as held:
                 if time.monotonic() >= until:
                     raise TermweaveError(
                         f"The embedded node is busy: {held.note or 'another process'} is still under way.",
-                        "Wait for it, or stop that process.",
+                        "Wait until it has ended, or stop that process.",
                     ) from None
-                # The holder writes its note just after it got the lock: an empty one is about to be filled.
-                if held.note and not told:
+                # A command writes its note just after it took the lock, so an empty note is about to be filled.
+                if held.note and not announced:
                     say(f"Waiting for another command: {held.note}.")
-                    told = True
+                    announced = True
                 time.sleep(_TICK)
         yield

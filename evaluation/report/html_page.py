@@ -1,4 +1,4 @@
-"""The HTML report: one file that needs nothing else, with tables, plots and the queries that moved most."""
+"""The HTML report: one self-contained file with the table, plots, and the queries whose figures changed most."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from termweave import __version__
-from termweave.evaluation import plots, report
 from termweave.evaluation.measures import JUDGED, LEADING, MEASURES
+from termweave.evaluation.report import plots
+from termweave.evaluation.report import table as report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from termweave.evaluation.experiment import Experiment, Row
     from termweave.evaluation.gates import Verdict
 
-#: Queries shown at either end of a system's differences.
+#: Number of best and of worst queries shown for each system.
 _ENDS = 8
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#222;overflow-wrap:anywhere}
@@ -31,16 +32,16 @@ summary{cursor:pointer;margin:.3rem 0}
 
 
 def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], verdicts: Sequence[Verdict] = ()) -> str:
-    """The report.
+    """Make the report.
 
     Args:
-        experiment: What was found.
-        dataset: For the judgements that recall curves need.
-        about: What the figures hold for: index, server, models.
-        verdicts: Of the gates that were asked for.
+        experiment: The results of the evaluation.
+        dataset: The data set, whose judgements the recall curves need.
+        about: Facts about what was measured: index, server, models.
+        verdicts: Verdicts of the gates.
 
     Returns:
-        A whole page; no script, nothing loaded from anywhere.
+        A complete page without scripts that loads nothing from elsewhere.
     """
     title = f"termweave: {experiment.dataset}"
     facts = {"queries": f"{len(experiment.queries):,}", **about, "termweave": __version__}
@@ -72,7 +73,7 @@ def _section(title: str, drawing: str) -> str:
 
 
 def _wide(part: str) -> str:
-    """What may be wider than a phone: it is pushed sideways, not the page."""
+    """Wrap a part that may be wider than a phone, so that only this part scrolls sideways."""
     return f"<div class=wide>{part}</div>"
 
 
@@ -100,8 +101,8 @@ def _table(experiment: Experiment) -> str:
         cells += [("" if base else str(count), "") for count in counts]
         cells.append((f"{row.judged:.1%}", "dim"))
         if timed:
-            found = timed.get(row.system)
-            cells += [(f"{found.median:.1f}", ""), (f"{found.p95:.1f}", "")] if found else [("", ""), ("", "")]
+            took = timed.get(row.system)
+            cells += [(f"{took.median:.1f}", ""), (f"{took.p95:.1f}", "")] if took else [("", ""), ("", "")]
         lines.append(_row("td", cells, "base" if base else ""))
     return _table_of(lines)
 
@@ -112,12 +113,12 @@ def _row(tag: str, cells: Iterable[tuple[str, str]], kind: str = "") -> str:
 
 
 def _attributes(css: str) -> str:
-    direction = " dir=auto" if css == "text" else ""  # a user's words, in any script
+    direction = " dir=auto" if css == "text" else ""  # text of a user, which may be written from right to left
     return f' class="{css}"{direction}' if css else ""
 
 
 def _moved(experiment: Experiment, row: Row) -> str:
-    """The queries that gained and lost most."""
+    """List the queries that gained and lost most."""
     base = experiment.values[experiment.baseline][LEADING]
     mine = experiment.values[row.system][LEADING]
     order = sorted(range(len(mine)), key=lambda place: (-(mine[place] - base[place]), place))

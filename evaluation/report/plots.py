@@ -1,4 +1,4 @@
-"""Plots of an evaluation as SVG, to stand inside a page. matplotlib is an extra: `require` says so before the work begins."""
+"""Plots of an evaluation as SVG elements of a page. They need matplotlib, an extra; `require` checks for it beforehand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 #: Depths of the recall curves.
 _DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100)
-#: Characters that stand above a panel.
+#: Most characters in a line of a panel's title.
 _TITLE = 36
 
 
 def require() -> None:
-    """See that plots can be drawn.
+    """Check that plots can be drawn.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -38,10 +38,10 @@ def require() -> None:
 
 
 def differences(experiment: Experiment) -> str:
-    """Per-query differences of nDCG@10 from the baseline, sorted: one panel a system.
+    """Plot the sorted differences of nDCG@10 from the baseline, query by query, in one panel for each system.
 
     Returns:
-        An `<svg>` element; "" where there is nothing to compare.
+        An `<svg>` element; "" if there is nothing to compare.
     """
     import numpy as np  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -54,11 +54,11 @@ def differences(experiment: Experiment) -> str:
     rows = -(-len(others) // columns)
     figure = Figure(figsize=(3.3 * columns, 2.4 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for place, panel in enumerate(axes.flat):
-        if place >= len(others):
+    for position, panel in enumerate(axes.flat):
+        if position >= len(others):
             panel.set_axis_off()
             continue
-        row = others[place]
+        row = others[position]
         difference = np.sort(experiment.values[row.system][LEADING] - base)[::-1]
         at = np.arange(len(difference))
         panel.fill_between(at, difference, 0, where=difference > 0, step="mid", color="#2e7d32", linewidth=0)
@@ -72,15 +72,15 @@ def differences(experiment: Experiment) -> str:
 
 
 def recall(experiment: Experiment, qrels: Qrels, relevant_from: int) -> str:
-    """Mean recall at each depth, one curve a system."""
+    """Plot the mean recall at each depth, with one curve for each system."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(6.6, 3.6), layout="constrained")
     panel = figure.subplots()
     names = [f"recall@{depth}" for depth in _DEPTHS]
     for system, run in experiment.runs.items():
-        found = per_query(run, qrels, experiment.queries, relevant_from=relevant_from, measures=names)
-        panel.plot(_DEPTHS, [found[name].mean() for name in names], marker=".", label=system)
+        values = per_query(run, qrels, experiment.queries, relevant_from=relevant_from, measures=names)
+        panel.plot(_DEPTHS, [values[name].mean() for name in names], marker=".", label=system)
     panel.set_xscale("log")
     panel.set_xticks(_DEPTHS, [str(depth) for depth in _DEPTHS])
     panel.minorticks_off()
@@ -92,7 +92,7 @@ def recall(experiment: Experiment, qrels: Qrels, relevant_from: int) -> str:
 
 
 def latency(experiment: Experiment) -> str:
-    """Median and 95th percentile of whole searches; "" where none were timed."""
+    """Plot the median and the 95th percentile of whole searches; "" if no searches were timed."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     if not experiment.latency:
@@ -102,18 +102,18 @@ def latency(experiment: Experiment) -> str:
     panel = figure.subplots()
     panel.barh(names, [experiment.latency[name].p95 for name in names], color="#cfd8dc", label="95 % are faster")
     panel.barh(names, [experiment.latency[name].median for name in names], color="#37474f", label="half are faster")
-    panel.set_xlabel("ms a search")
+    panel.set_xlabel("ms per search")
     panel.legend(fontsize=8)
     return _svg(figure, "latency")
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """The figure as an element: ids unique to the plot, text as text, the same bytes every time."""
+    """Return a figure as an `<svg>` element, with ids that are unique to the plot, and the same bytes every time."""
     import matplotlib as mpl  # noqa: PLC0415
 
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    # matplotlib counts figures, axes and lines from one in every drawing; on a page they would be each other's.
+    # matplotlib numbers figures, axes and lines from one in every plot; on one page the ids would clash.
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text[text.index("<svg") :])

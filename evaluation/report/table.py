@@ -1,12 +1,12 @@
-"""Tables for a terminal and for Markdown, and the values of every query."""
+"""Tables of an evaluation for a terminal and for Markdown, and the file with the values of every query."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.measures import JUDGED, MEASURES
-from termweave.evaluation.wording import queries
-from termweave.words import counted
+from termweave.evaluation.report.wording import queries
+from termweave.support.messages import counted, spreadsheet_cell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from termweave.evaluation.experiment import Experiment, Row
 
-#: Below this corrected p a difference is marked.
+#: A difference with a corrected p-value below this is marked.
 ALPHA = 0.05
 #: Colours of the marks.
 _STYLES = {"▲": "green", "▼": "red", "": ""}
 
 
 def table(experiment: Experiment) -> Table:
-    """The table for a terminal: best values bold, differences from the baseline that are significant marked."""
+    """Make the table for a terminal: the best values are bold, significant differences from the baseline are marked."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -31,7 +31,7 @@ def table(experiment: Experiment) -> Table:
         title=heading(experiment),
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=0,  # 80 columns hold it
+        padding=0,  # so that the table fits into 80 columns
     )
     compared = experiment.compares
     cells: list[list[str | Text]] = []
@@ -50,7 +50,7 @@ def table(experiment: Experiment) -> Table:
     names = [each for name in MEASURES for each in (name, *(["p"] if compared else []))]
     names += [*(["+/=/-"] if compared else []), "judged", *(["ms"] if experiment.latency else [])]
     for place, name in enumerate(names):
-        widest = max(len(name), *(len(row[place]) for row in cells))  # a number is never cut: the system's name folds
+        widest = max(len(name), *(len(row[place]) for row in cells))  # numbers are never cut; the name of the system wraps
         shown.add_column(name, justify="right", style="dim" if name in {"p", "judged"} else "", min_width=widest, no_wrap=True)
     for row, filled in zip(experiment.rows, cells, strict=True):
         shown.add_row(row.system, *filled)
@@ -60,27 +60,27 @@ def table(experiment: Experiment) -> Table:
 
 
 def heading(experiment: Experiment) -> str:
-    """What the table is of."""
+    """Return the title of the table: the data set and the number of queries."""
     return f"{experiment.dataset}, {queries(len(experiment.queries))}"
 
 
 def legend(experiment: Experiment, counts: str = "+/=/-") -> list[str]:
-    """What the marks and columns of a table mean: what is in it, and no more."""
+    """Explain the marks and columns that the table has."""
     judged = "judged: share of the ten best with a judgement"
     lines = [
         f"▲ ▼ better or worse than {experiment.baseline}, p < {ALPHA} (paired randomisation test, Holm's correction)",
-        f"{counts} queries with a better, the same, a worse nDCG@10; {judged}",
+        f"{counts} queries with a better, the same or a worse nDCG@10; {judged}",
     ]
     if not experiment.compares:
         lines = [judged]
     if experiment.latency:
         timed = next(iter(experiment.latency.values())).queries
-        lines.append(f"ms: median of {counted(timed, 'whole search', 'whole searches')}, one at a time, the systems taking turns")
+        lines.append(f"ms: median of {counted(timed, 'whole search', 'whole searches')}, one at a time, systems in turn")
     return lines
 
 
 def markdown(experiment: Experiment) -> str:
-    """The same table for a README, p in brackets behind the value."""
+    """Return the table as Markdown, with p-values in brackets behind the values."""
     compared = experiment.compares
     columns = [*MEASURES, *(["+/=/-"] if compared else []), JUDGED, *(["ms"] if experiment.latency else [])]
     lines = [
@@ -95,32 +95,36 @@ def markdown(experiment: Experiment) -> str:
         ]
         cells += [_ms(experiment, row)] if experiment.latency else []
         lines.append(f"| {row.system.replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
-    told = [*([f"In brackets: p against {experiment.baseline}"] if compared else []), *legend(experiment), *experiment.notes]
-    return "\n".join([*lines, "", *(f"{line}  " for line in told)])
+    remarks = [*([f"In brackets: p against {experiment.baseline}"] if compared else []), *legend(experiment), *experiment.notes]
+    return "\n".join([*lines, "", *(f"{line}  " for line in remarks)])
 
 
 def cell(experiment: Experiment, row: Row, name: str) -> str:
-    """A value, marked where it differs significantly from the baseline's."""
+    """Return a value as text, with a mark if it differs significantly from the baseline."""
     return f"{row.values[name]:.4f}{_mark(experiment, row, name)}"
 
 
 def write_per_query(experiment: Experiment, path: Path) -> None:
-    """Every measure of every query and system: JSON lines where the file is called so, else tab-separated with a header."""
+    """Write all measures of every query and system: JSON lines for *.jsonl and *.ndjson, else a table with tabs.
+
+    Texts in the table that a spreadsheet would run as formulas begin with an apostrophe.
+    """
     import orjson  # noqa: PLC0415
 
     names = [*MEASURES, JUDGED]
     with path.open("wb") as file:
-        lines = path.suffix in {".jsonl", ".ndjson"}
-        if not lines:
+        as_json = path.suffix in {".jsonl", ".ndjson"}
+        if not as_json:
             file.write(("\t".join(["query", "system", *names, "text"]) + "\n").encode())
-        for place, query in enumerate(experiment.queries):
+        for position, query in enumerate(experiment.queries):
             text = experiment.texts.get(query, "")
             for system, values in experiment.values.items():
-                found = {name: float(values[name][place]) for name in names}
-                if lines:
-                    file.write(orjson.dumps({"query": query, "system": system, **found, "text": text}) + b"\n")
+                figures = {name: float(values[name][position]) for name in names}
+                if as_json:
+                    file.write(orjson.dumps({"query": query, "system": system, **figures, "text": text}) + b"\n")
                 else:
-                    row = [query, system, *(f"{value:.6g}" for value in found.values()), " ".join(text.split())]
+                    words = [spreadsheet_cell(" ".join(part.split())) for part in (query, system, text)]
+                    row = [*words[:2], *(f"{value:.6g}" for value in figures.values()), words[2]]
                     file.write(("\t".join(row) + "\n").encode())
 
 

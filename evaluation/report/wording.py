@@ -1,15 +1,15 @@
-"""How tables and sentences name things."""
+"""Names of systems and numbers of queries, as tables and messages print them."""
 
 from __future__ import annotations
 
-from termweave.words import counted
+from termweave.support.messages import counted
 
-#: The lexical signal, as the engine scores it.
+#: The name of the lexical signal in tables: the engine scores it by BM25.
 BM25 = "BM25"
 
 
 def queries(number: int, which: str = "") -> str:
-    """So many queries, of a kind where one is named.
+    """Return a number of queries as text.
 
     Example:
         >>> queries(1), queries(2, "held-out")
@@ -19,5 +19,5 @@ def queries(number: int, which: str = "") -> str:
 
 
 def label(mode: str) -> str:
-    """A mode, or a signal, as tables name it: the lexical one is BM25."""
+    """Return the name of a mode or signal in tables: "lexical" is printed as BM25."""
     return BM25 if mode == "lexical" else mode

@@ -1,9 +1,9 @@
-"""Thousands of rankings of the same candidates: what `tune` tries costs no request and no loop over documents.
+"""Fast rankings for `tune`, which ranks the same candidates thousands of times without a request and without a loop over documents.
 
-A `Bench` holds the candidates of a set of queries. For every choice of signals it lays them out once as matrices, a row a
-query, a column a candidate; a trial is then a weighted sum, a sort and a look at the ten best. Neighbours' J is kept for every
-candidate order that was asked for, so that trials which differ only in lambda cost nothing more. A trial ranks
-exactly as `search.ranking.order` does (a test holds them to each other).
+A `TrialRanker` holds the candidates of a set of queries. For every set of signals it arranges them once as matrices, with a row
+for each query and a column for each candidate. A trial is then a weighted sum, a sort, and the measure of the ten best. The
+Jaccard similarities of rNN are stored for every order of candidates, so trials that differ only in lambda cost almost nothing. A
+trial ranks exactly as `search.ranking.order` does; a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 
 from termweave.errors import UsageError
 from termweave.rerank import Rules, neighbourhood
-from termweave.search import fusion
+from termweave.search.ranking import fusion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from termweave.search.candidates import Candidates
-    from termweave.search.modes import Mode
-    from termweave.search.ranking import Reranking
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rnn import ReciprocalNeighbours
+    from termweave.search.retrieval.candidates import Candidates
 
     Matrix = NDArray[np.float64]
 
@@ -35,18 +35,18 @@ MEASURES = ("nDCG@10", "MRR@10")
 
 
 @dataclass
-class _Layout:
-    """The candidates of some signals as matrices ``(queries, width)``; columns in the order that breaks ties.
+class _CandidateMatrix:
+    """The candidates of some signals as matrices ``(queries, width)``; the columns are in the order that breaks ties.
 
     Attributes:
-        documents: Ids, a list a query.
-        inside: ``(queries,)``, how many are in the window of a list: those may be reranked.
-        filled: ``(queries, width)``, where there is a candidate.
-        rows: ``(queries, width)``, the candidate's row in `Bench._decoded`.
-        by_id: ``(queries, width)``, its place among the candidates of the query in the order of ids.
-        gains: ``(queries, width)``, its grade; 0 unjudged, -1 where there is none.
+        documents: Ids of the candidates, one list for each query.
+        inside: ``(queries,)``, number of candidates within the window of a list; only those are reranked.
+        filled: ``(queries, width)``, whether the cell has a candidate.
+        rows: ``(queries, width)``, row of the candidate in `TrialRanker._decoded`.
+        by_id: ``(queries, width)``, position of the candidate when the candidates of the query are sorted by id.
+        gains: ``(queries, width)``, grade of the candidate; 0 if it is not judged, -1 if the cell is empty.
         values: (fusion method, signal) -> normalised values, ``(queries, width)``.
-        extents: (fusion method, signal) -> how much the list counts, ``(queries,)``.
+        extents: (fusion method, signal) -> how much the list of the signal counts, ``(queries,)``.
     """
 
     documents: list[list[str]]
@@ -59,13 +59,13 @@ class _Layout:
     extents: dict[tuple[str, str], Matrix] = field(default_factory=dict)
 
 
-class Bench:
-    """Candidates of judged queries, ready for trials.
+class TrialRanker:
+    """Ranks the candidates of judged queries in different ways and measures the rankings.
 
     Args:
-        candidates: One a query, with vectors where reranking is tried.
-        judgements: One a query: document id -> grade.
-        relevant_from: Lowest grade that counts for MRR.
+        candidates: The candidates of each query, with vectors if reranking is tried.
+        judgements: The judgements of each query: document id -> grade.
+        relevant_from: Lowest grade that counts as relevant for MRR.
         measure: "nDCG@10" or "MRR@10".
     """
 
@@ -78,31 +78,31 @@ class Bench:
         self._judgements = judgements
         self._relevant_from = relevant_from
         self._measure = measure
-        self._layouts: dict[tuple[str, ...], _Layout] = {}
+        self._layouts: dict[tuple[str, ...], _CandidateMatrix] = {}
         self._vectors: list[tuple[dict[str, int], NDArray[np.float16]] | None] = [None] * len(candidates)
         self._neighbours: dict[tuple[bytes, int, int, int, float], tuple[Matrix, Matrix]] = {}
         best = [sorted((grade for grade in each.values() if grade > 0), reverse=True)[:_CUTOFF] for each in judgements]
         self._ideal = np.array([float(np.dot(grades, _DISCOUNTS[: len(grades)])) for grades in best])
 
-    def values(self, mode: Mode, reranking: Reranking | None) -> Matrix:
-        """The measure of every query ``(queries,)``."""
+    def values(self, mode: Mode, reranking: ReciprocalNeighbours | None) -> Matrix:
+        """Return the measure of every query ``(queries,)``."""
         layout = self._layout(tuple(mode.weights))
         fused = self._fused(layout, mode)
-        # Columns are in the order that breaks ties, and the sort is stable.
+        # The columns are in the order that breaks ties, so the sort must be stable.
         order = np.argsort(-fused, axis=1, kind="stable")
         if reranking is not None:
             order = self._reranked(layout, fused, order, reranking)
         return self._measured(np.take_along_axis(layout.gains, order[:, :_CUTOFF], axis=1))
 
-    def _fused(self, layout: _Layout, mode: Mode) -> Matrix:
-        """As `fusion.fuse`; empty cells -1."""
+    def _fused(self, layout: _CandidateMatrix, mode: Mode) -> Matrix:
+        """Fuse the signals as `fusion.fuse` does; empty cells get -1."""
         counts = {name: weight * self._extent(layout, mode.fusion, name) for name, weight in mode.weights.items()}
         total: Matrix = np.sum(list(counts.values()), axis=0)
         silent = ~(total > 0)
         if silent.any():
             for name, weight in mode.weights.items():
-                there = np.array([float(bool(each.lists[name].within)) for each in self._candidates])
-                counts[name] = np.where(silent, weight * there, counts[name])
+                present = np.array([float(bool(candidates.lists[name].within)) for candidates in self._candidates])
+                counts[name] = np.where(silent, weight * present, counts[name])
             total = np.sum(list(counts.values()), axis=0)
         total = np.where(total > 0, total, 1.0)
         fused = np.zeros_like(layout.gains)
@@ -110,20 +110,22 @@ class Bench:
             fused += (counts[name] / total)[:, None] * self._value(layout, mode.fusion, name)
         return np.where(layout.filled, fused, -1.0)
 
-    def _reranked(self, layout: _Layout, fused: Matrix, order: NDArray[np.int64], reranking: Reranking) -> NDArray[np.int64]:
-        """The heads in their new order; what lies below cannot pass them."""
+    def _reranked(
+        self, layout: _CandidateMatrix, fused: Matrix, order: NDArray[np.int64], reranking: ReciprocalNeighbours
+    ) -> NDArray[np.int64]:
+        """Return the order after reranking: the best candidates in their new order, then the rest."""
         heads = order[:, : reranking.candidates]
         jaccard, similarity = self._near(layout, heads, reranking)
         near = similarity if reranking.similarity == "dense" else np.take_along_axis(fused, heads, axis=1)
         scores = reranking.weight * near + (1 - reranking.weight) * jaccard
-        places = np.arange(heads.shape[1])
-        # What lies outside stands below all, in its order; inner products may be -1.
-        scores = np.where(places < layout.inside[:, None], scores, -2.0 - places)
-        again = np.lexsort((np.take_along_axis(layout.by_id, heads, axis=1), -scores), axis=1)
-        return np.concatenate([np.take_along_axis(heads, again, axis=1), order[:, reranking.candidates :]], axis=1)
+        positions = np.arange(heads.shape[1])
+        # Candidates outside the window stay below the others, in their order; inner products are at least -1.
+        scores = np.where(positions < layout.inside[:, None], scores, -2.0 - positions)
+        reordered = np.lexsort((np.take_along_axis(layout.by_id, heads, axis=1), -scores), axis=1)
+        return np.concatenate([np.take_along_axis(heads, reordered, axis=1), order[:, reranking.candidates :]], axis=1)
 
-    def _near(self, layout: _Layout, heads: NDArray[np.int64], reranking: Reranking) -> tuple[Matrix, Matrix]:
-        """J and inner product of every candidate of the heads with its query."""
+    def _near(self, layout: _CandidateMatrix, heads: NDArray[np.int64], reranking: ReciprocalNeighbours) -> tuple[Matrix, Matrix]:
+        """Return the Jaccard similarity and the inner product of each of the best candidates with its query."""
         key = (heads.tobytes(), id(layout), reranking.k, reranking.k_exp, reranking.tau)
         if key not in self._neighbours:
             jaccard, similarity = np.zeros(heads.shape), np.zeros(heads.shape)
@@ -138,7 +140,7 @@ class Bench:
         return self._neighbours[key]
 
     def _measured(self, gains: Matrix) -> Matrix:
-        """The measure from the gains of the best ``(queries, <= 10)``."""
+        """Compute the measure from the gains of the best documents ``(queries, <= 10)``."""
         if self._measure == "nDCG@10":
             reached: Matrix = np.maximum(gains, 0.0) @ _DISCOUNTS[: gains.shape[1]]
             share: Matrix = np.divide(reached, self._ideal, out=np.zeros_like(reached), where=self._ideal > 0)
@@ -147,7 +149,7 @@ class Bench:
         first = relevant.argmax(axis=1)
         return np.where(relevant.any(axis=1), 1.0 / (first + 1), 0.0)
 
-    def _layout(self, signals: tuple[str, ...]) -> _Layout:
+    def _layout(self, signals: tuple[str, ...]) -> _CandidateMatrix:
         if signals not in self._layouts:
             ordered = []
             for each in self._candidates:
@@ -170,22 +172,22 @@ class Bench:
                 rows[row, : len(documents)] = [places[document] for document in documents]
                 by_id[row, np.argsort(np.array(documents, dtype=object), kind="stable")] = np.arange(len(documents))
                 gains[row, : len(documents)] = [judged.get(document, 0) for document in documents]
-            self._layouts[signals] = _Layout(ordered, np.array(inside, dtype=np.int64), filled, rows, by_id, gains)
+            self._layouts[signals] = _CandidateMatrix(ordered, np.array(inside, dtype=np.int64), filled, rows, by_id, gains)
         return self._layouts[signals]
 
     def _decoded(self, row: int) -> tuple[dict[str, int], NDArray[np.float16]]:
-        """Document -> row, and the vectors of all candidates of a query, decoded once; half the memory that search needs."""
-        kept = self._vectors[row]
-        if kept is None:
+        """Return document -> row, and the vectors of all candidates of a query, which are decoded once and kept as float16."""
+        decoded = self._vectors[row]
+        if decoded is None:
             candidates = self._candidates[row]
             documents = list(dict.fromkeys(document for ranked in candidates.lists.values() for document in ranked.scores))
             vectors = np.zeros((len(documents), 0), np.float16)
             if candidates.query.vector is not None:
                 vectors = candidates.matrix(documents).astype(np.float16)
-            kept = self._vectors[row] = ({document: place for place, document in enumerate(documents)}, vectors)
-        return kept
+            decoded = self._vectors[row] = ({document: position for position, document in enumerate(documents)}, vectors)
+        return decoded
 
-    def _value(self, layout: _Layout, by: str, name: str) -> Matrix:
+    def _value(self, layout: _CandidateMatrix, by: str, name: str) -> Matrix:
         if (by, name) not in layout.values:
             method = fusion.method(by)
             matrix = np.zeros_like(layout.gains)
@@ -196,7 +198,7 @@ class Bench:
             layout.values[by, name] = matrix
         return layout.values[by, name]
 
-    def _extent(self, layout: _Layout, by: str, name: str) -> Matrix:
+    def _extent(self, layout: _CandidateMatrix, by: str, name: str) -> Matrix:
         if (by, name) not in layout.extents:
             layout.extents[by, name] = np.array([fusion.method(by).extent(each.lists[name]) for each in self._candidates])
         return layout.extents[by, name]

@@ -1,8 +1,7 @@
-"""A copy of a generation, made by the engine: where an update goes that must not touch the live one.
+"""A copy of the live generation, made by the server: what `index --update --new` changes in its place.
 
-`_reindex` carries `_source` over, digests included, so nothing is encoded again; whether everything arrived is what verification
-proves afterwards. The copying may die at any time: what is there is kept, and the next update of the same live generation
-goes on with it.
+`_reindex` copies each `_source` with its digests, so nothing is encoded again; verification proves afterwards that everything arrived.
+If the copying is interrupted, the copy is kept, and the next update of the same live generation continues it.
 """
 
 from __future__ import annotations
@@ -11,71 +10,75 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from termweave.indexer import generations, ledgers, reindexing
-from termweave.search import stored_statistics
-from termweave.search.lineage import exists
+from termweave.indexer.generations import deletion, generations, index_setup, publication, reindex_task
+from termweave.indexer.ledger import storage
+from termweave.search.catalog import statistics_store
+from termweave.search.catalog.lineage import exists
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
-    from termweave.indexer.ledger import Ledger
-    from termweave.indexer.survey import Progress
-    from termweave.search.lineage import Lineage
+    from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.statistics import CorpusStatistics
 
 
 def copy(
-    engine: Engine, live: str, found: Lineage, statistics: CorpusStatistics | None, created: str, progress: Progress
+    engine: Engine, live: LiveGeneration, statistics: CorpusStatistics | None, created: str, progress: BuildProgress
 ) -> tuple[str, Ledger]:
-    """A copy of the live generation that is not published, and its ledger; one that was begun before is finished.
+    """Copy the live generation. A copy that an earlier command began is finished.
 
     Args:
-        engine: The cluster.
-        live: The generation.
-        found: Its lineage.
-        statistics: Those its weights stand on, which the copy keeps.
-        created: When the copy is made, UTC, ISO 8601.
-        progress: Told (stage, done, total).
+        engine: The server.
+        live: The generation to copy.
+        statistics: The statistics of its weights, which the copy keeps.
+        created: `Lineage.created` of a new copy.
+        progress: Called with (stage, done, total).
+
+    Returns:
+        The copy, which is not published, and its ledger.
     """
-    base = [live, found.updated]
-    index, ledger = _begun(engine, found.name, base) or _begin(engine, live, found, statistics, created, base)
-    with ledger.handed_on():
+    base = [live.index, live.lineage.updated]
+    index, ledger = _unfinished(engine, live.lineage.name, base) or _begin(engine, live, statistics, created, base)
+    with ledger.closed_on_error():
         if not ledger.get("copied"):
-            reindexing.run(engine, live, index, progress)
+            reindex_task.run(engine, live.index, index, progress)
             ledger.put("copied", value=True)
         return index, ledger
 
 
 def _begin(
-    engine: Engine, live: str, found: Lineage, statistics: CorpusStatistics | None, created: str, base: list[str]
+    engine: Engine, live: LiveGeneration, statistics: CorpusStatistics | None, created: str, base: list[str]
 ) -> tuple[str, Ledger]:
-    """An empty copy."""
-    index = generations.new_name(found.name)
-    with ledgers.copied(engine, live, index).handed_on() as ledger:
-        made = replace(found, created=created, complete=False)
-        for key, value in {"name": found.name, "base": base, "lineage": asdict(made), "state": "copying"}.items():
+    """Create an empty copy."""
+    name = live.lineage.name
+    index = generations.new_index(name)
+    with storage.copied(engine, live.index, index).closed_on_error() as ledger:
+        made = replace(live.lineage, created=created, complete=False)
+        for key, value in {"name": name, "base": base, "lineage": asdict(made), "state": "copying"}.items():
             ledger.put(key, value)
-        ledger.put("settings", generations.create_like(engine, index, live, made))
+        ledger.put("settings", index_setup.create_like(engine, index, live.index, made))
         if statistics is not None:
             copies = ledger.get("settings")["number_of_replicas"]
-            stored_statistics.save(engine, index, statistics, {"index.number_of_replicas": copies})
+            statistics_store.save(engine, index, statistics, {"index.number_of_replicas": copies})
         return index, ledger
 
 
-def _begun(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
-    """The unfinished copy of what is live now; those of what was live before are thrown away."""
-    found = None
-    with ExitStack() as given:
-        for index, ledger in ledgers.of(engine, name):
-            given.enter_context(ledger.handed_on())  # the one found, too, should an older one fail to be thrown away
+def _unfinished(engine: Engine, name: str, base: list[str]) -> tuple[str, Ledger] | None:
+    """Find an unfinished copy of the present live generation, and delete copies of other or older generations."""
+    copy_to_finish = None
+    with ExitStack() as on_error:
+        for index, ledger in storage.of(engine, name):
+            on_error.enter_context(ledger.closed_on_error())  # closes the ledger that is returned, too, if a later step fails
             copying = ledger.get("state") == "copying"
-            there = copying and exists(engine, index)
-            if there and generations.was_published(engine, index, ledger, base[0]):
+            present = copying and exists(engine, index)
+            if present and publication.was_published(engine, index, ledger, base[0]):
                 continue
-            ready = there and ledger.get("settings") is not None
-            if found is None and ready and ledger.get("base") == base:
-                found = index, ledger
+            ready = present and ledger.get("settings") is not None
+            if copy_to_finish is None and ready and ledger.get("base") == base:
+                copy_to_finish = index, ledger
                 continue
             ledger.close()
             if copying:
-                generations.remove(engine, index)
-    return found
+                deletion.remove_generation(engine, index)
+    return copy_to_finish

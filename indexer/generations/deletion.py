@@ -1,4 +1,4 @@
-"""Removing documents from a generation that is live: by their ids, in `_bulk` requests that may be sent twice."""
+"""Deletion: of whole generations, and of single documents of the live one, by their ids."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from termweave.engine.failures import block_hint
+from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError, UsageError
-from termweave.indexer import generations, ledgers
-from termweave.indexer.generations import writer
-from termweave.indexer.verification import stored_where
-from termweave.search import lineage
-from termweave.sequences import in_parts
+from termweave.indexer.generations import reindex_task
+from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
+from termweave.indexer.ledger import storage
+from termweave.indexer.stored_documents import stored_where
+from termweave.search.catalog import lineage
+from termweave.search.catalog.statistics_store import companion
 from termweave.signals.layout import engine_id
+from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from termweave.engine import Engine
-    from termweave.indexer.generations import Generation
-    from termweave.indexer.ledger import Ledger
-    from termweave.search.lineage import Lineage
+    from termweave.indexer.generations.generations import Generation
+    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.search.catalog.lineage import Lineage
 
-#: Ids that one request takes.
+#: Ids in one request.
 PAGE = 1000
 
 
 @dataclass(frozen=True)
-class Removal:
-    """Documents that are to be deleted.
+class Deletion:
+    """Documents of a live generation that are to be deleted, or were.
 
     Attributes:
         index: The live generation.
-        documents: Ids it holds.
-        passages: What it stores of them: their ids, or those of their passages.
-        absent: Ids it does not hold.
+        documents: Ids of documents that it holds.
+        passages: Ids under which it stores them: the documents' own, or those of their passages.
+        absent: Ids that it does not hold.
     """
 
     index: str
@@ -48,92 +50,116 @@ class Removal:
     absent: list[str]
 
 
-def remove_all(engine: Engine, name: str, found: Iterable[Generation]) -> None:
-    """Delete generations of a name, with what belongs to them.
+def remove_generation(engine: Engine, index: str) -> None:
+    """Delete a generation with its statistics and, if it is on this host, its ledger. It is no error if parts are gone already."""
+    reindex_task.stop(engine, index)
+    # One request: a builder that dies between two would leave statistics that nobody looks for.
+    engine.request("DELETE", f"/{index},{companion(index)}", params={"ignore_unavailable": True})
+    storage.forget(engine, index)
+
+
+def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> None:
+    """Delete generations of a name, with their statistics and ledgers.
 
     Raises:
         TermweaveError: A build of the name is running.
     """
-    with ledgers.lease(engine, name):
-        for each in found:
-            generations.remove(engine, each.index)
+    with storage.lease(engine, name):
+        for generation in generations:
+            remove_generation(engine, generation.index)
 
 
-def find(engine: Engine, name: str, ids: Sequence[str]) -> Removal:
-    """What the live generation of a name stores of some documents.
+def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
+    """Look up which of these documents the live generation of a name holds.
 
     Raises:
-        UsageError: There is no such name, or it is not termweave's.
+        UsageError: There is no such name, or termweave did not make it.
     """
     index = lineage.resolve(engine, name)
     lineage.read(engine, index)  # refuses what termweave did not make
+    return _find(engine, index, ids)
+
+
+def _find(engine: Engine, index: str, ids: Sequence[str]) -> Deletion:
     engine.request("POST", f"/{index}/_refresh")
-    wanted = list(dict.fromkeys(ids))
+    asked = list(dict.fromkeys(ids))
     stored = [
-        each
-        for page in in_parts(wanted, PAGE)
-        for each in stored_where(engine, index, {"bool": {"should": [{"terms": {"id": page}}, {"ids": {"values": page}}]}})
-        if (each.parent or each.id) in page  # not what only says it is that document
+        document
+        for page in in_parts(asked, PAGE)
+        for document in stored_where(engine, index, {"bool": {"should": [{"terms": {"id": page}}, {"ids": {"values": page}}]}})
+        if (document.parent or document.id) in page  # not one whose field `id` is wrong
     ]
-    held = {each.parent or each.id for each in stored}
-    present, absent = [each for each in wanted if each in held], [each for each in wanted if each not in held]
-    return Removal(index, present, [each.id for each in stored], absent)
+    held = {document.parent or document.id for document in stored}
+    present, absent = [identity for identity in asked if identity in held], [each for each in asked if each not in held]
+    return Deletion(index, present, [document.id for document in stored], absent)
 
 
-def remove_documents(engine: Engine, name: str, removal: Removal) -> Removal:
-    """Delete documents from the live generation, from its ledger where that is on this host, and from what it says of itself.
+def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
+    """Delete documents from the live generation, from its ledger if that is on this host, and from the counts of its lineage.
+
+    The documents are looked up again first: between `find` and this call a user may have been asked, and an update may have run.
 
     Returns:
-        What was deleted. They are looked for once more: since `find` somebody may have been asked, and an update run.
+        What was deleted.
 
     Raises:
         TermweaveError: A build of the name is running.
-        UsageError: Another generation is live by now.
+        UsageError: Another generation is live now.
     """
-    with ledgers.lease(engine, name):
+    with storage.lease(engine, name):
         index = lineage.resolve(engine, name)
-        if index != removal.index:
+        if index != deletion.index:
             raise UsageError(f"{name!r} points at {index!r} by now.", "Run the command again.")
-        found, never = find(engine, name, removal.documents), find(engine, name, removal.absent)
         made = lineage.read(engine, index)
-        after = _less(made, found) if found.documents else made
-        if found.documents:
+        present, absent = _find(engine, index, deletion.documents), _find(engine, index, deletion.absent)
+        after = _without(made, present) if present.documents else made
+        if present.documents:
             lineage.write(engine, index, replace(made, fingerprint=""))  # first: a call that is killed has changed it, too
-            generations.open_writer(engine, index)
-            remove(engine, index, None, in_parts(found.passages, PAGE))
-            generations.close_writer(engine, index)
+            open_writer(engine, index)
+            remove(engine, index, None, in_parts(present.passages, PAGE))
+            close_writer(engine, index)
             engine.request("POST", f"/{index}/_refresh")
-        with suppress(UsageError), ledgers.existing(engine, index) as ledger:
-            ledger.forget([*removal.documents, *never.absent])  # of those deleted by a call that was killed, too
-            if (ledger.get("lineage") or {}).get("updated", "") == made.updated:  # else another host's update is to be seen still
-                ledger.put("lineage", asdict(after))  # verification sees by it that nobody else made the difference
+        with suppress(UsageError), storage.existing(engine, index) as ledger:
+            ledger.forget([*deletion.documents, *absent.absent])  # also those that a killed call deleted
+            # If another host updated the index since this ledger was written, verification must still notice that.
+            if (ledger.get("lineage") or {}).get("updated", "") == made.updated:
+                ledger.put("lineage", asdict(after))
         lineage.write(engine, index, after)
-        return replace(found, absent=[*removal.absent, *found.absent])
+        return replace(present, absent=[*deletion.absent, *present.absent])
 
 
-def _less(made: Lineage, found: Removal) -> Lineage:
-    """What a generation says of itself without some of its documents."""
-    passages = {**made.passages, "count": made.passages["count"] - len(found.passages)} if made.passages else {}
-    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return replace(made, documents=made.documents - len(found.documents), passages=passages, fingerprint="", updated=moment)
+def _without(made: Lineage, deleted: Deletion) -> Lineage:
+    """The lineage of a generation without some of its documents."""
+    passages = {**made.passages, "count": made.passages["count"] - len(deleted.passages)} if made.passages else {}
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return replace(made, documents=made.documents - len(deleted.documents), passages=passages, fingerprint="", updated=now)
 
 
 def remove(engine: Engine, index: str, ledger: Ledger | None, pages: Iterable[Sequence[str]]) -> int:
-    """Delete documents and passages from an index whose writer is open, then from its ledger; returns how many.
+    """Delete documents and passages from an index whose writer is open, then from its ledger.
+
+    Args:
+        engine: The server.
+        index: The generation.
+        ledger: Its ledger; None: it is left as it is.
+        pages: Ids, so many in one request.
+
+    Returns:
+        How many ids there were.
 
     Raises:
-        EngineError: The engine did not delete them. Those deleted before are noted; the same call goes on.
+        EngineError: The server did not delete some. Those deleted before are noted; the same call continues.
     """
     removed = 0
     for ids in pages:
-        lines = b"".join(orjson.dumps({"delete": {"_id": engine_id(each)}}) + b"\n" for each in ids)
+        lines = b"".join(orjson.dumps({"delete": {"_id": engine_id(identity)}}) + b"\n" for identity in ids)
         answer = engine.request("POST", f"/{writer(index)}/_bulk", params={"require_alias": True}, body=lines, retry=True)
         for item in answer["items"]:
             result = item["delete"]
             absent = result["status"] == HTTPStatus.NOT_FOUND and "error" not in result
             if result["status"] >= HTTPStatus.BAD_REQUEST and not absent:
                 reason = result.get("error", {}).get("reason", f"status {result['status']}")
-                hint = f"{block_hint(reason)} Run the command again: it goes on.".lstrip()
+                hint = f"{block_hint(reason)} Run the command again: it continues.".lstrip()
                 raise EngineError(f"Documents of {index} could not be deleted: {reason}.", hint)
         if ledger is not None:
             ledger.remove(ids)

@@ -1,47 +1,81 @@
-"""Tuned profiles pass from one generation to the next, and through an update.
+"""Tuned profiles pass from the live generation to the next one, and survive an update.
 
-They lie in `_meta` beside the lineage, and a mapping update replaces the whole of it. `tune` and `profiles` write there at any time,
-a build or an update runs for hours: so it takes the profiles as they are when it writes, never those it read when it began.
+Profiles lie in `_meta` beside the lineage, and writing the lineage replaces the whole of it. `tune` and `profiles` write there at any
+time, while a build runs for hours. So the profiles are read immediately before each write; everything else of the lineage is known.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
-from termweave.search import lineage
+from termweave.engine import EngineResponseError
+from termweave.engine.client.connection import quote
+from termweave.search.catalog import lineage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from termweave.engine import Engine
-    from termweave.search.lineage import Lineage
+    from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.search.catalog.lineage import Lineage
+
+_PARTS = "*.mappings._meta.termweave.profile,*.mappings._meta.termweave.profiles"
 
 
-def inherit(engine: Engine, index: str, live: str | None) -> list[str]:
-    """Give a generation that is not published the profiles of the live one, where they mean the same.
+@dataclass(frozen=True)
+class StoredProfiles:
+    """The profiles of a generation.
+
+    Attributes:
+        profiles: `Lineage.profiles`.
+        profile: `Lineage.profile`.
+    """
+
+    profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    profile: str = ""
+
+    def within(self, made: Lineage) -> Lineage:
+        """A lineage with these profiles."""
+        return replace(made, profiles=self.profiles, profile=self.profile)
+
+
+def write(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None) -> list[str]:
+    """Store a lineage, with the profiles that the generation should have now.
 
     Args:
-        engine: Where.
-        index: The generation; the live one itself has what it needs.
-        live: The one that was live when it was begun; None where there was none. It may have been deleted since.
+        engine: The server.
+        index: The generation.
+        made: Its lineage; the profiles in it are not used.
+        live: The generation that was live when the build began; None: there was none.
 
     Returns:
-        What a user should know: the profiles that are left behind.
+        Warnings about profiles that are left behind.
     """
-    if live is None or live == index or not lineage.exists(engine, live):
-        return []
-    before, own = lineage.read(engine, live), lineage.read(engine, index)
-    if before.models != own.models or before.signals.keys() != own.signals.keys():
-        left = ", ".join(before.profiles)
-        return [f"Profiles left behind ({left}): they were tuned for other models or signals; tune again."] if left else []
-    taken = replace(own, profiles=before.profiles, profile=before.profile)
-    if taken != own:
-        lineage.write(engine, index, taken)
-    return []
+    profiles, warnings = _to_have(engine, index, made, live)
+    lineage.write(engine, index, profiles.within(made))
+    return warnings
 
 
-def write(engine: Engine, index: str, found: Lineage, live: str | None) -> list[str]:
-    """Store a lineage with the profiles as they are by now. Arguments and answer as `inherit`."""
-    left = inherit(engine, index, live)
-    own = lineage.read(engine, index)
-    lineage.write(engine, index, replace(found, profiles=own.profiles, profile=own.profile))
-    return left
+def _to_have(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None) -> tuple[StoredProfiles, list[str]]:
+    """The live generation's profiles, if they mean the same in this one; else the profiles that it has."""
+    own = _read(engine, index) or StoredProfiles()
+    if live is None or live.index == index or (tuned := _read(engine, live.index)) is None:
+        return own, []
+    if live.lineage.models == made.models and live.lineage.signals.keys() == made.signals.keys():
+        return tuned, []
+    names = ", ".join(tuned.profiles)
+    warning = f"Profiles left behind ({names}): they were tuned for other models or signals; tune again."
+    return own, [warning] if names else []
+
+
+def _read(engine: Engine, index: str) -> StoredProfiles | None:
+    """Read the profiles of an index; None if the index was deleted meanwhile."""
+    try:
+        answer = engine.request("GET", f"/{quote(index)}/_mapping", params={"filter_path": _PARTS})
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    return StoredProfiles(**answer.get(index, {}).get("mappings", {}).get("_meta", {}).get("termweave", {}))

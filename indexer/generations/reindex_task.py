@@ -1,6 +1,6 @@
-"""The engine's own copying of one generation into another: a task of the cluster, which goes on when its client dies.
+"""The server's own task that copies one generation into another. It continues when its client dies.
 
-So there is never a second one for the same copy (`run`), and none is left behind by a copy that is removed (`stop`).
+So there must never be two tasks for one copy (`run` looks for the first), and none may be left behind by a copy that is deleted (`stop`).
 """
 
 from __future__ import annotations
@@ -10,28 +10,29 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
-from termweave.engine.connection import quote
+from termweave.engine.client.connection import quote
 from termweave.errors import EngineError
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
-    from termweave.indexer.survey import Progress
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
 
-#: Documents a step; a document of the shipped model has some 4 kB.
+#: Documents that the task copies at a time; a document of the shipped model has about 4 kB.
 _STEP = 1000
-_LOOK = 0.3
+#: Seconds between questions about the task.
+_POLL = 0.3
 
 
-def run(engine: Engine, live: str, index: str, progress: Progress) -> None:
-    """Copy a generation, to the end; with a task that was begun before, where it still runs.
+def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
+    """Copy a generation to the end. A task that an earlier command started is waited for.
 
-    A second one could end first: what an update deletes then, the first would bring back.
+    A second task could end after the first, and bring back documents that an update deleted in between.
 
     Args:
-        engine: The cluster.
-        live: What is copied.
-        index: Into what.
-        progress: Told ("Copying", done, total).
+        engine: The server.
+        live: The generation to copy.
+        index: The copy.
+        progress: Called with ("Copying", done, total).
 
     Raises:
         EngineError: Not everything was copied.
@@ -41,35 +42,35 @@ def run(engine: Engine, live: str, index: str, progress: Progress) -> None:
         body = {"source": {"index": live, "size": _STEP}, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
         task = engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"]
     while True:
-        told: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")
-        status = told["task"]["status"]
+        answer: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")
+        status = answer["task"]["status"]
         progress("Copying", status["created"] + status["version_conflicts"], status["total"])
-        if told["completed"]:
+        if answer["completed"]:
             break
-        time.sleep(_LOOK)
-    answer = told.get("response", {})
-    trouble = told.get("error") or next(iter(answer.get("failures", ())), None)
-    reason = trouble.get("cause", trouble).get("reason", trouble) if trouble else answer.get("canceled")
+        time.sleep(_POLL)
+    response = answer.get("response", {})
+    failure = answer.get("error") or next(iter(response.get("failures", ())), None)
+    reason = failure.get("cause", failure).get("reason", failure) if failure else response.get("canceled")
     if reason:
-        raise EngineError(f"The engine could not copy {live}: {reason}.", "Run the command again: it goes on from there.")
+        raise EngineError(f"The engine could not copy {live}: {reason}.", "Run the command again: it continues from there.")
 
 
 def stop(engine: Engine, index: str) -> None:
-    """End what still copies into a generation.
+    """Cancel the task that still copies into a generation, and wait until it has ended.
 
-    It would go on after the index was deleted: the engine makes one anew then, without mapping and lineage.
+    If it continued after the index was deleted, the server would create a new index, without mapping and lineage.
     """
-    with suppress(EngineResponseError):  # this role may not see or end it
+    with suppress(EngineResponseError):  # this role may not see or cancel tasks
         while (task := _running(engine, index)) is not None:
             engine.request("POST", f"/_tasks/{quote(task)}/_cancel")
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
 
 
 def _running(engine: Engine, index: str) -> str | None:
-    """The task that copies into a generation, where there is one, whoever began it."""
+    """The task that copies into a generation, whoever started it; None if there is none."""
     params = {"actions": "indices:data/write/reindex", "detailed": True}
     for node in engine.request("GET", "/_tasks", params=params)["nodes"].values():
-        for task, told in node["tasks"].items():
-            if told["description"].endswith(f" to [{index}]"):
+        for task, details in node["tasks"].items():
+            if details["description"].endswith(f" to [{index}]"):
                 return str(task)
     return None

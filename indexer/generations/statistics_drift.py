@@ -1,32 +1,32 @@
-"""Whether the statistics that weigh a live generation have grown old: an update keeps them, a build counts anew (docs/impacts.md)."""
+"""Whether a corpus has drifted from the statistics of the live generation: an update keeps them, a build counts anew (docs/impacts.md)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from termweave.indexer import generations
-from termweave.indexer.passages import Window
-from termweave.search import lineage, stored_statistics
+from termweave.indexer.preparation.passages import Window
+from termweave.search.catalog import statistics_store
 
 if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
+    from termweave.indexer.generations.generations import LiveGeneration
     from termweave.statistics import CorpusStatistics
 
-#: Documents of a sample that hold a term whose idf is then known to .5: its standard error is about 1 / sqrt(16).
+#: A term's idf is known to .5 if this many documents of a sample hold it: its standard error is about 1 / sqrt(16).
 _KNOWN = 16
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What the weights of a live generation stand on.
+class LiveStatistics:
+    """The statistics that the weights of a live generation are based on.
 
     Attributes:
         index: The generation.
         model: Hash of its weights model.
         passages: How its texts are cut; None: not at all.
-        statistics: Of the corpus as it was when the generation was built.
+        statistics: The corpus statistics, counted when the generation was built.
     """
 
     index: str
@@ -35,47 +35,52 @@ class Standing:
     statistics: CorpusStatistics
 
 
-def standing(engine: Engine, name: str) -> Standing | None:
-    """What the live generation of `name` stands on; None where there is none, or none with weights.
+def of_live(engine: Engine, live: LiveGeneration | None) -> LiveStatistics | None:
+    """The statistics of the live generation; None if there is none, or if it has no term weights.
 
     Raises:
-        TermweaveError: Its lineage or its statistics cannot be read.
+        TermweaveError: They cannot be read.
     """
-    if (index := generations.live(engine, name)) is None:
+    if live is None or (statistics := statistics_store.load(engine, live.index, live.lineage)) is None:
         return None
-    found = lineage.read(engine, index)
-    if (statistics := stored_statistics.load(engine, index, found)) is None:
-        return None
-    return Standing(index, found.models["weights"].hash, Window.of(found.passages), statistics)
+    made = live.lineage
+    return LiveStatistics(live.index, made.models["weights"].hash, Window.of(made.passages), statistics)
 
 
-def drifted(kept: CorpusStatistics | None, counted: CorpusStatistics | None) -> list[str]:
-    """What an update says at its end; nothing where the statistics are still good, or where there are none."""
+def drift_after_update(kept: CorpusStatistics | None, counted: CorpusStatistics | None) -> list[str]:
+    """The warning at the end of an update; none if the kept statistics are still good, or if there are none."""
     if kept is None or counted is None or not (drift := kept.drift(counted)).large:
         return []
     return [f"The corpus has drifted: {drift} A new build, without --update, counts again."]
 
 
-def ahead(
-    live: Standing | None, encoder: TextEncoder, passages: Window | None, counted: CorpusStatistics | None, first: int | None
+def drift_before_build(
+    live: LiveStatistics | None,
+    encoder: TextEncoder,
+    passages: Window | None,
+    counted: CorpusStatistics | None,
+    first: int | None,
 ) -> list[str]:
-    """What a plan says of an update that the user might prefer to the build.
+    """The warning of a plan to a user who might prefer an update to the build.
 
-    Nothing where an update is out of the question: it keeps the model and the passages of the generation.
+    There is none if an update is not possible: it keeps the model and the passages of the generation.
 
     Args:
-        live: What there is.
-        encoder: Of the plan.
-        passages: Of the plan.
-        counted: Of the source, or of its first documents.
-        first: How many documents these are; None: all of them. They know rare terms too badly to be asked about them.
+        live: The statistics of the live generation; None: there are none.
+        encoder: The models of the plan.
+        passages: How the plan cuts texts.
+        counted: Statistics of the source, or of its first documents.
+        first: How many documents were counted; None: all. A part of the source says too little about rare terms.
     """
     if live is None or counted is None or live.model != encoder.models["weights"].hash or live.passages != passages:
         return []
     drift = live.statistics.drift(counted, least=1 if first is None else _KNOWN)
     if not drift.large:
         return []
-    said = f"The corpus has drifted from the statistics that weigh {live.index}: {drift} "
+    sentence = f"The corpus has drifted from the statistics that weigh {live.index}: {drift} "
     if first is not None:
-        said += f"So say its first {first:,} documents of terms that {_KNOWN} of them hold; in a source sorted by subject they say little of the rest. "
-    return [f"{said}Build anew, which counts again; --update would weigh by the old ones."]
+        sentence += (
+            f"This compares its first {first:,} documents, in terms that {_KNOWN} of them hold; if the source is sorted by subject, "
+            "they say little about the rest. "
+        )
+    return [f"{sentence}Build anew, which counts again; --update would weigh by the old ones."]

@@ -1,8 +1,8 @@
-"""The lease of a name in the cluster: one build at a time, whatever host it runs on.
+"""The build lock of a name in the cluster, called its lease: one build at a time, whatever host it runs on.
 
-A builder keeps one document in ``termweave-leases`` and renews it. Who finds a document of another host looks whether it is
-renewed, not what time it says: clocks of two hosts differ, and may be set. So an expired lease is taken only after
-having been watched, and by compare-and-set: of two who watched, one gets it.
+A builder keeps one document in ``termweave-leases`` and renews it. A builder that finds the document of another host watches whether
+it is renewed, and does not rely on the time in it: the clocks of two hosts differ, and may be set. So an expired lease is only taken
+after having been watched, by compare-and-set: if two builders watch it, one gets it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
-from termweave.engine.connection import quote
+from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, TermweaveError
-from termweave.search.lineage import exists
+from termweave.search.catalog.lineage import exists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 INDEX = "termweave-leases"
-#: Seconds between renewals, and without one after which the holder counts as dead.
+#: Seconds between renewals, and seconds without a renewal after which the holder counts as dead.
 BEAT, EXPIRY = 10.0, 30.0
-#: Seconds that one request about a lease may take: it must not hold up the end of a build.
-_TIMEOUT = 5.0
+#: Seconds until a renewal that failed is tried again.
+_RETRY = 1.0
+#: Seconds that one request about a lease may take, and that its removal may be repeated: it must not hold up the end of a build.
+_TIMEOUT, _REMOVAL = 5.0, 2.0
 
 
 class Lease:
-    """A lease that is held, or being taken.
+    """The lease of one name.
 
     Args:
-        engine: The cluster.
-        name: What is built.
-        place: Id of the folder of ledgers. Who has the lock in that folder knows that no other builder on this host lives that uses it.
+        engine: The server.
+        name: The name that is built.
+        place: Id of this host's folder of ledgers. Whoever has the lock of that folder knows that no other builder uses it now.
     """
 
     def __init__(self, engine: Engine, name: str, place: str) -> None:
@@ -54,14 +56,14 @@ class Lease:
         self._lost = False
 
     def check(self) -> None:
-        """Look at what the renewals found.
+        """Check that the renewals have not found another holder.
 
         Raises:
-            EngineError: Somebody else has the lease now.
+            EngineError: Another builder has the lease now.
         """
         if self._lost:
             raise EngineError(
-                f"Another build of {self._name!r} has taken over: this one was not heard of for {EXPIRY:.0f} s.",
+                f"Another build of {self._name!r} has taken over: this one did not renew its lease for {EXPIRY:.0f} s.",
                 "Leave it to the other one, or run this command again when that has ended: it resumes.",
             )
 
@@ -69,78 +71,92 @@ class Lease:
         """Take the lease.
 
         Raises:
-            TermweaveError: Another host holds it; the message says which.
+            TermweaveError: A builder on another host holds it; the message names the host.
         """
-        self._prepare()
+        self._create_index()
         while True:
-            if self._write(None):
+            if self._write(None, retry=True):
                 return
-            found = self._read()
-            if found is None:  # given back in this moment
+            current = self._read()
+            if current is None:  # given back in this moment
                 continue
-            held, version = found
-            ours = (held["place"], held["host"]) == (self._place, self._host)
-            if not ours and not self._expired(held, version):
+            holder, version = current
+            ours = (holder["place"], holder["host"]) == (self._place, self._host)
+            if not ours and not self._expired(holder, version):
                 raise TermweaveError(
-                    f"Another build of {self._name!r} is running on {held['host']} "
-                    f"(process {held['process']}, since {held['since']}).",
-                    f"Wait until it has ended, or stop it. Where it was killed, its lease ends by itself after {EXPIRY:.0f} s.",
+                    f"Another build of {self._name!r} is running on {holder['host']} "
+                    f"(process {holder['process']}, since {holder['since']}).",
+                    f"Wait until it has ended, or stop it. If it was killed, its lease ends by itself after {EXPIRY:.0f} s.",
                 )
-            if self._write(version):
+            if self._write(version, retry=True):
                 return
 
-    def renew(self) -> None:
-        """Say that we live; a failure is left to the next time."""
+    def renew(self) -> bool:
+        """Renew the lease; returns whether that succeeded. It is no error if it fails: it is tried again soon."""
         with suppress(EngineError):
             if self._write(self._version):
-                return
-            # Refused for its version: another's document, or ours, written by a request whose answer was lost.
-            found = self._read()
-            if found is not None and found[0]["token"] == self._token:
-                self._version = found[1]
-            elif found is not None or not self._write(None):  # gone is not taken: then it is made again
-                self._lost = True
+                return True
+            # Refused because of its version: the document is another's, or ours from a request whose response was lost.
+            current = self._read()
+            if current is not None and current[0]["token"] == self._token:
+                self._version = current[1]
+                return True
+            if current is None and self._write(None):  # somebody deleted the document, but nobody took the lease
+                return True
+            self._lost = True
+        return False
 
     def give_back(self) -> None:
-        """End it; where the engine does not answer, it ends by itself."""
+        """Remove the lease. If the server does not answer, the lease expires by itself."""
         if self._version is None or self._lost:
             return
         with suppress(EngineError):
-            self._request("DELETE", self._path, params=_only(self._version))
+            brief = self._engine.patient(_REMOVAL)
+            brief.request("DELETE", self._path, params=_only(self._version), timeout=_TIMEOUT, retry=True)
 
-    def _prepare(self) -> None:
+    def _create_index(self) -> None:
         if exists(self._engine, INDEX):
             return
         settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": "0-1"}
         try:
             self._engine.request("PUT", f"/{INDEX}", body={"settings": settings, "mappings": {"enabled": False}})
         except EngineResponseError as error:
-            if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another builder made it in this moment
+            if error.status != HTTPStatus.BAD_REQUEST:  # it exists: another builder created it in this moment
                 raise
 
-    def _expired(self, held: dict[str, Any], version: tuple[int, int]) -> bool:
-        """Whether nobody renews this document. Where its time is near ours it is taken to be alive: waiting costs nobody's data."""
-        if abs(time.time() - held["renewed"]) < EXPIRY:
+    def _expired(self, holder: dict[str, Any], version: tuple[int, int]) -> bool:
+        """Whether nobody renews this document. If its time is close to ours, the holder is believed to live: waiting costs no data."""
+        if abs(time.time() - holder["renewed"]) < EXPIRY:
             return False
         until = time.monotonic() + EXPIRY
         while time.monotonic() < until:
             time.sleep(min(1.0, EXPIRY / 10))
-            found = self._read()
-            if found is None or found[1] != version:
-                return found is None
+            current = self._read()
+            if current is None or current[1] != version:
+                return current is None
         return True
 
     def _read(self) -> tuple[dict[str, Any], tuple[int, int]] | None:
+        """The document of the lease and its version; None if there is none."""
         try:
-            found = self._engine.request("GET", self._path)
+            answer = self._engine.request("GET", self._path)
         except EngineResponseError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        return found["_source"], (found["_seq_no"], found["_primary_term"])
+        return answer["_source"], (answer["_seq_no"], answer["_primary_term"])
 
-    def _write(self, over: tuple[int, int] | None) -> bool:
-        """Write our document over that version, or as a new one; False where another one is there."""
+    def _write(self, over: tuple[int, int] | None, *, retry: bool = False) -> bool:
+        """Write our document.
+
+        Args:
+            over: The version that it replaces; None: there must be no document.
+            retry: Whether to repeat the request. If the first one was carried out, the second one is refused, and `take` finds our
+                own document.
+
+        Returns:
+            False if another version is there.
+        """
         body = {
             "token": self._token,
             "place": self._place,
@@ -151,7 +167,7 @@ class Lease:
         }
         params: dict[str, Any] = {"op_type": "create"} if over is None else _only(over)
         try:
-            answer = self._request("PUT", self._path, params=params, body=body)
+            answer = self._engine.request("PUT", self._path, params=params, body=body, timeout=_TIMEOUT, retry=retry)
         except EngineResponseError as error:
             if error.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 return False
@@ -159,18 +175,15 @@ class Lease:
         self._version = (answer["_seq_no"], answer["_primary_term"])
         return True
 
-    def _request(self, method: str, path: str, **more: Any) -> Any:
-        return self._engine.request(method, path, timeout=_TIMEOUT, retry=False, **more)
-
 
 @contextmanager
 def held(engine: Engine, name: str, place: str) -> Iterator[Lease]:
     """Hold the lease of a name while the body runs.
 
-    Where this role may not write to ``termweave-leases`` the lease holds on this host only: the lock in the folder of ledgers.
+    If this role may not write to ``termweave-leases``, only the lock in the folder of ledgers protects the build, on this host.
 
     Raises:
-        TermweaveError: Another host holds it.
+        TermweaveError: A builder on another host holds the lease.
     """
     lease = Lease(engine, name, place)
     try:
@@ -182,11 +195,12 @@ def held(engine: Engine, name: str, place: str) -> Iterator[Lease]:
         return
     ended = threading.Event()
 
-    def beat() -> None:
-        while not ended.wait(BEAT):
-            lease.renew()
+    def renew() -> None:
+        pause = BEAT
+        while not ended.wait(pause):
+            pause = BEAT if lease.renew() else min(_RETRY, BEAT)
 
-    thread = threading.Thread(target=beat, name="termweave-lease", daemon=True)
+    thread = threading.Thread(target=renew, name="termweave-lease", daemon=True)
     thread.start()
     try:
         yield lease
@@ -197,4 +211,5 @@ def held(engine: Engine, name: str, place: str) -> Iterator[Lease]:
 
 
 def _only(version: tuple[int, int]) -> dict[str, int]:
+    """Parameters of a request that is only carried out on this version of the document."""
     return {"if_seq_no": version[0], "if_primary_term": version[1]}

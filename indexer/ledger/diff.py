@@ -1,7 +1,8 @@
-"""Changes: what a source says now against what a generation holds, by digest. Both sides are ledgers; SQLite compares them.
+"""The difference between a source and a generation, by digests. Each side has a ledger; SQLite compares the two.
 
-The generation's ledger is first made to say what is really stored (`adopt`): it may lie on another host, an update may have been
-killed between sending and noting, somebody may have deleted a document. So an update needs no memory of an earlier one.
+First, `adopt` corrects the generation's ledger to match what the index really stores: the ledger may be on another host, an update
+may have been killed after it sent a document and before it recorded that, or somebody may have deleted a document. So an update
+does not depend on what earlier updates recorded.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
-from termweave.indexer.ledger import in_words
-from termweave.indexer.verification import otherwise_stored, sound
+from termweave.indexer.ledger.ledger import readable_errors
+from termweave.indexer.stored_documents import undamaged
+from termweave.indexer.verification import differing_buckets
 from termweave.signals.layout import bucket_of
 
 if TYPE_CHECKING:
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.engine import Engine
-    from termweave.indexer.ledger import Ledger
-    from termweave.indexer.verification import Stored
+    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.indexer.stored_documents import StoredDocument
     from termweave.signals import DocumentLayout
 
-#: Ids handed over at once.
+#: Number of ids processed at once.
 _PAGE = 1000
 
 _COMPARE = """
@@ -62,15 +64,15 @@ UPDATE main.documents SET (source, encoding) = (SELECT source, encoding FROM wer
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Documents of the source, each counted once however many passages it has.
+class ChangeCounts:
+    """Numbers of documents by what an update does with them; a document counts once, however many passages it has.
 
     Attributes:
-        new: The generation does not hold them.
-        changed: It holds them with other content.
-        unchanged: It holds them as they are.
-        gone: It holds them and the source does not.
-        refused: New or changed, and the engine did not take them: not among those two.
+        new: Documents that the generation does not hold.
+        changed: Documents that the generation holds with other content.
+        unchanged: Documents that the generation holds with the same content.
+        gone: Documents that the generation holds and the source no longer has.
+        refused: New or changed documents that the server refused; they are not counted as new or changed.
     """
 
     new: int
@@ -86,35 +88,42 @@ class Counts:
 
 
 def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) -> int:
-    """Make a ledger say what its index holds; returns how many entries were other ones before. One scan of what differs.
+    """Correct a ledger to match what its index holds. Only the buckets that differ are read.
 
-    What is stored is believed where this ledger knows nothing at all. Else a document that is not as the ledger says is
-    read back first; one whose content does not give its digests, or whose encoding alone became another, is damaged:
-    it stays in the ledger, to be sent again. A stored document that no ledger entry and no digest of its own speaks for is
-    not entered: to verification it is extra.
+    An empty ledger takes over whatever is stored. Otherwise a document that differs from its ledger entry is read back first. It is
+    damaged if its content does not match its digests, or if its encoding changed and its source did not; a damaged document keeps
+    its entry, marked to be sent again. A stored document without digests of its own that the ledger does not know either is not
+    entered: verification reports it as extra.
+
+    Returns:
+        The number of entries that were corrected.
     """
-    with in_words(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:  # what was refused may be taken now
+    with readable_errors(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:
+        # Forget the refusals: the server may accept these documents now.
         db.execute("DELETE FROM documents WHERE refused IS NOT NULL AND encoding IS NULL")
         db.execute("UPDATE documents SET refused = NULL WHERE refused IS NOT NULL")
-    knows = bool(ledger.total)
-    buckets, stored = otherwise_stored(engine, index, ledger)
+    has_entries = bool(ledger.total)
+    buckets, stored = differing_buckets(engine, index, ledger)
     if not buckets:
         return 0
-    where = f"bucket IN ({','.join(map(str, buckets))})"  # 1,024 are more than older versions take as parameters
-    with in_words(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:
+    where = (
+        f"bucket IN ({','.join(map(str, buckets))})"  # written out: there can be 1,024, and older SQLite takes fewer parameters
+    )
+    with readable_errors(ledger.path, "written"), closing(sqlite3.connect(ledger.path)) as db, db:
         db.execute(f"CREATE TEMP TABLE before AS SELECT id, line, source, encoding, parent FROM documents WHERE {where}")  # noqa: S608
         db.execute("CREATE UNIQUE INDEX temp.before_id ON before (id)")
         db.execute(f"DELETE FROM documents WHERE {where}")  # noqa: S608
         while page := list(islice(stored, _PAGE)):
-            held = {each.id: db.execute("SELECT * FROM before WHERE id = ?", (each.id,)).fetchone() for each in page}
-            own = [each for each in page if each.own and not (knows and _damaged(each, held[each.id]))]
-            other = [each.id for each in own if (held[each.id] or (None,) * 4)[2:4] != (each.source, each.encoding)]
-            good = {each.id for each in own} - set(other) | (sound(engine, index, layout, other) if knows else set(other))
+            entries = {each.id: db.execute("SELECT * FROM before WHERE id = ?", (each.id,)).fetchone() for each in page}
+            own = [each for each in page if each.own and not (has_entries and _damaged(each, entries[each.id]))]
+            different = [each.id for each in own if (entries[each.id] or (None,) * 4)[2:4] != (each.source, each.encoding)]
+            confirmed = undamaged(engine, index, layout, different) if has_entries else set(different)
+            good = {each.id for each in own} - set(different) | confirmed
             rows: list[tuple[Any, ...]] = [
                 (each.id, bucket_of(each.id), None, each.source, each.encoding, each.parent) for each in own if each.id in good
             ]
-            again = [row for identity, row in held.items() if row is not None and identity not in good]
-            rows += [(identity, bucket_of(identity), line, source, None, parent) for identity, line, source, _, parent in again]
+            unsent = [row for identity, row in entries.items() if row is not None and identity not in good]
+            rows += [(identity, bucket_of(identity), line, source, None, parent) for identity, line, source, _, parent in unsent]
             db.executemany(
                 "INSERT OR REPLACE INTO documents (id, bucket, line, source, encoding, parent) VALUES (?, ?, ?, ?, ?, ?)", rows
             )
@@ -124,33 +133,34 @@ def adopt(engine: Engine, index: str, ledger: Ledger, layout: DocumentLayout) ->
         return int(db.execute(question).fetchone()[0])
 
 
-def _damaged(stored: Stored, held: tuple[str, int | None, int, int | None, str | None] | None) -> bool:
-    """Whether only the encoding is not what this ledger knows: no update of the same source text gives another one.
+def _damaged(stored: StoredDocument, entry: tuple[str, int | None, int, int | None, str | None] | None) -> bool:
+    """Whether a stored document has the source digest of its ledger entry and another encoding digest.
 
-    One with words of neighbours may, from another host: that document is then sent once more.
+    The same text always gives the same encoding. The exception are words of neighbours, which an update from another host may have
+    changed; such a document is sent once more without need.
     """
-    return held is not None and held[3] is not None and held[2] == stored.source and held[3] != stored.encoding
+    return entry is not None and entry[3] is not None and entry[2] == stored.source and entry[3] != stored.encoding
 
 
-class Changes:
-    """The difference between a generation's ledger and one of what the source says.
+class LedgerDiff:
+    """The difference between the ledger of a generation and a ledger of the source.
 
     Args:
-        held: The generation's, adopted.
-        said: The source's, from a survey.
+        stored: File of the generation's ledger, corrected by `adopt`.
+        source: File of the source's ledger, written by a corpus pass.
     """
 
-    def __init__(self, held: Path, said: Path) -> None:
-        self._path = held
-        with in_words(held, "read"), ExitStack() as undo:
-            self._db = sqlite3.connect(held)
+    def __init__(self, stored: Path, source: Path) -> None:
+        self._path = stored
+        with readable_errors(stored, "read"), ExitStack() as undo:
+            self._db = sqlite3.connect(stored)
             undo.callback(self._db.close)
-            self._db.execute("ATTACH ? AS said", (str(said),))
+            self._db.execute("ATTACH ? AS said", (str(source),))
             self._db.executescript(_COMPARE)
             documents = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM said.documents"
             new, gone, touched = (self._count(f"SELECT count(*) FROM {what}") for what in ("new", "gone", f"({_TOUCHED})"))  # noqa: S608
-            self.counts = Counts(new, touched - new, self._count(documents) - touched, gone)
-            undo.pop_all()  # all went well: it stays open
+            self.counts = ChangeCounts(new, touched - new, self._count(documents) - touched, gone)
+            undo.pop_all()  # no error: the database stays open
 
     def __enter__(self) -> Self:
         return self
@@ -159,31 +169,33 @@ class Changes:
         self._db.close()
 
     def enter(self) -> None:
-        """Write into the generation's ledger what is to be sent: pending until it is acknowledged."""
-        with in_words(self._path, "written"), self._db:
+        """Enter the new and changed documents into the generation's ledger; they are pending until the server acknowledges them."""
+        with readable_errors(self._path, "written"), self._db:
             self._db.execute(_WERE)
             self._db.execute(_ENTER)
 
     def keep_refused(self) -> None:
-        """Of a changed document that was refused the index has what it had: the ledger says that again, beside the refusal."""
-        with in_words(self._path, "written"), self._db:
+        """Restore the former digests of changed documents that were refused: the index still holds their earlier version."""
+        with readable_errors(self._path, "written"), self._db:
             self._db.execute(_KEEP)
 
-    def settled(self) -> Counts:
-        """The counts after sending: what was refused is neither new nor changed."""
+    def settled(self) -> ChangeCounts:
+        """Return the counts after sending: refused documents no longer count as new or changed."""
         new = self._count(f"SELECT count(*) FROM new WHERE document IN ({_REFUSED})")  # noqa: S608
-        both = self._count(f"SELECT count(*) FROM ({_TOUCHED}) WHERE document IN ({_REFUSED})")  # noqa: S608
+        refused = self._count(f"SELECT count(*) FROM ({_TOUCHED}) WHERE document IN ({_REFUSED})")  # noqa: S608
         counts = self.counts
-        return replace(counts, new=counts.new - new, changed=counts.changed - (both - new), refused=both)
+        return replace(counts, new=counts.new - new, changed=counts.changed - (refused - new), refused=refused)
 
     def stale(self, *, gone: bool) -> Iterator[list[str]]:
-        """Ids stored that are no more: passages that changed documents have no longer; with `gone` instead those of whole documents.
+        """Iterate over pages of stored ids that the source no longer has.
 
-        A changed document of which something was refused keeps what it had.
+        Args:
+            gone: Return the ids of documents that are gone as a whole. Otherwise return the ids of passages that changed documents no
+                longer have; a changed document that was refused, even in part, keeps all its stored passages.
         """
         changed = f"document NOT IN (SELECT document FROM gone UNION {_REFUSED})"  # noqa: S608
         which = "document IN (SELECT document FROM gone)" if gone else changed
-        with in_words(self._path, "read"):
+        with readable_errors(self._path, "read"):
             cursor = self._db.execute(f"SELECT id FROM stale WHERE {which}")  # noqa: S608
             while rows := cursor.fetchmany(_PAGE):
                 yield [row[0] for row in rows]

@@ -1,8 +1,8 @@
-"""The ledger: which document of the source is acknowledged with which digest. One SQLite file a generation.
+"""The ledger: records which documents of the source the server has acknowledged, and with which digests. One SQLite file per generation.
 
-It is written in two passes. The survey enters every document of the source with the digest of what the source says; the
-sending pass adds the digest of what the models said, once the engine has acknowledged the document. A document
-without that second digest has still to be sent, which is all that resuming needs to know.
+It is written in two passes. The corpus pass enters every document of the source with a digest of its content. The sending pass adds
+the digest of its encoding once the server has acknowledged the document. A document without that second digest still has to be
+sent; a build that resumes needs no other information.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from termweave.errors import TermweaveError
-from termweave.sequences import in_parts
 from termweave.signals.layout import bucket_of
+from termweave.support import private_files
+from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,22 +36,22 @@ CREATE TABLE IF NOT EXISTS documents (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS passages ON documents (parent) WHERE parent IS NOT NULL;
 """
-#: Ids in one question; SQLite's limit was 999 before 3.32.
-_ASKED = 500
-#: Documents that an index should hold: all but those refused of which no version was ever taken.
+#: Most ids in one SQL statement; SQLite's limit was 999 parameters before version 3.32.
+_IDS_PER_STATEMENT = 500
+#: SQL condition for the documents that the index should hold: all except those that were refused and have no earlier version stored.
 _EXPECTED = "refused IS NULL OR encoding IS NOT NULL"
 _DOCUMENTS = "SELECT count(*) - count(parent) + count(DISTINCT parent) FROM documents"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A document or passage as the survey enters it.
+class LedgerEntry:
+    """A document or passage as the corpus pass enters it.
 
     Attributes:
-        id: Its id.
-        line: Where it stands in the source.
-        source: Digest of what the source says of it.
-        parent: Of a passage, the id of its document.
+        id: Id of the document or passage.
+        line: Line of the document in the source.
+        source: Digest of its content in the source.
+        parent: For a passage, the id of its document; else None.
     """
 
     id: str
@@ -61,15 +62,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A document whose id, or that of one of its passages, is another one's.
+    """A document whose id, or the id of one of its passages, was already taken by an earlier document.
 
     Attributes:
-        id: Of the document.
-        line: Where it stands in the source.
-        first: Id of the document that had it first: another one only where a passage of one is called like the other.
-        first_line: Where that stands.
-        same: Both say the same.
-        key: The id that both would be stored under.
+        id: Id of the later document.
+        line: Line of the later document in the source.
+        first: Id of the earlier document. It differs from `id` only if a passage of one has the same id as the other.
+        first_line: Line of the earlier document.
+        same: Whether both have the same content.
+        key: The id under which both would be stored.
     """
 
     id: str
@@ -82,7 +83,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class BucketSum:
-    """What one bucket should hold: number of documents and the sums of their digests."""
+    """Expected content of one bucket: the number of documents and the sums of their digests."""
 
     count: int
     source: int
@@ -90,17 +91,18 @@ class BucketSum:
 
 
 class Ledger:
-    """One generation's ledger; safe to use from several threads."""
+    """The ledger of one generation; safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._closed = False
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            private_files.make_folder(path.parent)  # private, because ids and reasons of refusals can contain text of the corpus
+            private_files.make_file(path)  # SQLite gives its journals the file mode of the database
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         except sqlite3.Error as error:
-            raise _trouble(path, "opened", error) from error
+            raise _ledger_error(path, "opened", error) from error
         try:
             columns = {row[1] for row in self._db.execute("PRAGMA table_info(documents)")}
             if columns and "parent" not in columns:  # written before there were passages
@@ -108,7 +110,7 @@ class Ledger:
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)
         except sqlite3.Error as error:
             self._db.close()
-            raise _trouble(path, "opened", error) from error
+            raise _ledger_error(path, "opened", error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -117,8 +119,8 @@ class Ledger:
         self.close()
 
     @contextmanager
-    def handed_on(self) -> Iterator[Self]:
-        """Around what is done before somebody else has the ledger, and closes it: if that fails nobody gets it, and it is closed here."""
+    def closed_on_error(self) -> Iterator[Self]:
+        """Close the ledger if the body of the `with` statement fails; otherwise leave it open for the next owner."""
         try:
             yield self
         except BaseException:
@@ -126,93 +128,94 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Close the file. Not under the hands of another thread, which SQLite answers with a crash."""
+        """Close the file. It waits for a statement of another thread, because SQLite crashes if it is closed meanwhile."""
         with self._lock:
             self._closed = True
             self._db.close()
 
     def take_over(self, other: Path) -> None:
-        """Enter the documents of another ledger, with what is known of them."""
-        Ledger(other).close()  # one of an older version is given the columns it lacks
+        """Copy all documents of another ledger, with their digests and refusals, into this one."""
+        Ledger(other).close()  # opening it adds the columns that a ledger of an older version lacks
         columns = "id, line, bucket, source, encoding, refused, parent"
-        with self._lock, in_words(self.path, "written"):
+        with self._lock, readable_errors(self.path, "written"):
             self._db.execute("ATTACH ? AS other", (str(other),))
             self._db.execute(f"INSERT OR IGNORE INTO documents ({columns}) SELECT {columns} FROM other.documents")  # noqa: S608
             self._db.execute("DETACH other")
 
     def put(self, key: str, value: Any) -> None:
-        """Keep a JSON value."""
+        """Store a JSON value under a key."""
         self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, json.dumps(value))])
 
     def get(self, key: str) -> Any:
-        """A kept value, or None."""
+        """Return the value stored under a key, or None."""
         row = self._one("SELECT value FROM meta WHERE key = ?", (key,))
         return None if row is None else json.loads(row[0])
 
-    def enter(self, entries: Sequence[Entry]) -> list[Duplicate]:
-        """Enter documents of the source; the first of two with one id stays, the second is returned."""
+    def enter(self, entries: Sequence[LedgerEntry]) -> list[Duplicate]:
+        """Enter documents of the source. If two have the same id, the first is entered and the second is returned."""
         rows = [(entry.id, entry.line, bucket_of(entry.id), entry.source, entry.parent) for entry in entries]
         before = self._db.total_changes
         self._write("INSERT OR IGNORE INTO documents (id, line, bucket, source, parent) VALUES (?, ?, ?, ?, ?)", rows)
         if self._db.total_changes - before == len(rows):
             return []
-        found = []
+        duplicates = []
         for entry in entries:
             line, source, first = self._one("SELECT line, source, coalesce(parent, id) FROM documents WHERE id = ?", (entry.id,))
             if line != entry.line:
-                found.append(Duplicate(entry.id, entry.line, first, line, source == entry.source, entry.id))
-        return found
+                duplicates.append(Duplicate(entry.id, entry.line, first, line, source == entry.source, entry.id))
+        return duplicates
 
     def acknowledge(self, digests: Iterable[tuple[str, int]]) -> None:
-        """The engine has these documents: (id, digest of the encoding)."""
+        """Record that the server has stored these documents: (id, digest of the encoding)."""
         rows = [(digest, identity) for identity, digest in digests]
         self._write("UPDATE documents SET encoding = ?, refused = NULL WHERE id = ?", rows)
 
     def refuse(self, reasons: Iterable[tuple[str, str]]) -> None:
-        """The engine will not take these documents: (id, reason)."""
+        """Record that the server refused these documents: (id, reason)."""
         self._write("UPDATE documents SET refused = ? WHERE id = ?", [(reason, identity) for identity, reason in reasons])
 
-    def again(self, identities: Iterable[str]) -> None:
-        """The engine has these documents no more, or not as they were sent: they are to be sent again."""
+    def mark_unsent(self, identities: Iterable[str]) -> None:
+        """Mark documents to be sent again, because the server has lost them or stores something else than was sent."""
         self._write("UPDATE documents SET encoding = NULL WHERE id = ?", [(identity,) for identity in identities])
 
     def pending(self, places: Sequence[tuple[str, int | None]]) -> set[tuple[str, int | None]]:
-        """Which of these (id, line) have still to be sent. A second document with an id stands on another line: not it."""
+        """Return those of the given (id, line) that still have to be sent. The line excludes a later document with the same id."""
         waiting = set()
-        for part in in_parts(places, _ASKED):
-            asked = {identity for identity, _ in part}
-            marks = ",".join("?" * len(asked))
+        for part in in_parts(places, _IDS_PER_STATEMENT):
+            identities = {identity for identity, _ in part}
+            marks = ",".join("?" * len(identities))
             statement = f"SELECT id, line FROM documents WHERE id IN ({marks}) AND encoding IS NULL"  # noqa: S608 - marks only
-            waiting.update(self._all(statement, *asked))
+            waiting.update(self._all(statement, *identities))
         return waiting.intersection(places)
 
     def remove(self, identities: Iterable[str]) -> None:
-        """These documents are to be in the index no longer."""
+        """Remove documents or passages by their own ids: the index should no longer hold them."""
         self._write("DELETE FROM documents WHERE id = ?", [(identity,) for identity in identities])
 
     def forget(self, documents: Iterable[str]) -> None:
-        """These documents, whole or in passages, are to be in the index no longer."""
+        """Remove documents, with all their passages: the index should no longer hold them."""
         self._write("DELETE FROM documents WHERE id = ? OR parent = ?", [(identity, identity) for identity in documents])
 
     def withdraw(self, places: Iterable[tuple[str, int | None]]) -> None:
-        """Take documents out again, with all their passages: (id of the document, line)."""
+        """Remove documents that were entered from a certain line, with all their passages: (id of the document, line)."""
         rows = [(identity, identity, line) for identity, line in places]
         self._write("DELETE FROM documents WHERE (id = ? OR parent = ?) AND line IS ?", rows)
 
     def documents_again(
-        self, entries: Sequence[Entry], duplicates: Sequence[Duplicate]
+        self, entries: Sequence[LedgerEntry], duplicates: Sequence[Duplicate]
     ) -> dict[tuple[str, int | None], Duplicate]:
-        """Which of the documents just entered, whole or in all their passages, have an id that was there before.
+        """Find those of the documents just entered whose id an earlier document already has.
 
-        Cut and whole, one id gives keys that do not collide; cut into more passages, some that do not.
+        `enter` compares the ids of passages. That is not enough: two documents of one id share no passage id if only one of them is
+        cut into passages, and share only some if they are cut into different numbers of passages.
 
         Returns:
             (id of the document, line) -> the duplicate.
         """
-        keys: dict[tuple[str, int | None], list[Entry]] = {}
+        keys: dict[tuple[str, int | None], list[LedgerEntry]] = {}
         for entry in entries:
             keys.setdefault((entry.parent or entry.id, entry.line), []).append(entry)
-        by_key = {(each.id, each.line): each for each in duplicates}
+        by_key = {(duplicate.id, duplicate.line): duplicate for duplicate in duplicates}
         again = {}
         for (identity, line), parts in keys.items():
             clashes = [by_key[part.id, line] for part in parts if (part.id, line) in by_key]
@@ -227,54 +230,54 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """Documents and passages entered."""
+        """Number of entries; of a document that is cut, every passage counts."""
         return int(self._one("SELECT count(*) FROM documents", ())[0])
 
     @property
     def entered(self) -> int:
-        """Documents of the source: the passages of one count once."""
+        """Number of documents of the source; the passages of one document count as one."""
         return int(self._one(_DOCUMENTS, ())[0])
 
     @property
     def documents(self) -> int:
-        """Documents of the source, less those refused."""
+        """Number of documents that the index should hold: those of the source without those refused."""
         return int(self._one(f"{_DOCUMENTS} WHERE {_EXPECTED}", ())[0])
 
     @property
     def most_passages(self) -> int:
-        """Passages of the longest document; 0 where none is cut."""
+        """Number of passages of the longest document; 0 if no document is cut."""
         row = self._one("SELECT count(*) FROM documents WHERE parent IS NOT NULL GROUP BY parent ORDER BY 1 DESC LIMIT 1", ())
         return int(row[0]) if row else 0
 
     @property
     def acknowledged(self) -> int:
-        """Documents the engine has."""
+        """Number of documents and passages that the server has acknowledged."""
         return int(self._one("SELECT count(*) FROM documents WHERE encoding IS NOT NULL", ())[0])
 
     @property
     def refusals(self) -> int:
-        """Documents and passages refused and not sent since."""
+        """Number of documents and passages that the server refused and has not accepted since."""
         return int(self._one("SELECT count(refused) FROM documents", ())[0])
 
     def refused(self) -> list[tuple[str, int | None, str]]:
-        """(id, line, reason) of the documents refused and not sent since; of some an earlier version is stored."""
+        """Return (id, line, reason) of the entries that the server refused; an earlier version of some may be stored."""
         return self._all("SELECT id, line, refused FROM documents WHERE refused IS NOT NULL ORDER BY line, id")
 
     def refused_documents(self) -> list[tuple[str, int | None, str]]:
-        """(id, line, reason of the first of its passages) of the documents of the source of which something was refused."""
+        """Return (id, line, reason) of each document that was refused whole or in part; the reason is that of its first refused passage."""
         document = "coalesce(parent, id)"
         reasons = f"SELECT {document}, line, min(id), refused FROM documents WHERE refused IS NOT NULL GROUP BY {document} ORDER BY line, 1"  # noqa: S608
         return [(identity, line, reason) for identity, line, _, reason in self._all(reasons)]
 
     def buckets(self) -> dict[int, BucketSum]:
-        """What every non-empty bucket should hold."""
+        """Return the expected content of every non-empty bucket."""
         rows = self._all(
             f"SELECT bucket, count(*), sum(source), sum(coalesce(encoding, 0)) FROM documents WHERE {_EXPECTED} GROUP BY bucket"  # noqa: S608
         )
         return {bucket: BucketSum(count, source, encoding) for bucket, count, source, encoding in rows}
 
     def in_bucket(self, bucket: int) -> dict[str, tuple[int, int]]:
-        """Id -> (source digest, encoding digest) of one bucket; 0 where nothing was encoded."""
+        """Return id -> (source digest, encoding digest) for one bucket; 0 stands for a missing encoding digest."""
         rows = self._all(
             f"SELECT id, source, coalesce(encoding, 0) FROM documents WHERE bucket = ? AND ({_EXPECTED})",  # noqa: S608
             bucket,
@@ -282,7 +285,7 @@ class Ledger:
         return {identity: (source, encoding) for identity, source, encoding in rows}
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        with self._lock, in_words(self.path, "written"):
+        with self._lock, readable_errors(self.path, "written"):
             try:
                 self._db.execute("BEGIN")
                 self._db.executemany(statement, rows)
@@ -297,29 +300,35 @@ class Ledger:
         return rows[0] if rows else None
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
-        with self._lock, in_words(self.path, "read"):
+        with self._lock, readable_errors(self.path, "read"):
             return self._db.execute(statement, values).fetchall()
 
 
 @contextmanager
-def in_words(path: Path, done: str) -> Iterator[None]:
-    """Say in words what SQLite could not do with a ledger that is to be "read" or "written".
+def readable_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn an SQLite error into a message that says what to do.
+
+    Args:
+        path: File of the ledger.
+        action: What is done with it, for the message: "opened", "read" or "written".
 
     Raises:
-        TermweaveError: It could not.
+        TermweaveError: SQLite failed.
     """
     try:
         yield
     except sqlite3.Error as error:
-        raise _trouble(path, done, error) from error
+        raise _ledger_error(path, action, error) from error
 
 
-def _trouble(path: Path, done: str, error: sqlite3.Error) -> TermweaveError:
-    damaged = not isinstance(error, sqlite3.OperationalError)  # that one is of the system: no space, no permission
+def _ledger_error(path: Path, action: str, error: sqlite3.Error) -> TermweaveError:
+    damaged = not isinstance(
+        error, sqlite3.OperationalError
+    )  # an OperationalError comes from the system: no space, no permission
     return TermweaveError(
-        f"The ledger {path} cannot be {done}: {error}.",
-        f"It is damaged: remove {path}*. The index is not touched by that: 'termweave verify NAME SOURCE' compares it with its source, "
-        "'termweave index SOURCE NAME --update' writes a new ledger; a build that was not finished begins anew."
+        f"The ledger {path} cannot be {action}: {error}.",
+        f"It is damaged: remove {path}*. The index itself is not affected: 'termweave verify NAME SOURCE' compares it with its source, "
+        "and 'termweave index SOURCE NAME --update' writes a new ledger. An unfinished build starts from the beginning."
         if damaged
-        else "Free some disk space, or see who may write there, and run the command again: it resumes.",
+        else "Free some disk space or check the permissions of that folder, then run the command again: it resumes.",
     )

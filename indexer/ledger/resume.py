@@ -1,80 +1,85 @@
-"""Resuming: the unfinished generation of a name, if it is of this source, these models and these settings."""
+"""Resume a build: find the unfinished generation of a name that has the same source, models and settings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.indexer import generations, ledgers
-from termweave.search.lineage import Lineage, exists
-from termweave.words import clipped
+from termweave.indexer.generations import deletion, publication
+from termweave.indexer.ledger import storage
+from termweave.search.catalog.lineage import Lineage, exists
+from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.engine import Engine
-    from termweave.indexer.ledger import Ledger
-    from termweave.indexer.plan import Plan
+    from termweave.indexer.build_plan import BuildPlan
+    from termweave.indexer.ledger.ledger import Ledger
 
 
-class UnfinishedBuild(UsageError):  # what the command line says is wrong usage, `demo` may settle by itself
-    """An unfinished generation of another source, model or setting is in the way."""
+class UnfinishedBuild(UsageError):  # a class of its own, because `demo` catches it and builds afresh
+    """There is an unfinished generation with another source, model or setting."""
 
 
-def resume(engine: Engine, name: str, planned: Plan, *, fresh: bool) -> tuple[str, Lineage, Ledger] | None:
-    """The unfinished generation of `name`, if there is one.
+def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> tuple[str, Lineage, Ledger] | None:
+    """Find the unfinished generation of `name` that this build can continue, and delete those that no build can continue.
 
     Args:
-        engine: The cluster.
-        name: The alias it is built for.
-        planned: What is to be built: source, models and settings as they are now.
-        fresh: Throw it away.
+        engine: The server.
+        name: The alias.
+        planned: What to build: source, models and settings.
+        live: The index that the alias points at.
+
+    Returns:
+        The index, its lineage and its open ledger; None if there is nothing to continue.
 
     Raises:
-        UnfinishedBuild: There is one, of another source, model or setting.
+        UnfinishedBuild: The unfinished generation has another source, model or setting.
     """
-    live = generations.live(engine, name)
-    for index, ledger in ledgers.of(engine, name):
-        with ledger.handed_on():
+    for index, ledger in storage.of(engine, name):
+        with ledger.closed_on_error():
             state = ledger.get("state")
             if state not in {"surveying", "building", "rejected", "missed"}:
                 ledger.close()
                 continue
-            if state == "surveying" or not exists(engine, index):  # it had nothing yet, or has nothing any more, to go on from
+            if state == "surveying" or not exists(engine, index):  # nothing was sent yet, or the index is gone
                 ledger.close()
-                generations.remove(engine, index)
+                deletion.remove_generation(engine, index)
                 continue
-            if generations.was_published(engine, index, ledger, live):
+            if publication.was_published(engine, index, ledger, live):
                 continue
-            found = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
-            other = found.fingerprint != planned.fingerprint
-            if state == "missed" and (fresh or other):  # whole, and not published: `promote` and `prune` decide about it
+            lineage = Lineage.from_meta({"termweave": ledger.get("lineage")}, index)
+            different = lineage.fingerprint != planned.fingerprint
+            if state == "missed" and (planned.options.fresh or different):
+                # The generation is complete and its gate refused it: the user decides about it with `promote` and `prune`.
                 ledger.close()
                 continue
-            if fresh or (other and state == "rejected"):  # a rejected one of another source has served its purpose
+            if planned.options.fresh or (different and state == "rejected"):
+                # A rejected generation is kept only so that a corrected build of the same source can resume it.
                 ledger.close()
-                generations.remove(engine, index)
+                deletion.remove_generation(engine, index)
                 continue
-            if other:
+            if different:
                 done, total, made_of = ledger.acknowledged, ledger.total, ledger.get("made_of")
-                what = "passages" if found.passages else "documents"
+                noun = "passages" if lineage.passages else "documents"
                 raise UnfinishedBuild(
-                    f"An unfinished generation of {name!r} is there ({index}, {done:,} of {total:,} {what}), "
-                    f"made otherwise: {_differences(made_of or _remembered(found), planned.made_of)}.",
-                    "Repeat the command that began it to finish it, or add --fresh to throw it away.",
+                    f"{name!r} has an unfinished generation ({index}, {done:,} of {total:,} {noun}) that was begun with "
+                    f"another source, model or setting: {_differences(made_of or _inputs_of(lineage), planned.made_of)}.",
+                    "Repeat the command that began it to finish it, or add --fresh to delete it and start again.",
                 )
-            return index, found, ledger
+            return index, lineage, ledger
     return None
 
 
-def _remembered(found: Lineage) -> dict[str, str]:
-    """What a generation says of itself where its ledger was begun before that was written there."""
-    models = {f"--{output}": f"{model.name} ({model.hash[:8]})" for output, model in found.models.items()}
-    source = f"{found.source['name']} ({found.source['fingerprint'][:8]})"
-    return {"source": source, "--weights": "none", "--dense": "none", **models, "--signals": ",".join(found.signals)}
+def _inputs_of(lineage: Lineage) -> dict[str, str]:
+    """The inputs of a build, read from its lineage; for ledgers of versions that did not store them."""
+    models = {f"--{output}": f"{model.name} ({model.hash[:8]})" for output, model in lineage.models.items()}
+    source = f"{lineage.source['name']} ({lineage.source['fingerprint'][:8]})"
+    return {"source": source, "--weights": "none", "--dense": "none", **models, "--signals": ",".join(lineage.signals)}
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What two builds are made of, where it is not the same: each with both values."""
+    """Describe the inputs in which two builds differ, each with both values."""
     pairs = [(part, before.get(part, "unknown"), value) for part, value in now.items()]
     return "; ".join(f"{part} was {clipped(old)} and is {clipped(new)}" for part, old, new in pairs if old != new)

@@ -1,8 +1,9 @@
-"""Where ledgers lie: one folder a cluster, one file a generation."""
+"""Files of the ledgers: one folder per cluster, one file per generation."""
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from contextlib import contextmanager, suppress
@@ -10,11 +11,12 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from termweave import locks, places
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
-from termweave.indexer import leases
-from termweave.indexer.ledger import Ledger
+from termweave.indexer.ledger import build_lock
+from termweave.indexer.ledger.ledger import Ledger
+from termweave.search.catalog import lineage
+from termweave.support import file_locks, paths, private_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,27 +25,37 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 
+#: Cluster ids that can be used as the name of a folder.
+_PLAIN = re.compile(r"[\w-]{1,100}", re.ASCII)
+
+
 def folder(engine: Engine) -> Path:
-    """Where the ledgers of this cluster lie."""
+    """The folder with the ledgers of this cluster."""
     try:
         cluster: str = engine.request("GET", "/")["cluster_uuid"]
     except EngineResponseError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        cluster = blake2b(engine.url.encode(), digest_size=8).hexdigest()  # this role may not ask which cluster it is
-    return places.state() / "ledgers" / cluster
+        cluster = blake2b(engine.url.encode(), digest_size=8).hexdigest()  # this user may not read the id
+    if not _PLAIN.fullmatch(cluster):  # the id comes from the server and becomes the name of a folder
+        cluster = blake2b(cluster.encode(), digest_size=8).hexdigest()
+    return paths.state() / "ledgers" / cluster
 
 
 def open_(engine: Engine, index: str) -> Ledger:
-    """The ledger of a generation; a new one where there is none."""
+    """Open the ledger of a generation, or create it."""
     return Ledger(_file(engine, index))
 
 
 def of(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
-    """The generations of a name that this host has ledgers of, newest first, each with its ledger; who gets one closes it."""
+    """Iterate over the generations of a name that have a ledger on this host, newest first.
+
+    Yields:
+        The index and its open ledger, which the caller closes.
+    """
     for path in sorted(folder(engine).glob(f"{name}-*.sqlite"), reverse=True):
-        with Ledger(path).handed_on() as ledger:
-            ours = ledger.get("name") == name  # NAME-* also finds those of NAME-OTHER
+        with Ledger(path).closed_on_error() as ledger:
+            ours = ledger.get("name") == name  # NAME-* also matches the ledgers of NAME-OTHER
         if ours:
             yield path.stem, ledger
         else:
@@ -51,35 +63,37 @@ def of(engine: Engine, name: str) -> Iterator[tuple[str, Ledger]]:
 
 
 def _file(engine: Engine, index: str) -> Path:
+    lineage.check_one(index)  # the name may come from a server: it must not be a path to another folder
     return folder(engine) / f"{index}.sqlite"
 
 
 @contextmanager
-def lease(engine: Engine, name: str) -> Iterator[leases.Lease]:
-    """One build of a name at a time: by a lock among those who share this folder, by a lease in the cluster among hosts.
+def lease(engine: Engine, name: str) -> Iterator[build_lock.Lease]:
+    """Hold the build lock of a name, so that only one build of it runs at a time.
 
-    The system gives the lock back when its holder dies, so the same host never waits for a lease of its own dead.
+    A file lock excludes other processes on this host, and a lease in the cluster excludes other hosts. The system releases the file
+    lock when a process dies, so this host never waits for the lease of a dead process of its own.
 
     Raises:
-        TermweaveError: Another build holds it; the message says which.
+        TermweaveError: Another build is running; the message names it.
     """
     path = folder(engine) / f"{name}.lease"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(path.parent)
     try:
         with (
-            locks.noted(path, f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}"),
-            leases.held(engine, name, _place(path.parent)) as held,
+            file_locks.noted(path, f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}"),
+            build_lock.held(engine, name, _place(path.parent)) as build_lease,
         ):
-            yield held
-    except locks.Held as other:
+            yield build_lease
+    except file_locks.Held as other:
         raise TermweaveError(
-            f"Another build of {name!r} is running here ({other.note or 'it has just begun'}).",
+            f"Another build of {name!r} is running on this host ({other.note or 'it has just begun'}).",
             "Wait until it has ended, or stop it.",
         ) from None
 
 
 def _place(ledgers: Path) -> str:
-    """Id of a folder of ledgers, made when it is first asked for. Two builders may be the first: the file appears whole or not."""
+    """Return the id of a folder of ledgers, created on first use. The file is created atomically, because two builds may be the first."""
     path = ledgers / "place"
     if not path.exists():
         scratch = ledgers / f"place.{os.getpid()}"
@@ -91,10 +105,10 @@ def _place(ledgers: Path) -> str:
 
 
 def existing(engine: Engine, index: str) -> Ledger:
-    """The ledger of a generation that was built from this host.
+    """Open the ledger of a generation that was built on this host.
 
     Raises:
-        UsageError: It was built elsewhere, or its ledger was removed.
+        UsageError: The generation was built on another host, or its ledger was removed.
     """
     path = _file(engine, index)
     if not path.exists():
@@ -105,15 +119,24 @@ def existing(engine: Engine, index: str) -> Ledger:
 
 
 def copied(engine: Engine, index: str, target: str) -> Ledger:
-    """A ledger for `target` that says what that of `index` says; an empty one where that is not on this host."""
+    """Create a ledger for `target` with the entries of the ledger of `index`; it is empty if `index` has no ledger on this host."""
     path = _file(engine, index)
-    with open_(engine, target).handed_on() as ledger:
+    with open_(engine, target).closed_on_error() as ledger:
+        if path.exists():
+            ledger.take_over(path)
+        return ledger
+
+
+def snapshot(engine: Engine, index: str, target: Path) -> Ledger:
+    """Copy the ledger of `index` to the file `target`; the copy is empty if `index` has no ledger on this host."""
+    path = _file(engine, index)
+    with Ledger(target).closed_on_error() as ledger:
         if path.exists():
             ledger.take_over(path)
         return ledger
 
 
 def forget(engine: Engine, index: str) -> None:
-    """Remove what this host keeps of a generation."""
+    """Remove all files of a generation from this host."""
     for file in folder(engine).glob(f"{index}.*"):
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Dead letters: what the engine refused, why, and what to do about it; one JSON object a line beside the ledger."""
+"""Dead letters: the documents that the server refused, each with the reason and advice. One JSON object per line, beside the ledger."""
 
 from __future__ import annotations
 
@@ -7,50 +7,52 @@ import math
 from typing import TYPE_CHECKING
 
 from termweave.errors import RefusedDocuments
-from termweave.words import clipped, counted, few
+from termweave.support import private_files
+from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from termweave.indexer.ledger import Ledger
+    from termweave.indexer.ledger.ledger import Ledger
 
-#: Refusals named in a message; all of them are in the file it names.
+#: Number of refusals that a message names; the file that it mentions lists all.
 _NAMED = 5
-#: When so many are refused and not one in ten is taken, single documents are not what is wrong: a run ends there.
+#: A run ends early after this many refusals if less than this share of the documents was accepted: the mapping must be wrong.
 _HOPELESS, _TAKEN = 1000, 0.1
-#: What the engine's reason holds -> what to do. First match wins.
+#: A part of the server's reason -> what to do. The first match wins.
 _ADVICE = (
     ("immense term", "Shorten the field it names: a term has at most 32,766 bytes."),
     (
         "too many tokens for field",
-        "Cut it in parts, or index with --passage-size 160: a document holds some 60,000 weighted terms.",
+        "Split it, or index with --passage-size 160: a document can hold about 60,000 weighted terms.",
     ),
     *(
-        (limit, f"Cut the document in parts, index with --passage-size 160, or raise {limit} on the server.")
+        (limit, f"Split the document, index with --passage-size 160, or raise {limit} on the server.")
         for limit in ("http.max_content_length", "indexing_pressure.memory.limit")
     ),
-    ("dimension", "Index with the model that the index was made for."),
+    ("dimension", "Index with the model that the index was built with."),
     ("depth", "Flatten the metadata."),
-    ("within [_doc] is not allowed", "Something changed the mapping of the index: index again with --fresh."),
-    ("mapping set to strict", 'Name all entries of that object in --mapping, or give it "dynamic": false there.'),
-    ("failed to parse", 'Mend the value in the source, or give its field in --mapping "ignore_malformed": true.'),
+    ("within [_doc] is not allowed", "The mapping of the index was changed: index again with --fresh."),
+    ("mapping set to strict", 'Name all fields of that object in --mapping, or set "dynamic": false there.'),
+    ("failed to parse", 'Correct the value in the source, or set "ignore_malformed": true for its field in --mapping.'),
 )
-_USUAL = "Mend the document in the source, or leave it out."
+_USUAL = "Correct the document in the source, or remove it."
 
 
 def advice(reason: str) -> str:
-    """What to do about a document that was refused for this reason."""
+    """Return what to do about a document that the server refused for a reason."""
     return next((advice for part, advice in _ADVICE if part in reason), _USUAL)
 
 
 def file_of(ledger: Ledger) -> Path:
-    """Where the dead letters of a generation lie."""
+    """The file with the dead letters of a generation."""
     return ledger.path.with_suffix(".refused.jsonl")
 
 
 def write(ledger: Ledger) -> Path:
-    """Write the dead letters of a generation afresh: id, line in the source, the engine's reason, what to do."""
+    """Write the dead letters of a generation, replacing the file: id, line in the source, the server's reason, advice."""
     path = file_of(ledger)
+    private_files.make_file(path)
     with path.open("w", encoding="utf-8") as file:
         for identity, line, reason in ledger.refused():
             letter = {"id": identity, "line": line, "reason": reason, "advice": advice(reason)}
@@ -59,57 +61,57 @@ def write(ledger: Ledger) -> Path:
 
 
 def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> None:
-    """End a run that goes wrong from its beginning: a mapping that fits no document, say, and a million of them to come.
+    """End a run early if the server refuses nearly everything, for example because of a mapping that fits no document.
 
     Args:
-        ledger: Of the generation.
-        allowed: Share of the documents, 0 to 1, that may be refused: while it is not exceeded, the run goes on.
-        refused: Documents that the engine refused in this run.
-        taken: Those that it took.
+        ledger: Ledger of the generation.
+        allowed: Share of the documents, 0 to 1, that may be refused; the run continues while it is not exceeded.
+        refused: Number of documents that the server refused in this run.
+        taken: Number of documents that it accepted in this run.
 
     Raises:
-        RefusedDocuments: Nearly all of the first thousand or more were refused.
+        RefusedDocuments: Nearly all of the first thousand or more documents were refused.
     """
     settled = refused + taken
     if refused < _HOPELESS or taken >= _TAKEN * settled or not _too_many(refused, allowed, ledger.total):
         return
-    named = ledger.refused_documents()
-    what = "passages" if ledger.most_passages else "documents"
+    documents = ledger.refused_documents()
+    noun = "passages" if ledger.most_passages else "documents"
     raise RefusedDocuments(
-        f"The engine refused {refused:,} of the first {settled:,} {what}: {_named(named)}.",
-        f"It was stopped there. {advice(named[0][2])} All refusals, and what to do: {write(ledger)}. Mend the source or the "
-        "mapping and index again, or go on to the end with --allow-refused 100%.",
+        f"The server refused {refused:,} of the first {settled:,} {noun}, so the build was stopped: {_named(documents)}.",
+        f"{advice(documents[0][2])} All refusals, with advice: {write(ledger)}. Correct the source or the "
+        "mapping and index again, or continue in spite of them with --allow-refused 100%.",
     )
 
 
 def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
-    """Refuse to go on where the engine refused more documents than are allowed, or all of them.
+    """Check after sending that the server refused no more documents than are allowed, and not all of them.
 
     Args:
-        ledger: Of the generation.
+        ledger: Ledger of the generation.
         index: The generation.
-        allowed: Share of the documents, 0 to 1; one in passages counts once, whatever part of it was refused.
+        allowed: Share of the documents, 0 to 1, that may be refused. A document counts once if any of its passages was refused.
 
     Returns:
-        What a user should know: how many were refused, within what is allowed.
+        A sentence about the refused documents; [] if there are none.
 
     Raises:
-        RefusedDocuments: There are more.
+        RefusedDocuments: More documents were refused, or all.
     """
     refused = ledger.refused_documents()
     if not refused:
         return []
     total = ledger.entered
-    sentence = f"The engine refused {len(refused):,} of {counted(total, 'document')}: {_named(refused)}."
+    sentence = f"The server refused {len(refused):,} of {counted(total, 'document')}: {_named(refused)}."
     file = write(ledger)
     first = advice(refused[0][2])
-    whole = ledger.refusals == ledger.total  # an index of nothing is never meant
+    whole = ledger.refusals == ledger.total  # nobody wants an empty index
     if _too_many(len(refused), allowed, total) or whole:
-        kept = "The others are live" if ledger.get("state") == "updating" else f"{index} was not published"
-        share = math.ceil(1000 * len(refused) / total) / 10  # rounded up: this much would be enough
-        few = "" if whole else f" Or let them go with --allow-refused {share:g}%."
-        raise RefusedDocuments(sentence, f"{kept}. {first} All refusals, and what to do: {file}. Then index again.{few}")
-    return [f"{sentence} {first} All of them: {file}."]
+        state = "The other documents are live" if ledger.get("state") == "updating" else f"{index} was not published"
+        share = math.ceil(1000 * len(refused) / total) / 10  # rounded up, so that this share is enough
+        tolerate = "" if whole else f" Or accept that they are missing with --allow-refused {share:g}%."
+        raise RefusedDocuments(sentence, f"{state}. {first} All refusals, with advice: {file}. Then index again.{tolerate}")
+    return [f"{sentence} {first} All refusals: {file}."]
 
 
 def _too_many(refused: int, allowed: float, total: int) -> bool:
@@ -117,7 +119,7 @@ def _too_many(refused: int, allowed: float, total: int) -> bool:
 
 
 def _named(refused: list[tuple[str, int | None, str]]) -> str:
-    """The first of them, for a message."""
+    """List the first refused documents with their reasons, for a message."""
     named = [
         f"{clipped(identity, 60)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
     ]

@@ -1,7 +1,7 @@
-"""The pipeline: read -> encode -> build -> send -> acknowledge, every stage in threads of its own with a bounded queue before it.
+"""The pipeline: read -> encode -> build -> send -> acknowledge. Every stage runs in its own threads, with a bounded queue before it.
 
-A stage that is slow makes those before it wait, so memory stays flat however long the source is; none waits for another
-while both have work. Threads are enough: tokenisation, the model, the socket and SQLite all work outside Python's lock.
+A slow stage makes the stages before it wait, so memory use does not grow with the source. Otherwise all stages work at the same time.
+Threads are enough, because tokenisation, the model, sockets and SQLite release Python's global lock.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import orjson
 
-from termweave.indexer import refusals
-from termweave.indexer.sending import Item, Sender
-from termweave.indexer.survey import blocks
+from termweave.indexer.pipeline import dead_letters
+from termweave.indexer.pipeline.bulk_responses import BulkItem
+from termweave.indexer.pipeline.bulk_sender import BulkSender
+from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.signals.layout import engine_id
 
 if TYPE_CHECKING:
@@ -23,30 +24,34 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer.expanding import Encode
-    from termweave.indexer.ledger import Ledger
+    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.pipeline.encoding import Encode
     from termweave.records import Document, Encoding
     from termweave.signals import DocumentLayout
 
 T = TypeVar("T")
-#: Blocks that may wait between two stages: one to take while the next is made.
+#: Number of blocks that may wait between two stages: one is ready while the next is made.
 _DEPTH = 1
-#: Seconds between looks at whether to stop.
+#: Seconds between checks whether to stop.
 _TICK = 0.2
 
 
 @dataclass
-class Counts:
-    """How far a build is; every field is written by one thread.
+class StageCounts:
+    """The number of documents that have passed each stage. Documents that an earlier run sent count in all stages.
+
+    Each field is written by one thread only.
 
     Attributes:
         total: Documents of the source.
-        read: Read and found to be sent still, or acknowledged by an earlier run.
-        encoded: Likewise, through the models.
-        sent: Likewise, handed to a connection or waiting for one.
-        acknowledged: The engine has them and the ledger says so.
-        refused: The engine will not take them.
-        interrupted: Set when only what is under way is waited for: whether the user wished it, or an error did.
+        read: Documents that were read.
+        encoded: Documents that were encoded.
+        sent: Documents that were given to the sender.
+        acknowledged: Documents that the server has stored and the ledger records.
+        refused: Documents that the server refused.
+        interrupted: None while the run goes on. While it stops and only waits for open requests: True if the user stopped it, False if
+            an error did.
     """
 
     total: int
@@ -64,18 +69,16 @@ class Counts:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What the stages need to know.
+    """One run of all stages, from a source to an index.
 
     Attributes:
-        engine: Where to.
+        engine: The server.
         index: The concrete index.
-        source: What to read.
-        encode: What gives the encodings of documents.
-        layout: How documents look.
-        ledger: Which of them are acknowledged.
-        workers: Connections.
-        patience: Seconds to keep trying without any progress.
-        allow_refused: Share of the documents that the engine may refuse.
+        source: The documents, or their passages.
+        encode: Encodes documents.
+        layout: The layout of stored documents.
+        ledger: The ledger of the index.
+        options: The build options; `workers`, `patience` and `allow_refused` are used.
     """
 
     engine: Engine
@@ -84,37 +87,35 @@ class Pipeline:
     encode: Encode
     layout: DocumentLayout
     ledger: Ledger
-    workers: int
-    patience: float
-    allow_refused: float
+    options: BuildOptions
 
-    def run(self, report: Callable[[Counts], None]) -> Counts:
-        """Encode and send what is not acknowledged yet.
+    def run(self, report: Callable[[StageCounts], None]) -> StageCounts:
+        """Encode and send the documents that are not acknowledged yet.
 
         Args:
-            report: Told how far it is, a few times a second, by the calling thread; what it raises ends the run.
+            report: Called with the counts a few times a second, in the calling thread; an exception that it raises ends the run.
 
         Raises:
-            RefusedDocuments: The engine refuses nearly everything.
-            TermweaveError: Of whatever stage; what was acknowledged until then is in the ledger.
+            RefusedDocuments: The server refuses nearly everything.
+            TermweaveError: A stage failed; the ledger records the documents that were acknowledged until then.
         """
         done = self.ledger.acknowledged
-        counts = Counts(self.ledger.total, done, done, done, done)
+        counts = StageCounts(self.ledger.total, done, done, done, done)
         if done == counts.total:
             return counts
         stop = threading.Event()
-        sender = Sender(
+        sender = BulkSender(
             self.engine,
             self.index,
             acknowledged=lambda pairs: self._acknowledge(pairs, counts),
             refused=lambda pairs: self._refuse(pairs, counts, done),
-            workers=self.workers,
-            patience=self.patience,
+            workers=self.options.workers,
+            patience=self.options.patience,
             waiting=lambda: report(counts),
         )
         try:
-            waiting = ahead(self._read(counts), "read", stop)
-            encoded = ahead(self._encode(waiting, counts), "encode", stop)
+            read = ahead(self._read(counts), "read", stop)
+            encoded = ahead(self._encode(read, counts), "encode", stop)
             for batch in ahead(self._build(encoded, lambda: sender.batch_bytes), "build", stop):
                 counts.sent += len(batch)
                 sender.submit(batch)
@@ -123,28 +124,28 @@ class Pipeline:
         except BaseException as error:
             stop.set()
             counts.interrupted = isinstance(error, KeyboardInterrupt)
-            sender.abandon()  # a second Ctrl-C ends this wait
+            sender.abandon()  # waits for open requests; a second Ctrl-C ends this wait
             raise
         return counts
 
-    def _read(self, counts: Counts) -> Iterator[list[Document]]:
-        """Blocks of documents that are to be sent still."""
+    def _read(self, counts: StageCounts) -> Iterator[list[Document]]:
+        """Read blocks of documents that still have to be sent."""
         for block in blocks(self.source.documents(), counts.total - counts.read):
-            waiting = self.ledger.pending([(document.id, document.line) for document in block])
-            todo = [document for document in block if (document.id, document.line) in waiting]
-            if todo:
-                counts.read += len(todo)
-                yield todo
+            pending = self.ledger.pending([(document.id, document.line) for document in block])
+            documents = [document for document in block if (document.id, document.line) in pending]
+            if documents:
+                counts.read += len(documents)
+                yield documents
 
-    def _encode(self, waiting: Iterator[list[Document]], counts: Counts) -> Iterator[list[tuple[Document, Encoding]]]:
-        for todo in waiting:
-            encodings = self.encode(todo)
-            counts.encoded += len(todo)
-            yield list(zip(todo, encodings, strict=True))
+    def _encode(self, read: Iterator[list[Document]], counts: StageCounts) -> Iterator[list[tuple[Document, Encoding]]]:
+        for documents in read:
+            encodings = self.encode(documents)
+            counts.encoded += len(documents)
+            yield list(zip(documents, encodings, strict=True))
 
-    def _build(self, encoded: Iterator[list[tuple[Document, Encoding]]], size: Callable[[], int]) -> Iterator[list[Item]]:
-        """Batches of bodies, as large as the sender wishes at that moment."""
-        batch: list[Item] = []
+    def _build(self, encoded: Iterator[list[tuple[Document, Encoding]]], size: Callable[[], int]) -> Iterator[list[BulkItem]]:
+        """Build batches of request bodies, each of about `size` bytes; the sender changes that size during the run."""
+        batch: list[BulkItem] = []
         filled = 0
         for pairs in encoded:
             for document, encoding in pairs:
@@ -157,39 +158,40 @@ class Pipeline:
         if batch:
             yield batch
 
-    def _item(self, document: Document, encoding: Encoding) -> Item:
+    def _item(self, document: Document, encoding: Encoding) -> BulkItem:
         body = self.layout.document(document, encoding)
         action = orjson.dumps({"index": {"_id": engine_id(document.id)}}, option=orjson.OPT_APPEND_NEWLINE)
         lines = action + orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
-        return Item(document.id, document.line, lines, body["encoding_digest"])
+        return BulkItem(document.id, document.line, lines, body["encoding_digest"])
 
-    def _acknowledge(self, pairs: list[tuple[str, int]], counts: Counts) -> None:
+    def _acknowledge(self, pairs: list[tuple[str, int]], counts: StageCounts) -> None:
         self.ledger.acknowledge(pairs)
         counts.acknowledged += len(pairs)
 
-    def _refuse(self, pairs: list[tuple[str, str]], counts: Counts, before: int) -> None:
+    def _refuse(self, pairs: list[tuple[str, str]], counts: StageCounts, before: int) -> None:
         self.ledger.refuse(pairs)
         counts.refused += len(pairs)
-        refusals.check_early(self.ledger, self.allow_refused, refused=counts.refused, taken=counts.acknowledged - before)
+        taken = counts.acknowledged - before
+        dead_letters.check_early(self.ledger, self.options.allow_refused, refused=counts.refused, taken=taken)
 
 
 def ahead(items: Iterator[T], name: str, stop: threading.Event, depth: int = _DEPTH) -> Iterator[T]:
-    """What an iterator gives, made by a thread of its own that runs at most `depth` items ahead.
+    """Iterate in a background thread that prefetches at most `depth` items.
 
     Args:
-        items: The iterator; only the thread touches it.
-        name: Of the thread.
-        stop: Ends the thread, and this iterator, before their time.
-        depth: Bound of the queue.
+        items: The iterator; only the background thread uses it.
+        name: Name of the thread.
+        stop: Event that ends the thread and this iterator early.
+        depth: Largest number of prefetched items.
 
     Raises:
-        BaseException: What the iterator raised, where its next item would have been.
+        BaseException: An exception of `items`, raised after the items before it.
     """
-    made: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
-    threading.Thread(target=_make, args=(items, made, stop), name=f"termweave-{name}", daemon=True).start()
+    prefetched: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
+    threading.Thread(target=_prefetch, args=(items, prefetched, stop), name=f"termweave-{name}", daemon=True).start()
     while not stop.is_set():
         try:
-            item, end = made.get(timeout=_TICK)
+            item, end = prefetched.get(timeout=_TICK)
         except queue.Empty:
             continue
         if end is None:
@@ -200,13 +202,13 @@ def ahead(items: Iterator[T], name: str, stop: threading.Event, depth: int = _DE
             raise end
 
 
-def _make(items: Iterator[T], made: queue.Queue[tuple[T | None, BaseException | None]], stop: threading.Event) -> None:
-    """Put what an iterator gives into a queue, and behind it the exception with which it ends."""
+def _prefetch(items: Iterator[T], prefetched: queue.Queue[tuple[T | None, BaseException | None]], stop: threading.Event) -> None:
+    """Put the items of an iterator into a queue, followed by the exception with which the iterator ends."""
 
     def put(item: T | None, end: BaseException | None) -> None:
         while not stop.is_set():
             try:
-                made.put((item, end), timeout=_TICK)
+                prefetched.put((item, end), timeout=_TICK)
             except queue.Full:
                 continue
             return
@@ -217,5 +219,5 @@ def _make(items: Iterator[T], made: queue.Queue[tuple[T | None, BaseException | 
             if stop.is_set():
                 return
         put(None, StopIteration())
-    except BaseException as error:  # noqa: BLE001 - carried to the thread that waits, which raises it
+    except BaseException as error:  # noqa: BLE001 - the consuming thread raises it
         put(None, error)

@@ -1,8 +1,8 @@
-"""Pace: how large batches are, how long the whole sender pauses after trouble, and when it gives up.
+"""The throttle of the bulk sender: how large batches are, how long all workers pause after a failure, and when sending ends.
 
-One pace is shared by all workers. A server that is overloaded or away is not helped when each connection counts its
-own failures and they take turns at knocking: trouble on one of them is a pause for all, and the pause grows until
-something goes through again. Only the monotonic clock is read, so a clock that is set cannot end or prolong a pause.
+All workers share one throttle. An overloaded server does not recover if each connection counts its own failures and they take turns:
+a failure on one connection is a pause for all, and pauses grow until a request succeeds. Only the monotonic clock is read, so setting
+the clock cannot end or prolong a pause.
 """
 
 from __future__ import annotations
@@ -18,83 +18,105 @@ if TYPE_CHECKING:
 MB = 1024 * 1024
 #: Bytes of one `_bulk` request.
 SMALLEST, FIRST, LARGEST = 1 * MB, 2 * MB, 16 * MB
-#: Seconds one request should take: long enough that its overhead is nothing, short enough to be retried, stopped and reported on.
+#: Batches grow while a request takes fewer seconds than the first number, and shrink when it takes more than the second.
 _QUICK, _SLOW = 0.25, 2.0
 _GROW, _SHRINK = 1.5, 0.7
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 20.0
+#: The size limit never falls below this many bytes.
+_LEAST_LIMIT = 64 * 1024
 
 
-class Pace:
-    """Shared by the workers of a sender.
+class Throttle:
+    """The throttle of one sender.
 
     Args:
-        patience: Seconds without any progress after which trouble is an error.
+        patience: Seconds without progress after which a failure ends the sending.
         stop: Set when nothing more is to be sent; ends pauses.
 
     Attributes:
         size: Bytes that the next batch should have, between 1 and 16 MB.
+        last_error: The last failure since something succeeded; None: the last request succeeded.
     """
 
     def __init__(self, patience: float, stop: threading.Event) -> None:
         self.size = FIRST
+        self.last_error: EngineError | None = None
         self._patience = patience
         self._stop = stop
         self._lock = threading.Lock()
-        self._ceiling = LARGEST
-        self._troubles = 0
-        self._until = 0.0
-        self._since: float | None = None
+        self._size_limit = LARGEST
+        self._failures = 0
+        self._pause_until = 0.0
+        self._failing_since: float | None = None
 
     def wait(self) -> int:
         """Wait until the common pause is over.
 
         Returns:
-            What `trouble` and `went` must be told: trouble that began before a pause does not lengthen it.
+            A ticket for `succeeded` and `failed`. A failure whose request began before a pause does not prolong the pause.
         """
         while not self._stop.is_set():
             with self._lock:
-                left, now = self._until - time.monotonic(), self._troubles
+                left, ticket = self._pause_until - time.monotonic(), self._failures
             if left <= 0:
-                return now
+                return ticket
             self._stop.wait(left)
-        return self._troubles
+        return self._failures
 
-    def went(self, ticket: int, size: int, seconds: float) -> None:
-        """A request was answered and all its items are settled."""
+    def patience_left(self) -> float | None:
+        """Seconds until failures end the sending; None if the last request succeeded."""
         with self._lock:
-            self._since = None
-            if ticket == self._troubles:
-                self._troubles = 0
-            if seconds > _SLOW:
-                self.size = max(SMALLEST, int(self.size * _SHRINK))
-            elif seconds < _QUICK and size >= self.size // 2:  # a small rest at the end says nothing of large ones
-                self.size = min(self._ceiling, int(self.size * _GROW))
+            return None if self._failing_since is None else self._failing_since + self._patience - time.monotonic()
 
-    def trouble(self, ticket: int, error: EngineError, *, progress: bool = False) -> None:
-        """A request, or some of its items, must be sent again: everybody pauses, longer each time.
+    def succeeded(self, ticket: int, size: int, seconds: float) -> None:
+        """Note that a request was answered and all its documents are acknowledged or refused.
 
         Args:
             ticket: What `wait` returned before the request.
-            error: What to raise when patience is at its end.
-            progress: Some of its items were settled.
+            size: Bytes of the request.
+            seconds: How long it took.
+        """
+        with self._lock:
+            self._failing_since = self.last_error = None
+            if ticket == self._failures:
+                self._failures = 0
+            if seconds > _SLOW:
+                self.size = max(SMALLEST, int(self.size * _SHRINK))
+            elif seconds < _QUICK and size >= self.size // 2:  # a small last batch says nothing about large ones
+                self.size = min(self._size_limit, int(self.size * _GROW))
+
+    def failed(self, ticket: int, error: EngineError, *, progress: bool = False) -> None:
+        """Note that a request, or some of its documents, must be sent again: all workers pause, each time longer.
+
+        Args:
+            ticket: What `wait` returned before the request.
+            error: The error that is raised if patience is over. Its `retry_after`, if it has one, is the shortest pause.
+            progress: Whether some of the documents were acknowledged or refused.
+
+        Raises:
+            EngineError: `error`, if nothing has succeeded for as long as patience lasts.
         """
         now = time.monotonic()
         with self._lock:
+            self.last_error = error
             if progress:
-                self._since = None
-            elif self._since is None:
-                self._since = now
-            if ticket != self._troubles:  # another worker met the same trouble first
-                return
-            self._troubles += 1
-            self.size = max(SMALLEST, self.size // 2)
-            longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._troubles - 1))
-            self._until = now + random.uniform(longest / 2, longest)  # noqa: S311 - jitter, not a secret
-            if self._since is not None and self._until > self._since + self._patience:
+                self._failing_since = None
+            elif self._failing_since is None:
+                self._failing_since = now
+            end = None if self._failing_since is None else self._failing_since + self._patience
+            if end is not None and now >= end:
                 raise error
+            if ticket != self._failures:  # another worker failed first: its pause holds for this one, too
+                return
+            self._failures += 1
+            self.size = max(SMALLEST, self.size // 2)
+            longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._failures - 1))
+            pause = random.uniform(longest / 2, longest)  # noqa: S311 - not a secret
+            pause = max(pause, getattr(error, "retry_after", None) or 0.0)
+            self._pause_until = now + pause if end is None else min(now + pause, end)  # the last attempt is made at the end
 
-    def too_large(self, size: int) -> None:
-        """The server takes no request of this size; ask for no such batch again."""
+    def limit_size(self, size: int) -> None:
+        """Note that the server takes no request of this many bytes: batches stay below half of it."""
         with self._lock:
-            self._ceiling = max(64 * 1024, min(self._ceiling, size // 2))
-            self.size = min(self.size, self._ceiling)
+            self._size_limit = max(_LEAST_LIMIT, min(self._size_limit, size // 2))
+            self.size = min(self.size, self._size_limit)

@@ -1,4 +1,4 @@
-"""The survey: one streaming pass that counts, enters every document in the ledger and draws a sample."""
+"""The corpus pass: reads a source once to count statistics, enter every document in the ledger and draw a sample."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from termweave.encoders.analysis import LONGEST_TERM
+from termweave.encoders.analysis.words import LONGEST_TERM
 from termweave.errors import InputError
-from termweave.indexer.ledger import Duplicate, Entry, Ledger
-from termweave.indexer.passages import Passages
+from termweave.indexer.ledger.ledger import Duplicate, Ledger, LedgerEntry
+from termweave.indexer.preparation.passages import Passages
 from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
-from termweave.words import counted, few
+from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -22,34 +22,41 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.records import Document
 
-    class Progress(Protocol):
-        """Told how far a build is."""
+    class BuildProgress(Protocol):
+        """A function that is called with the progress of a build."""
 
         def __call__(self, stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            """A stage, documents through it, of how many, and what these two numbers do not say."""
+            """Report progress.
+
+            Args:
+                stage: Name of the stage.
+                done: Number of documents that have passed the stage.
+                total: Number of documents that will; None if unknown.
+                detail: More information as text, or "".
+            """
 
 
-#: A block is encoded at once: enough texts to fill length buckets, few enough to stay small in memory.
+#: Largest block, which is encoded at once: enough texts for batches of similar length, few enough to need little memory.
 _BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 512, 4_000_000
-#: A small corpus is cut into so many blocks, of no fewer documents than that: stages overlap only where there are several.
+#: Number of blocks of a small corpus and the least size of a block: the stages of the pipeline overlap only if there are several blocks.
 _PARTS, _FEWEST = 16, 32
-#: Texts whose impacts fix the scale of the weights.
+#: Number of sampled documents; the scale of the stored weights is derived from them.
 _SAMPLE = 512
-#: Of each of them so much; 512 texts of a megabyte would be held in memory.
+#: Characters of each sampled document that are kept, to bound memory.
 _SAMPLE_CHARACTERS = 20_000
-#: Entries named in a message; the rest is counted.
+#: Number of entries that a message names; the others are counted.
 _NAMED = 5
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What one pass over a source found.
+class CorpusPass:
+    """The result of one pass over a source.
 
     Attributes:
-        statistics: Of the whole source; None without a weights model.
-        sample: Up to 512 documents, drawn evenly, of each the first 20,000 characters.
-        notes: What was skipped or repeated.
-        warnings: How many documents were left out because another one with other content has their id; the first by id and line.
+        statistics: Statistics of the whole source; None without a weights model.
+        sample: The first 20,000 characters of up to 512 random documents.
+        notes: Sentences about documents that were skipped, repeated or unusual.
+        warnings: Sentences about documents that were left out because an earlier document with other content has their id.
     """
 
     statistics: CorpusStatistics | None
@@ -58,22 +65,24 @@ class Survey:
     warnings: list[str]
 
 
-def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_bad: bool, progress: Progress) -> Survey:
-    """Read a source once.
+def read_corpus(
+    source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_bad: bool, progress: BuildProgress
+) -> CorpusPass:
+    """Read a source once: count its statistics, enter its documents in the ledger, draw a sample.
 
     Args:
         source: The documents, or their passages.
-        encoder: Counts the statistics; None where there are some to keep.
-        ledger: Where every document is entered.
-        skip_bad: Keep the first of two documents with one id.
-        progress: Told (stage, done, total or None).
+        encoder: The encoder whose analysis counts the statistics; None if the statistics exist already.
+        ledger: The ledger in which every document is entered.
+        skip_bad: Keep the first of two documents with the same id instead of raising an error.
+        progress: Called with (stage, done, total or None).
 
     Raises:
-        InputError: An entry cannot be read, two documents have one id and different content, or there is none at all.
+        InputError: An entry cannot be read, two documents have the same id and different content, or the source is empty.
     """
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
     sample = _Sample(_SAMPLE)
-    seen = _Seen()
+    remarks = _CorpusRemarks()
     before = encoder.too_long if encoder is not None else 0
     size, position = source.size, 0
 
@@ -82,38 +91,40 @@ def survey(source: Source, encoder: TextEncoder | None, ledger: Ledger, *, skip_
         position = consumed
 
     for block in blocks(source.documents(at)):
-        again = _enter(source, block, ledger, skip_bad=skip_bad)
-        kept = [document for document in block if (document.source_id, document.line) not in again]
-        seen.count(kept, again.values())
+        duplicates = _enter(source, block, ledger, skip_bad=skip_bad)
+        kept = [document for document in block if (document.source_id, document.line) not in duplicates]
+        remarks.count(kept, duplicates.values())
         texts = [document.content for document in kept]
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
                 counter.add(terms)
-            seen.too_long = encoder.too_long - before
+            remarks.too_long = encoder.too_long - before
         for document in kept:
             sample.add(document)
-        # How many there are is known at the end; until then by the share of the bytes that is read.
+        # The total is known only at the end; until then it is estimated from the share of the bytes that was read.
         progress("Reading", sample.seen, source.total or (sample.seen * size // position if position and size else None))
     if not sample.seen:
-        left = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
-        hint = "Mend it, or name a source that does: `termweave index --help` lists the kinds, and options that name fields."
-        raise InputError(f"{source.name} holds no documents{left}.", hint)
-    notes = seen.notes(source) + ([] if seen.texts else _titles_alone(source, sample.documents))
-    return Survey(counter.result() if counter else None, sample.documents, notes, seen.warnings(source))
+        reason = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
+        hint = "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
+        raise InputError(f"{source.name} contains no documents{reason}.", hint)
+    notes = remarks.notes(source) + ([] if remarks.texts else _titles_alone(source, sample.documents))
+    return CorpusPass(counter.result() if counter else None, sample.documents, notes, remarks.warnings(source))
 
 
 def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:
-    """Documents in blocks that are bounded by number and by size; the passages of one document are never parted.
+    """Group documents into blocks of bounded number and size. The passages of one document stay in one block.
 
     Args:
         documents: The documents.
-        count: How many there will be, where stages are to overlap.
+        count: Total number of documents: a small corpus is then divided into several blocks, so that pipeline stages overlap.
     """
     most = _BLOCK_DOCUMENTS if count is None else min(_BLOCK_DOCUMENTS, max(_FEWEST, count // _PARTS))
     block: list[Document] = []
     size = 0
     for number, each in enumerate(documents, 1):
-        document = each if each.line is not None else replace(each, line=number)  # what tells two of one id apart
+        document = (
+            each if each.line is not None else replace(each, line=number)
+        )  # the line distinguishes two documents with the same id
         full = len(block) >= most or size >= _BLOCK_CHARACTERS
         if full and (document.passage is None or document.passage.number == 1):
             yield block
@@ -125,36 +136,43 @@ def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[
 
 
 def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> dict[tuple[str, int | None], Duplicate]:
-    """Enter a block; returns (id, line) -> what is known of documents whose id was there before; nothing of them is kept."""
+    """Enter the documents of a block in the ledger, except those whose id an earlier document has.
+
+    Returns:
+        (id, line) -> the duplicate, for each document that was not entered.
+
+    Raises:
+        InputError: Two documents would be stored under one id, or have one id and different content without `skip_bad`.
+    """
     entries = [
-        Entry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
+        LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
         for document in block
     ]
     duplicates = ledger.enter(entries)
     if not isinstance(source, Passages):
-        again = {(each.id, each.line): each for each in duplicates}
+        repeated = {(each.id, each.line): each for each in duplicates}
     else:
-        again = ledger.documents_again(entries, duplicates)
-        ledger.withdraw(again)
-    if (called := next((each for each in again.values() if each.first != each.id), None)) is not None:
-        raise InputError(  # neither is a bad one to be skipped
-            f"{source.name}: the documents {called.first!r} (line {called.first_line}) and {called.id!r} (line {called.line}) would "
-            f"both be stored as {called.key!r}: passages are called DOCUMENT#NUMBER.",
-            "Give one of them another id, or another --passage-size.",
+        repeated = ledger.documents_again(entries, duplicates)
+        ledger.withdraw(repeated)
+    if (clash := next((each for each in repeated.values() if each.first != each.id), None)) is not None:
+        raise InputError(  # --skip-bad does not apply: neither document is bad
+            f"{source.name}: the documents {clash.first!r} (line {clash.first_line}) and {clash.id!r} (line {clash.line}) would "
+            f"both be stored as {clash.key!r}, because the id of a passage is DOCUMENT#NUMBER.",
+            "Change the id of one of them, or use another --passage-size.",
         )
-    different = [each for each in again.values() if not each.same]
+    different = [each for each in repeated.values() if not each.same]
     if different and not skip_bad:
         first = different[0]
         raise InputError(
-            f"{source.name}: the id {first.id!r} stands on line {first.first_line} and, with other content, on line {first.line}.",
-            "Give every document an id of its own, or keep the first of each with --skip-bad.",
+            f"{source.name}: line {first.line} has the id {first.id!r} of line {first.first_line}, with other content.",
+            "Give every document its own id, or keep the first of each with --skip-bad.",
         )
-    return again
+    return repeated
 
 
 @dataclass
-class _Seen:
-    """What a user should know of a corpus, counted on the way."""
+class _CorpusRemarks:
+    """Counts what a user should know about the documents of a corpus, and words it as notes and warnings."""
 
     repeated: int = 0
     clashes: int = 0
@@ -164,16 +182,16 @@ class _Seen:
     unfilterable: int = 0
     too_long: int = 0
 
-    def count(self, documents: list[Document], again: Collection[Duplicate]) -> None:
-        other = [each for each in again if not each.same]
-        self.repeated += len(again) - len(other)
-        self.clashes += len(other)
+    def count(self, documents: list[Document], duplicates: Collection[Duplicate]) -> None:
+        different = [each for each in duplicates if not each.same]
+        self.repeated += len(duplicates) - len(different)
+        self.clashes += len(different)
         self.named += [
-            f"{each.id!r} (line {each.line}; line {each.first_line} is kept)" for each in other[: _NAMED - len(self.named)]
+            f"{each.id!r} (line {each.line}; line {each.first_line} is kept)" for each in different[: _NAMED - len(self.named)]
         ]
         for document in documents:
             if document.passage is not None and document.passage.number > 1:
-                continue  # its document is counted
+                continue  # the document was counted with its first passage
             self.texts += bool(document.text)
             self.textless += not document.content
             self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
@@ -181,14 +199,13 @@ class _Seen:
     def notes(self, source: Source) -> list[str]:
         notes = []
         if self.repeated:
-            notes.append(
-                f"{counted(self.repeated, 'document')} repeated another one, id and content; the first of each was kept."
-            )
+            notes.append(f"{counted(self.repeated, 'document')} left out, with the id and content of an earlier document.")
         if self.textless:
-            notes.append(f"{counted(self.textless, 'document')} without any text: no search finds them, filters and ids do.")
+            notes.append(f"{counted(self.textless, 'document')} without any text: only filters and ids find them, no query does.")
         if self.unfilterable:
             notes.append(
-                f"{counted(self.unfilterable, 'document')} with metadata of more than 30,000 bytes: stored, but not to be filtered on."
+                f"{counted(self.unfilterable, 'document')} with a metadata value of more than 30,000 bytes: it is stored, but filters "
+                "cannot use it."
             )
         if self.too_long:
             notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
@@ -199,11 +216,13 @@ class _Seen:
             return []
         named = few(self.named, total=self.clashes)
         documents = counted(self.clashes, "document")
-        return [f"{documents} of {source.name} left out, for an id that an earlier document with other content has: {named}."]
+        return [
+            f"{documents} of {source.name} left out, because an earlier document with other content has the same id: {named}."
+        ]
 
 
 def unreadable(source: Source) -> list[str]:
-    """How many entries the last pass over a source left out because they could not be read, and the first of them."""
+    """Describe the entries that the last pass over a source skipped because they could not be read; [] if there are none."""
     if not source.skipped:
         return []
     count = source.skipped.count
@@ -212,19 +231,19 @@ def unreadable(source: Source) -> list[str]:
 
 
 def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
-    """What is said where no document has a text, though an entry of the metadata may be one under another name."""
+    """Note that no document has a text, and name the metadata field that is probably the text, if there is one."""
     lengths = Counter({"": sum(len(document.title) for document in sample)})
     for document in sample:
         lengths.update({key: len(value) for key, value in document.metadata.items() if isinstance(value, str)})
     longest = max(lengths, key=lengths.__getitem__)
     if not longest:
         return []
-    titles = f"No document of {source.name} has a text: titles alone are indexed."
-    return [f"{titles} Where {longest!r}, the longest of the metadata, is the text, say so: --text-field {longest}."]
+    titles = f"No document of {source.name} has a text: only titles are indexed."
+    return [f"{titles} If the longest metadata field, {longest!r}, is the text, add --text-field {longest}."]
 
 
 class _Sample:
-    """A reservoir: every document has the same chance to be in it, however many come."""
+    """A reservoir sample: every document has the same chance to be in it, however many there are."""
 
     def __init__(self, size: int) -> None:
         self.documents: list[Document] = []

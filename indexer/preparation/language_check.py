@@ -1,6 +1,6 @@
-"""What is done about a corpus whose language the models do not know: nothing silently, and no bad vectors by default.
+"""The language check: warns if the models do not know the language of a corpus, and by default leaves such models out.
 
-Measured on cmrc2018 (Chinese) under the shipped English model: docs/terms.md.
+Its effect was measured on cmrc2018 (Chinese) with the shipped English model, see docs/terms.md.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from termweave.signals import signal_class
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
-    from termweave.indexer.plan import Options
+    from termweave.indexer.options import BuildOptions
 
-#: Documents looked at, from the beginning of the source: a plan must not cost a pass over it.
+#: Number of documents checked, from the beginning of the source, so that a plan need not read all of it.
 _SAMPLE = 256
 _DEFAULT_ANALYZER = "english"
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """What the language of a corpus means for a build.
+class LanguageAdvice:
+    """The consequences of a corpus's language for a build.
 
     Attributes:
-        analyzer: Of the text: the one asked for, or else what suits it.
-        signals: Those to build: all that can be, less those whose models would do harm and nobody asked for.
-        warnings: What a user should know.
+        analyzer: Analyzer of the text: the one in the options, else the one that suits the language.
+        signals: Signals to build, without those whose model does not know the language, unless the user asked for them.
+        warnings: Sentences about models that do not know the language.
     """
 
     analyzer: str
@@ -38,49 +39,56 @@ class Advice:
     warnings: tuple[str, ...] = ()
 
 
-def advise(source: Source, encoder: TextEncoder, options: Options, signals: tuple[str, ...]) -> Advice:
-    """Look at the first documents of a source.
+def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals: tuple[str, ...]) -> LanguageAdvice:
+    """Check the language of the first documents of a source, and decide which signals to build.
 
-    What was asked for is built, with a warning; by default a model that does not know the text is left out.
+    Signals that the user asked for are built, with a warning. Otherwise signals of a model that does not know the language are left out.
 
     Args:
         source: The corpus.
         encoder: The models.
-        options: What was asked for.
-        signals: What models and server allow of it, or of the default.
+        options: The build options.
+        signals: The signals that options, models and server allow.
 
     Raises:
         InputError: One of these documents cannot be read.
     """
     if not encoder.models:
-        return Advice(options.analyzer or _DEFAULT_ANALYZER, signals)
-    found = encoder.familiarity([document.content for document in islice(source.documents(), _SAMPLE)])
-    analyzer = options.analyzer or next(iter(found.values())).analyzer
+        return LanguageAdvice(options.analyzer or _DEFAULT_ANALYZER, signals)
+    coverage = encoder.familiarity([document.content for document in islice(source.documents(), _SAMPLE)])
+    analyzer = options.analyzer or next(iter(coverage.values())).analyzer
     needed = {signal_class(name).needs for name in signals}
-    foreign = {output for output, each in found.items() if each.verdict == "foreign" and output in needed}
+    foreign = {output for output, each in coverage.items() if each.verdict == "foreign" and output in needed}
     asked = {"weights": options.weights is not None, "dense": options.dense is not None}
     dropped = {output for output in foreign if not (asked[output] or options.signals)}
     kept = tuple(name for name in signals if signal_class(name).needs not in dropped)
-    said = []
-    for model, outputs in _by_model(encoder, found.keys() & needed).items():
-        each = found[outputs[0]]
-        if each.verdict == "mixed":
-            said.append(f"The model {model!r} knows {source.name} only in part: {each.reason}.")
-        elif each.verdict == "foreign":
-            gone = [output for output in outputs if output in dropped]
-            what = (
-                f"no {' and no '.join(gone)} by it, unless --signals asks for them" if gone else "what it gives may mean little"
+    warnings = []
+    for model, outputs in _by_model(encoder, coverage.keys() & needed).items():
+        known = coverage[outputs[0]]
+        if known.verdict == "mixed":
+            warnings.append(f"The model {model!r} knows the language of {source.name} only in part: {known.reason}.")
+        elif known.verdict == "foreign":
+            omitted = [output for output in outputs if output in dropped]
+            effect = (
+                f"its {' and '.join(omitted)} signals are not built, unless --signals names them"
+                if omitted
+                else "its results may be poor"
             )
-            said.append(f"The model {model!r} does not know the language of {source.name} ({each.reason}): {what}.")
+            warnings.append(f"The model {model!r} does not know the language of {source.name} ({known.reason}): {effect}.")
+        elif known.doubtful:
+            warnings.append(
+                f"Whether the model {model!r} knows the language of {source.name} cannot be told from {counted(known.words, 'word')}. "
+                "If the text is not English, name its analyzer with --analyzer and leave the model out: --signals lexical."
+            )
     if foreign:
-        said[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
-    return Advice(analyzer, kept, tuple(said))
+        warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
+    return LanguageAdvice(analyzer, kept, tuple(warnings))
 
 
 def _by_model(encoder: TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:
-    """Name of a model -> those of these outputs that it gives."""
-    found: dict[str, list[str]] = {}
+    """Group outputs by model: name of the model -> those of `outputs` that it gives."""
+    by_model: dict[str, list[str]] = {}
     for output, model in encoder.models.items():
         if output in outputs:
-            found.setdefault(model.name, []).append(output)
-    return found
+            by_model.setdefault(model.name, []).append(output)
+    return by_model

@@ -1,11 +1,11 @@
-"""Long documents as passages: windows of whole sentences, each with its exact place in the text.
+"""Cut long documents into passages: windows of whole sentences, each with its exact position in the text.
 
-A window holds as many whole sentences as fit into `size` words; the next one begins with the first sentence that starts
-`stride` words further on. A sentence longer than a window is cut between words. The last window is filled up backwards: a tail
-of three words would be a passage that means nothing. `text[start:end]` is the passage, always.
+A window holds as many whole sentences as fit into `size` words. The next window begins with the first sentence that starts at least
+`stride` words later. A sentence longer than a window is cut between words. The last window is extended backwards until it is full,
+because a passage of three words would mean nothing. A passage is always exactly `text[start:end]`.
 
-A word is a run of letters and digits; characters of scripts that are written without spaces count one each, as the models'
-word-pieces do. English text has some 1.35 pieces a word.
+A word is a run of letters and digits. In scripts that are written without spaces every character counts as a word, as it does for
+the models' tokenisers. English text has about 1.35 word-pieces per word.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 # ruff: noqa: RUF001 - full stops, quotes and brackets of other scripts are what this file is about
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-#: A word: in scripts without spaces a character, which is about what analyzers make of them.
+#: A word; in scripts without spaces a single character, which is about how analyzers cut them.
 WORD = re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
-#: Where a sentence may end: white space, or a full stop of a script that puts none behind it.
+#: A gap where a sentence may end: white space, or a full stop of a script that writes no space after it.
 _GAP = re.compile(r"\s+|[。！？｡।॥]+[」』”’）》】)\"']*\s*")
 _OPENERS = "\"'“‘«([{「『（《"
 _STOPS = ".!?…؟۔"
 _CLOSERS = "\"'”’»)]}"
 _LOWER_AFTER = re.compile(r"[\"'“‘«(\[{]*(?P<first>.)", re.DOTALL)
 _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
-#: A full stop behind these ends no sentence.
+#: Abbreviations: a full stop after one of them does not end a sentence.
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st sr jr vs etc e.g i.e cf al fig figs eq eqs sec no nos vol pp p ed eds approx inc ltd co corp dept "  # noqa: SIM905
     "bzw z.b d.h u.a ca nr s.o s.u".split()
 )
-#: So far back is looked for the word before a full stop.
+#: Number of characters before a gap that are searched for the last word of the sentence.
 _LOOK_BACK = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How texts are cut.
+    """The length and distance of passages.
 
     Attributes:
-        size: Words of a passage at most; a text of no more stays whole.
-        stride: Words from the start of one passage to that of the next, at least.
+        size: Largest number of words in a passage; a text that is not longer stays whole.
+        stride: Smallest number of words from the start of one passage to the start of the next.
     """
 
     size: int
@@ -61,21 +61,21 @@ class Window:
         if not 0 < self.stride <= self.size:
             raise UsageError(
                 f"Passages of {self.size} words cannot begin every {self.stride} words.",
-                "The stride is at least 1 and at most the size: words in between would be lost.",
+                "Choose a stride from 1 to the size; with a larger one words between two passages would be lost.",
             )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Window | None:
-        """As a lineage keeps it; None where texts are not cut."""
+        """Read a window from the values in a lineage; None if texts are not cut."""
         return cls(values["size"], values["stride"]) if values else None
 
     def parameters(self) -> dict[str, int]:
-        """For a lineage."""
+        """Return the values that a lineage stores."""
         return asdict(self)
 
 
 def sentences(text: str) -> list[int]:
-    """Offsets at which a sentence begins, 0 first; nothing is lost between them.
+    """Find the offsets at which sentences begin; the first is 0, and each sentence reaches to the next offset.
 
     Example:
         >>> sentences("Dr. Who came. He left 3.5 h later! 他走了。她没有。")
@@ -104,16 +104,16 @@ def _ends(text: str, gap: re.Match[str]) -> bool:
 
 
 def spans(text: str, window: Window) -> list[tuple[int, int]]:
-    """Start and end of every passage of a text; one span, the whole text, where it fits into a window."""
-    words = [found.span() for found in WORD.finditer(text)]
+    """Find the start and end of every passage of a text; a text that fits into one window gives one span."""
+    words = [match.span() for match in WORD.finditer(text)]
     if len(words) <= window.size:
         return [(0, len(text))]
     firsts = _atoms(text, [start for start, _ in words], window)
     count = len(firsts)
     limits = [*firsts[1:], len(words)]
-    # An atom reaches to the next one's first word, so that punctuation stays with the sentence it closes.
+    # An atom (a sentence, or a part of a long one) reaches to the first word of the next, so that punctuation stays with its sentence.
     offsets = [0, *(_opening(text, words, first) for first in firsts[1:]), len(text)]
-    found: list[tuple[int, int]] = []
+    windows: list[tuple[int, int]] = []
     begin = 0
     while True:
         end = begin + 1
@@ -121,20 +121,20 @@ def spans(text: str, window: Window) -> list[tuple[int, int]]:
             end += 1
         first = begin
         if end == count:
-            while found and first > 0 and limits[end - 1] - firsts[first - 1] <= window.size and first - 1 > found[-1][0]:
+            while windows and first > 0 and limits[end - 1] - firsts[first - 1] <= window.size and first - 1 > windows[-1][0]:
                 first -= 1
-        found.append((first, end))
+        windows.append((first, end))
         if end == count:
             break
         begin = min(max(bisect_left(firsts, firsts[begin] + window.stride), begin + 1), end)
-    return [_trimmed(text, offsets[first], offsets[end]) for first, end in found]
+    return [_trimmed(text, offsets[first], offsets[end]) for first, end in windows]
 
 
 def _atoms(text: str, starts: list[int], window: Window) -> list[int]:
-    """The first word of every sentence, and of every part of a sentence that is longer than a window."""
+    """Find the first word of every sentence, and of every part of a sentence that is longer than a window."""
     begins = sorted({bisect_left(starts, offset) for offset in sentences(text)} - {len(starts)})
     overlap = window.size - window.stride
-    part = min(overlap, window.stride) or window.size  # small enough that windows within a long sentence overlap, too
+    part = min(overlap, window.stride) or window.size  # small enough that windows within one long sentence overlap
     firsts: list[int] = []
     for begin, end in zip(begins, [*begins[1:], len(starts)], strict=True):
         firsts += [begin] if end - begin <= window.size else range(begin, end, part)
@@ -142,7 +142,7 @@ def _atoms(text: str, starts: list[int], window: Window) -> list[int]:
 
 
 def _opening(text: str, words: list[tuple[int, int]], first: int) -> int:
-    """Where the text of a word begins: an opening quote or bracket belongs to it."""
+    """Find the offset where a word begins, including an opening quote or bracket before it."""
     start = words[first][0]
     behind = words[first - 1][1]
     while start > behind and not text[start - 1].isspace() and text[start - 1] in _OPENERS:
@@ -151,15 +151,15 @@ def _opening(text: str, words: list[tuple[int, int]], first: int) -> int:
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Without the white space around."""
+    """Narrow a span to exclude white space at both ends."""
     part = text[start:end]
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
 
 
 def split(document: Document, window: Window) -> list[Document]:
-    """A document's passages, with its title and metadata each; the document itself where it fits."""
-    found = spans(document.text, window)
-    if len(found) == 1:
+    """Cut a document into passages with its title and metadata; a document that fits into one window is returned as it is."""
+    passages = spans(document.text, window)
+    if len(passages) == 1:
         return [document]
     return [
         replace(
@@ -168,12 +168,12 @@ def split(document: Document, window: Window) -> list[Document]:
             text=document.text[start:end],
             passage=Passage(document.id, number, start, end),
         )
-        for number, (start, end) in enumerate(found, 1)
+        for number, (start, end) in enumerate(passages, 1)
     ]
 
 
 class Passages(Derived):
-    """A source whose documents are another one's passages."""
+    """A source that yields the passages of another source's documents."""
 
     def __init__(self, source: Source, window: Window) -> None:
         super().__init__(source)
@@ -181,15 +181,15 @@ class Passages(Derived):
 
     @property
     def total(self) -> int | None:
-        """Nobody knows how many passages there are without reading."""
+        """None: the number of passages is not known without reading the source."""
         return None
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """All passages, each with the line of its document."""
+        """Read all passages, each with the line of its document."""
         for number, document in enumerate(self._source.documents(progress), 1):
             yield from split(document if document.line is not None else replace(document, line=number), self._window)
 
 
 def in_passages(source: Source, window: Window | None) -> Source:
-    """The source as it is indexed: its passages, or itself where texts are not cut."""
+    """Return a source that yields passages, or the source itself if texts are not cut."""
     return Passages(source, window) if window else source

@@ -1,4 +1,4 @@
-"""What users add to an index: settings and mapping of their own, merged with termweave's, never against them."""
+"""Read and check the index settings and mapping of the user, and merge them with termweave's own, which they must not contradict."""
 
 from __future__ import annotations
 
@@ -12,44 +12,82 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-#: Settings that have a flag of their own.
-_FLAGS = {"index.number_of_shards": "--shards", "index.number_of_replicas": "--replicas"}
+#: Settings that are set by a build option.
+_OPTIONS = {"index.number_of_shards": "--shards", "index.number_of_replicas": "--replicas"}
+#: The parts of a mapping that a user may write.
+_PARTS = {"properties", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats"}
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Index settings from a JSON file, nested or with dots, as flat keys that begin with "index.".
+    """Read index settings from a JSON file, nested or with dots.
+
+    Returns:
+        Flat keys that begin with "index.".
 
     Raises:
-        UsageError: The file holds no JSON object, or a setting that has a flag.
+        UsageError: The file is not a JSON object, or contains a setting that is set by a build option.
     """
-    flat = {key if key.startswith("index.") else f"index.{key}": value for key, value in _flat(_object(path, "settings"))}
-    for key, flag in _FLAGS.items():
-        if key in flat:
-            raise UsageError(f"{path} sets {key}.", f"Use {flag} for that.")
+    settings = dict(_flat(_read_object(path, "settings")))
+    flat = {key if key.startswith("index.") else f"index.{key}": value for key, value in settings.items()}
+    check_settings(flat, str(path))
     return flat
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """A mapping from a JSON file, with or without the key "mappings" around it.
+def check_settings(settings: Mapping[str, Any], where: str) -> None:
+    """Check index settings.
+
+    Args:
+        settings: Flat keys.
+        where: Where they come from, for messages: a file, or the option.
 
     Raises:
-        UsageError: The file holds no JSON object, or one without "properties" or anything else that a mapping has.
+        UsageError: A key does not begin with "index.", or the setting is set by a build option.
     """
-    mapping = _object(path, "mappings")
-    unknown = set(mapping) - {"properties", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats"}
-    if unknown:
-        raise UsageError(
-            f"{path} holds {', '.join(sorted(map(repr, unknown)))}, which is termweave's own or no part of a mapping.",
-            'Write {"properties": {"year": {"type": "integer"}}}.',
-        )
+    for key in settings:
+        if not isinstance(key, str) or not key.startswith("index."):
+            raise UsageError(
+                f"{where} contains {key!r}, which is not an index setting.", 'Begin keys with "index.": {"index.codec": ...}.'
+            )
+        if key in _OPTIONS:
+            flag = _OPTIONS[key]
+            raise UsageError(
+                f"{where} sets {key}, which has an option.", f"Use {flag} instead (in Python: {flag.removeprefix('--')}=)."
+            )
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a mapping from a JSON file, with or without the key "mappings" around it.
+
+    Raises:
+        UsageError: The file is not a JSON object, or has keys that a user's mapping cannot have.
+    """
+    mapping = _read_object(path, "mappings")
+    check_mapping(mapping, str(path))
     return mapping
 
 
-def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Both, key by key.
+def check_mapping(mapping: Mapping[str, Any], where: str) -> None:
+    """Check a mapping.
+
+    Args:
+        mapping: The mapping.
+        where: Where it comes from, for messages: a file, or the option.
 
     Raises:
-        UsageError: They say different things of one key.
+        UsageError: A key is reserved for termweave or is not a part of a mapping.
+    """
+    if unknown := set(mapping) - _PARTS:
+        raise UsageError(
+            f"{where} contains {', '.join(sorted(map(repr, unknown)))}: reserved for termweave, or not a part of a mapping.",
+            'Write a mapping such as {"properties": {"year": {"type": "integer"}}}.',
+        )
+
+
+def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Merge termweave's settings or mapping with the user's, key by key.
+
+    Raises:
+        UsageError: Both set the same key to different values.
 
     Example:
         >>> merged({"text": {"type": "text"}}, {"text": {"fields": {"raw": {"type": "keyword"}}}, "year": {"type": "integer"}})
@@ -64,24 +102,26 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") 
         elif orjson.dumps(ours[key]) != orjson.dumps(value):
             raise UsageError(
                 f"{where}{key} cannot be {value!r}: termweave needs {ours[key]!r} there.",
-                "Leave it out, or choose another name for a field of your own.",
+                "Remove it, or choose another name for your field.",
             )
     return result
 
 
-def _object(path: Path, around: str) -> dict[str, Any]:
+def _read_object(path: Path, wrapper: str) -> dict[str, Any]:
+    """Read the JSON object of a file, or the one under the key `wrapper` in it."""
     try:
-        found = orjson.loads(path.read_bytes())
+        content = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.", "It should hold one JSON object.") from None
-    if isinstance(found, dict):
-        found = found.get(around, found)
-    if not isinstance(found, dict):
-        raise UsageError(f"{path} holds no JSON object.", f'Write {{"{around}": {{...}}}}, or what would stand in it.')
-    return found
+        raise UsageError(f"{path} cannot be read: {error}.", "Name a file that contains one JSON object.") from None
+    if isinstance(content, dict):
+        content = content.get(wrapper, content)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a JSON object.", f'Write {{"{wrapper}": {{...}}}}, or only the inner object.')
+    return content
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flatten nested settings to pairs of a dotted key and a value."""
     for key, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")

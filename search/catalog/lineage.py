@@ -1,17 +1,19 @@
-"""What a generation says of itself: the lineage in the mapping's ``_meta``, written by the indexer, read by search."""
+"""The lineage of a generation: how the index was built. The indexer writes it to the mapping's ``_meta``, and searches read it."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from termweave import doors
 from termweave.engine import EngineResponseError
-from termweave.engine.connection import quote
+from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
 from termweave.signals import DocumentLayout
+from termweave.support import arguments
+from termweave.support.messages import is_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,11 +25,11 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class ModelLineage:
-    """The model that made one output.
+    """The model that computed one output of the encoder.
 
     Attributes:
-        name: What `--weights` or `--dense` said, or the shipped model's name.
-        hash: Content hash of model and tokenizer.
+        name: The model's name, from its folder. Anyone who can write to the index can change it: see `search.catalog.models`.
+        hash: Content hash of model and tokenizer, as hexadecimal digits.
     """
 
     name: str
@@ -36,27 +38,28 @@ class ModelLineage:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Where a generation comes from.
+    """How a generation was built.
 
     Attributes:
-        name: The alias it was built for.
-        created: UTC, ISO 8601.
-        termweave: Version that wrote it.
+        name: The alias that the generation was built for.
+        created: Time of the build, UTC, ISO 8601.
+        termweave: The version of termweave that built it.
         source: Name and fingerprint of the corpus.
-        fingerprint: Over source, models, signals and settings: equal fingerprints make equal indices.
+        fingerprint: Hash of source, models, signals and settings: equal fingerprints mean equal indices.
         signals: Signal name -> parameters.
         models: "weights" and "dense" -> model.
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
-        documents: How many documents of the source it holds.
-        complete: False while it is being built; whole and verified when True.
-        missed: What its gate found wanting, where that kept it from being published.
-        profiles: Name of a tuned profile -> what `search.profiles.Profile` makes of it.
-        profile: The one that `search` uses unless told otherwise; "" for none.
-        passages: "size" and "stride" in words, "count" of what is stored, "most" of one document; empty where texts are not cut.
-        fields: Entries of the metadata that are fields of their own, by the user's mapping.
-        neighbours: How many of its nearest documents each document has words of; 0: none.
-        updated: When it was last updated, UTC, ISO 8601; "" when never.
-        schema: Of this record.
+        documents: Number of documents of the source.
+        complete: Whether the build is finished and verified.
+        missed: Why its gate refused to publish it; "" if it did not.
+        profiles: Name of a tuned profile -> `search.catalog.profiles.Profile.as_meta`.
+        profile: Name of the profile that searches use by default; "" for none.
+        passages: "size" and "stride" in words, "count" of all passages, and "most" of one document; empty if documents are not cut
+            into passages.
+        fields: Metadata entries that the user's mapping makes fields of their own.
+        neighbours: Number of nearest documents whose words were added to each document; 0: none.
+        updated: Time of the last update, UTC, ISO 8601; "" if there was none.
+        schema: Version of this record's format.
     """
 
     name: str
@@ -78,34 +81,33 @@ class Lineage:
     updated: str = ""
     schema: int = SCHEMA
 
-    @property
+    @cached_property
     def layout(self) -> DocumentLayout:
-        """How its documents are stored."""
+        """The signals and fields of its documents."""
         return DocumentLayout.from_meta(self.signals, self.fields)
 
     def as_meta(self) -> dict[str, Any]:
-        """As ``_meta.termweave`` keeps it."""
+        """The JSON that ``_meta.termweave`` stores."""
         return asdict(self)
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any], index: str) -> Lineage:
-        """The inverse of `as_meta`.
+        """Read `as_meta`.
 
         Raises:
-            UsageError: The index was not made by termweave, or by a newer one.
-            EngineError: Somebody has changed what it says of itself.
+            UsageError: The index was not built by termweave, or by a newer version.
+            EngineError: The lineage is damaged.
         """
         values = dict(meta.get("termweave") or {})
         if not values:
             raise UsageError(
-                f"The index {index!r} was not made by termweave.",
-                "termweave works on what 'termweave index SOURCE NAME' made; build one under another name.",
+                f"The index {index!r} was not built by termweave.",
+                "Build an index under another name with 'termweave index SOURCE NAME'.",
             )
         if values.get("schema", SCHEMA) != SCHEMA:
             raise UsageError(
-                f"The index {index!r} was written by termweave {values.get('termweave')} in a layout "
-                "that this version does not read.",
-                "Install the version that wrote it, or index again.",
+                f"The index {index!r} was built by termweave {values.get('termweave')} in a format that this version cannot read.",
+                "Install the version that built it, or index again.",
             )
         try:
             models = {output: ModelLineage(**model) for output, model in values.pop("models", {}).items()}
@@ -114,25 +116,29 @@ class Lineage:
             made = None
         if made is None or not _sound(made):
             raise EngineError(
-                f"What the index {index!r} says of itself, '_meta.termweave' in its mapping, is damaged.",
-                "Where it is live, roll back to another generation, or delete the name and build it anew.",
+                f"The lineage of the index {index!r} ('_meta.termweave' in its mapping) is damaged.",
+                "If the index is live, roll back to another generation, or delete the name and build it again.",
             )
         return made
 
 
 def _sound(made: Lineage) -> bool:
-    """Whether what was read is of the kinds that others build on."""
+    """Whether the values that were read have the types that other modules rely on."""
     mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages)
     if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple) and isinstance(made.neighbours, int)):
         return False
-    if not all(isinstance(each, dict) for each in mappings):
+    if not all(isinstance(mapping, dict) for mapping in mappings):
+        return False
+    # Hashes become names of files on this host, so they may contain only hexadecimal digits.
+    hashes = [model.hash for model in made.models.values()] + ([made.statistics.get("hash")] if made.statistics else [])
+    if not all(map(is_hash, hashes)) or not all(isinstance(model.name, str) for model in made.models.values()):
         return False
     needed = ((made.statistics, {"hash"}), (made.passages, {"size", "stride"}))
     return "name" in made.source and all(not values or names <= values.keys() for values, names in needed)
 
 
 def exists(engine: Engine, name: str) -> bool:
-    """Whether an index or alias of this name is there."""
+    """Whether an index or alias with this name exists."""
     return bool(engine.request("HEAD", f"/{quote(name)}"))
 
 
@@ -140,9 +146,9 @@ def resolve(engine: Engine, name: str) -> str:
     """The concrete index behind an alias (or the index itself).
 
     Raises:
-        UsageError: Nothing has that name; near ones are listed.
+        UsageError: No index has this name; the message lists the names that exist.
     """
-    doors.check(engine=engine)
+    arguments.check(engine=engine)
     check_one(name)
     try:
         indices = sorted(engine.of_indices(f"/{quote(name)}/_alias", "aliases"))
@@ -151,19 +157,21 @@ def resolve(engine: Engine, name: str) -> str:
             raise
         raise UsageError(f"There is no index named {name!r} at {engine.url}.", _what_instead(engine, name)) from None
     if len(indices) != 1:
-        raise EngineError(f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices[:5])}.", "Name one of them.")
+        raise EngineError(
+            f"The alias {name!r} points at {len(indices)} indices: {', '.join(indices[:5])}.", "Give the name of one of them."
+        )
     index: str = indices[0]
     return index
 
 
 def check_one(name: str) -> None:
-    """Refuse what cannot be the name of one index.
+    """Refuse a text that cannot be the name of one index.
 
     Raises:
-        UsageError: It is empty, a pattern, or holds what an address gives a meaning.
+        UsageError: The name is empty, a pattern, or contains characters that have a meaning in a URL.
     """
     if not isinstance(name, str) or not name or set(name) & set('*?,<>/\\|" #:') or name.startswith(("_", "-", ".")):
-        raise UsageError(f"{name!r} is not the name of an index.", "Names are those given to 'termweave index SOURCE NAME'.")
+        raise UsageError(f"{name!r} is not the name of an index.", "Give the NAME of 'termweave index SOURCE NAME'.")
 
 
 def read(engine: Engine, index: str) -> Lineage:
@@ -173,23 +181,25 @@ def read(engine: Engine, index: str) -> Lineage:
 
 
 def write(engine: Engine, index: str, lineage: Lineage) -> None:
-    """Store a lineage; a mapping update overrides the whole ``_meta``, so it carries everything."""
+    """Store a lineage. A mapping update replaces the whole ``_meta``, so the lineage must be complete."""
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})
 
 
 def _what_instead(engine: Engine, name: str) -> str:
-    """What to do where there is no index of that name; silent where this user may not ask for others."""
+    """The hint for an unknown name: unpublished generations, or the names that exist, as far as the user may see them."""
     with suppress(EngineResponseError):
         params = {"filter_path": "*.mappings._meta.termweave.name"}
         mappings = engine.of_indices(f"/{quote(name)}-*/_mapping", "mappings", params=params)
-        if any(found["mappings"]["_meta"]["termweave"]["name"] == name for found in mappings.values()):
-            why = f"None of its generations is published: 'termweave generations {name}' lists them; "
-            return why + "a build that was stopped goes on when its 'termweave index' command is repeated."
+        if any(entry["mappings"]["_meta"]["termweave"]["name"] == name for entry in mappings.values()):
+            return (
+                f"None of its generations is published; 'termweave generations {name}' lists them. "
+                "To continue a build that was stopped, repeat its 'termweave index' command."
+            )
     return known_names(engine) or "Build one with 'termweave index SOURCE NAME'."
 
 
 def known_names(engine: Engine) -> str:
-    """A sentence with the names there are; "" where there is none, or this user may not ask."""
+    """A sentence with the names that exist; "" if there are none, or the user may not list them."""
     with suppress(EngineResponseError):
         aliases = engine.request("GET", "/_cat/aliases", params={"format": "json", "h": "alias"})
         names = sorted(

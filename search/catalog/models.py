@@ -1,7 +1,10 @@
-"""The models a generation was made with, opened again: another one's scores, or weights, would be wrong.
+"""Open the models that a generation was built with. Other models would give wrong scores.
 
-A generation says the name and the hash of each. On the host that built it the state folder knows by the hash in which folder
-it lay, so a search after `index --weights ./mine` need not be told once more.
+The lineage has the name and the hash of each model. The host that built the index notes the folder of each hash in its state
+folder, so that a search after `index --weights ./mine` needs no option.
+
+Anyone who can write to the index can change these names. A name from an index therefore opens only models that this host already
+has (`encoders.model_lookup.resolve_local`). Only names that the user gives can be paths or start downloads.
 """
 
 from __future__ import annotations
@@ -10,76 +13,91 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave import atomic, places
-from termweave.errors import ModelError, UsageError
+from termweave.errors import ModelError
+from termweave.support import atomic_files, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from termweave.encoders import ModelInfo, TextEncoder
-    from termweave.search.lineage import Lineage, ModelLineage
+    from termweave.search.catalog.lineage import Lineage, ModelLineage
 
 
-def encoder_of(found: Lineage, name: str, asked: Mapping[str, str | Path | None]) -> TextEncoder:
+def encoder_of(lineage: Lineage, name: str, given: Mapping[str, str | Path | None]) -> TextEncoder:
     """Open the models that a lineage names.
 
     Args:
-        found: The lineage.
-        name: Of the index, for messages.
-        asked: Output -> name or folder, where the stored name does not resolve on this host.
+        lineage: The lineage.
+        name: Name of the index, for messages.
+        given: "weights" and "dense" -> model name or folder that the user gives instead of the stored name, or None.
 
     Raises:
-        ModelError: A model is not here, or the one here has another hash.
+        UsageError: The user's name or folder is not a model.
+        ModelError: A model is not on this host, or has another hash.
     """
-    from termweave import encoders  # noqa: PLC0415 - the runtime loads only where a model is needed
+    from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
+    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - likewise
 
     names = dict.fromkeys(("weights", "dense"), "none")
-    folders = {found.models[output].hash: folder for output, folder in asked.items() if folder and output in found.models}
-    for output, model in found.models.items():  # of a joint model one option is enough
-        names[output] = str(asked.get(output) or folders.get(model.hash) or _remembered(model) or model.name)
-    try:
-        encoder = encoders.load(weights=names["weights"], dense=names["dense"])
-    except UsageError as error:
-        given = [f"--{output}" for output in found.models if asked.get(output)]
-        if given:
-            raise
-        lacking = " and ".join(dict.fromkeys(repr(model.name) for model in found.models.values()))
-        options = " and ".join(f"--{output} DIR" for output in found.models)
-        raise ModelError(
-            f"The index {name!r} was made with {lacking}, and no model of that name is found here: {error.message}",
-            f"Name its folder with {options}, or put it into {places.models()}, where names are looked for.",
-        ) from error
-    for output, model in found.models.items():
-        here = encoder.models.get(output)
-        if here is None:
+    folders = {lineage.models[output].hash: folder for output, folder in given.items() if folder and output in lineage.models}
+    missing: dict[str, ModelLineage] = {}
+    for output, model in lineage.models.items():  # if one model has both outputs, one option is enough
+        folder = given.get(output) or folders.get(model.hash) or _remembered(model) or resolve_local(model.name)
+        if folder is None:
+            missing[output] = model
+        else:
+            names[output] = str(folder)
+    if missing:
+        raise _missing(name, missing)
+    encoder = encoders.load(weights=names["weights"], dense=names["dense"])
+    # A model that the user named comes first, so that the message speaks of the option that was given.
+    for output, model in sorted(lineage.models.items(), key=lambda item: not given.get(item[0])):
+        opened = encoder.models.get(output)
+        if opened is None:
             raise ModelError(f"The index {name!r} needs its {output} model {model.name!r}.", f"Name its folder with --{output}.")
-        if here.hash != model.hash:
+        if opened.hash != model.hash:
             raise ModelError(
-                f"The index {name!r} was made with the {output} model {model.name!r} ({model.hash}); "
-                f"the one found here is {here.name!r} ({here.hash}).",
-                f"Name the right model folder with --{output}, or index again: scores of another model would be wrong.",
+                f"The index {name!r} was built with the {output} model {model.name!r} ({model.hash}); "
+                f"the model on this host is {opened.name!r} ({opened.hash}).",
+                f"Name the right model folder with --{output}, or index again. Another model would give wrong scores.",
             )
     return encoder
 
 
+def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
+    """The error for models that this host does not have, with the options that would open them."""
+    from termweave.encoders import hub  # noqa: PLC0415 - as in `encoder_of`
+
+    names = " and ".join(dict.fromkeys(repr(model.name) for model in models.values()))
+    options = " and ".join(
+        f"--{output} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()
+    )
+    return ModelError(
+        f"The index {index!r} was built with {names}, and this host has no model of that name. "
+        "An index can open only models that the host already has.",
+        f"If you trust the model, give {options}, or put its folder into {paths.models()}.",
+    )
+
+
 def remember(models: Iterable[ModelInfo]) -> None:
-    """Note where models lie on this host, for `encoder_of`."""
+    """Note the folders of models on this host, for `encoder_of`."""
     for model in models:
         note = _note(model.hash)
         note.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(note, bytes(model.folder))
+        atomic_files.write(note, bytes(model.folder))
 
 
 def _remembered(model: ModelLineage) -> str | None:
-    """The folder a model of this hash lay in, while it holds that model."""
-    from termweave.encoders.folder import ModelFolder  # noqa: PLC0415 - likewise
+    """The noted folder of the model with this hash, if the folder still holds that model."""
+    from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415 - as in `encoder_of`
 
     try:
         folder = Path(os.fsdecode(_note(model.hash).read_bytes()))
         return str(folder) if ModelFolder.read(folder, check=False).manifest.hash == model.hash else None
     except (OSError, ValueError, ModelError):
-        return None  # never noted here, or moved since, or trained anew: the name has to find it
+        return None  # never noted, moved, or trained again: the model is looked up by its name
 
 
 def _note(model: str) -> Path:
-    return places.state() / "models" / model
+    """The file that holds the folder of the model with this hash."""
+    return paths.state() / "models" / model

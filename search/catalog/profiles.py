@@ -1,4 +1,4 @@
-"""Profiles: tuned fusion and reranking, kept in the index's ``_meta`` beside its lineage, so that every host searches alike."""
+"""Profiles: tuned fusion and reranking. The index stores them in its lineage, so that searches from every host use them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
-from termweave.search.modes import Mode
-from termweave.search.ranking import Reranking
+from termweave.search.ranking.modes import Mode
+from termweave.search.ranking.rerankers import Reranking
+from termweave.search.ranking.rnn import ReciprocalNeighbours
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from termweave.search.lineage import Lineage
+    from termweave.search.catalog.lineage import Lineage
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How an index is searched when nobody says otherwise.
+    """A tuned way to search an index.
 
     Attributes:
-        name: As `--mode` takes it.
+        name: The name that `--mode` takes.
         weights: Signal name -> weight; they sum to 1.
-        fusion: Name of the method.
-        reranking: Parameters of `Reranking`; None: no reranking.
-        fitted: Data set, measure, number of queries and held-out figures.
+        fusion: Name of the fusion method.
+        reranking: Parameters of `ReciprocalNeighbours`; None: no reranking.
+        fitted: How it was tuned: data set, measure, number of queries, and results on held-out queries.
     """
 
     name: str
@@ -35,49 +36,55 @@ class Profile:
 
     @property
     def mode(self) -> Mode:
-        """Its signals, weights and fusion."""
+        """The signals, weights and fusion method."""
         return Mode(self.name, self.weights, self.fusion)
 
     @property
     def rerank(self) -> Reranking | None:
-        """Its reranking."""
-        return None if self.reranking is None else Reranking(**self.reranking)
+        """The rerankers; None without reranking."""
+        neighbours = self.neighbours
+        return None if neighbours is None else Reranking((neighbours,))
+
+    @property
+    def neighbours(self) -> ReciprocalNeighbours | None:
+        """The rNN reranker; None without reranking."""
+        return None if self.reranking is None else ReciprocalNeighbours(**self.reranking)
 
     def as_meta(self) -> dict[str, Any]:
-        """As ``_meta.termweave.profiles`` keeps it, under its name."""
+        """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
         return {name: value for name, value in asdict(self).items() if name != "name"}
 
 
 def find(lineage: Lineage, mode: str | None) -> Profile | None:
-    """The profile that a mode names; None where it names something else.
+    """The profile that a mode names; None if the mode is not a profile.
 
     Args:
-        lineage: Of the generation.
-        mode: As `--mode` says it; None: what was adopted, if anything was.
+        lineage: The lineage of the generation.
+        mode: The value of `--mode`; None: the adopted profile, if there is one.
 
     Raises:
-        EngineError: It is not as this version writes profiles.
+        EngineError: The stored profile cannot be read by this version.
     """
     name = lineage.profile if mode is None else mode
     if name not in lineage.profiles:
         return None
     try:
-        found = Profile(name, **lineage.profiles[name])
-        if found.weights.keys() <= lineage.signals.keys() and (found.reranking is None or found.rerank):
-            return found
+        profile = Profile(name, **lineage.profiles[name])
+        if profile.weights.keys() <= lineage.signals.keys() and (profile.reranking is None or profile.rerank):
+            return profile
     except (AttributeError, TypeError):
         pass
     raise EngineError(
-        f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a version that knows more.",
-        f"'termweave profiles {lineage.name} --drop {name}' removes it; 'termweave tune' makes another.",
+        f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a newer version.",
+        f"Remove it with 'termweave profiles {lineage.name} --drop {name}', and make a new one with 'termweave tune'.",
     )
 
 
 def check_name(name: str, signals: Collection[str]) -> None:
-    """Refuse a name that means something else where a mode is asked for, or cannot name a row of a table or a file of runs.
+    """Refuse a profile name that is already a mode, or that cannot be used in tables and file names.
 
     Raises:
-        UsageError: It does.
+        UsageError: The name cannot be used.
     """
     if (
         name.lower() in {"", "hybrid", "run", "bm25", *signals}
@@ -87,38 +94,40 @@ def check_name(name: str, signals: Collection[str]) -> None:
     ):
         raise UsageError(
             f"A profile cannot be called {name!r}.",
-            "Choose a name that is no mode, no signal and not BM25, without blanks and @ : , + / \\, and no dot in front.",
+            "Choose a name that is not a mode, a signal or BM25, has no blanks and none of @ : , + / \\, and begins with no dot.",
         )
 
 
 def adopted(lineage: Lineage, profile: Profile) -> Lineage:
-    """The lineage with a profile that searches use from now on."""
+    """The lineage with a profile added and adopted: searches use it by default."""
     check_name(profile.name, lineage.signals)
     return replace(lineage, profiles={**lineage.profiles, profile.name: profile.as_meta()}, profile=profile.name)
 
 
 def using(lineage: Lineage, name: str | None) -> Lineage:
-    """The lineage with another profile in force, of those it has; None: none, searches are as they were before any tuning.
+    """The lineage with another of its profiles adopted; None: no profile, as before tuning.
 
     Raises:
-        UsageError: It has no such profile.
+        UsageError: The lineage has no such profile.
     """
     return replace(lineage, profile="" if name is None else _known(lineage, name))
 
 
 def without(lineage: Lineage, name: str) -> Lineage:
-    """The lineage without a profile; where that was in force, none is.
+    """The lineage without a profile. If the profile was adopted, no profile is adopted afterwards.
 
     Raises:
-        UsageError: It has no such profile.
+        UsageError: The lineage has no such profile.
     """
-    gone = _known(lineage, name)
-    left = {each: profile for each, profile in lineage.profiles.items() if each != gone}
-    return replace(lineage, profiles=left, profile="" if lineage.profile == gone else lineage.profile)
+    removed = _known(lineage, name)
+    profiles = {other: profile for other, profile in lineage.profiles.items() if other != removed}
+    return replace(lineage, profiles=profiles, profile="" if lineage.profile == removed else lineage.profile)
 
 
 def _known(lineage: Lineage, name: str) -> str:
+    """The name, if the lineage has a profile of that name."""
     if name in lineage.profiles:
         return name
-    there = f"It has: {', '.join(sorted(lineage.profiles))}." if lineage.profiles else "It has none: 'termweave tune' makes them."
-    raise UsageError(f"The index {lineage.name!r} has no profile {name!r}.", there)
+    names = ", ".join(sorted(lineage.profiles))
+    hint = f"Its profiles are: {names}." if names else "It has no profiles; 'termweave tune' makes them."
+    raise UsageError(f"The index {lineage.name!r} has no profile {name!r}.", hint)

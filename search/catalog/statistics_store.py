@@ -1,7 +1,7 @@
-"""Collection statistics beside their generation: compressed chunks in ``<generation>.stats``.
+"""Store the collection statistics of a generation in the cluster, as compressed chunks in ``<generation>.stats``.
 
-A query has to be weighted with the figures its documents were weighted with, from whatever host it comes; so the
-figures lie in the cluster. The client keeps a copy by hash.
+A query must be weighted with the same statistics as the documents, from every host, so the cluster stores them. Each host caches
+them by their hash.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from termweave import atomic, places
 from termweave.errors import EngineError
-from termweave.search.lineage import exists
+from termweave.search.catalog.lineage import exists
 from termweave.statistics import CorpusStatistics
+from termweave.support import atomic_files, paths, private_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.engine import Engine
-    from termweave.search.lineage import Lineage
+    from termweave.search.catalog.lineage import Lineage
 
-#: Bytes of one stored chunk; base64 makes a third more of it.
+#: Size of a chunk in bytes; base64 adds a third.
 _CHUNK = 4 * 1024 * 1024
 
 
 def companion(index: str) -> str:
-    """Name of the index that holds a generation's statistics."""
+    """Name of the index that stores a generation's statistics."""
     return f"{index}.stats"
 
 
 def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dict[str, Any]) -> None:
-    """Store the statistics of a generation, replacing what is there, and keep a copy."""
+    """Store the statistics of a generation, replacing any that are stored, and cache them on this host."""
     data = statistics.to_bytes()
     _keep(statistics.hash, data)
     chunks = [data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
@@ -39,14 +39,16 @@ def save(engine: Engine, index: str, statistics: CorpusStatistics, settings: dic
     if not exists(engine, name):
         mapping = {"dynamic": "strict", "properties": {"part": {"type": "integer"}, "data": {"type": "binary"}}}
         engine.request("PUT", f"/{name}", body={"settings": settings, "mappings": mapping})
-    for number, chunk in reversed([*enumerate(chunks)]):  # the last one first: from then on it shows how many there should be
+    for number, chunk in reversed(
+        [*enumerate(chunks)]
+    ):  # the last chunk comes first, because its number tells how many chunks there should be
         body = {"part": number, "data": base64.b64encode(chunk).decode("ascii")}
         engine.request("PUT", f"/{name}/_doc/{number}", body=body)
     engine.request("POST", f"/{name}/_refresh")
 
 
 def there(engine: Engine, index: str) -> bool:
-    """Whether the cluster holds all of them; a host with a copy does not see otherwise that they are gone, or were never whole."""
+    """Whether the cluster stores all chunks. `load` does not notice missing chunks on a host with a cached copy."""
     body = {"size": 0, "track_total_hits": True, "aggs": {"last": {"max": {"field": "part"}}}}
     answer = engine.request("GET", f"/{companion(index)}/_search", params={"ignore_unavailable": True}, body=body)
     last = answer.get("aggregations", {}).get("last", {}).get("value")
@@ -54,10 +56,10 @@ def there(engine: Engine, index: str) -> bool:
 
 
 def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
-    """The statistics of a generation, from the cache or the cluster; None where it has no weights that stand on any.
+    """The statistics of a generation, from the cache or the cluster; None if its signals need none.
 
     Raises:
-        EngineError: They are gone or are not those the generation names.
+        EngineError: The statistics are missing, or have another hash than the lineage says.
     """
     if not made.statistics:
         return None
@@ -69,7 +71,7 @@ def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
         except ValueError:  # damaged on the disk
             cached.unlink(missing_ok=True)
     body = {"size": 1000, "sort": ["part"], "query": {"match_all": {}}}
-    # One that is gone answers with nothing.
+    # If the index is gone, the answer has no hits.
     answer = engine.request("GET", f"/{companion(index)}/_search", params={"ignore_unavailable": True}, body=body)
     data = b"".join(base64.b64decode(hit["_source"]["data"]) for hit in answer["hits"]["hits"])
     try:
@@ -78,17 +80,20 @@ def load(engine: Engine, index: str, made: Lineage) -> CorpusStatistics | None:
         statistics = None
     if statistics is None or statistics.hash != expected_hash:
         raise EngineError(
-            f"The statistics of {index!r} are missing or damaged.", "Index again; without them queries cannot be weighted."
+            f"The collection statistics of {index!r} are missing or damaged, and queries cannot be weighted without them.",
+            "Index again.",
         )
     _keep(expected_hash, data)
     return statistics
 
 
 def _copy(hash_: str) -> Path:
-    return places.cache() / "statistics" / f"{hash_}.bin"
+    """The file that caches the statistics with this hash."""
+    return paths.cache() / "statistics" / f"{hash_}.bin"
 
 
 def _keep(hash_: str, data: bytes) -> None:
-    with suppress(OSError):  # a host without room for a cache works all the same
-        _copy(hash_).parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(_copy(hash_), data)
+    """Cache statistics on this host."""
+    with suppress(OSError):  # without disk space everything works, only slower
+        private_files.make_folder(_copy(hash_).parent)  # statistics contain the words of a corpus
+        atomic_files.write(_copy(hash_), data, private=True)

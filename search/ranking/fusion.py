@@ -1,15 +1,15 @@
-"""One ranking out of several.
+"""Fuse the ranked lists of several signals into one ranking.
 
-Every signal's scores become numbers from 0 to 1, and the fused score is their weighted mean: 1 for a document that is best
-in every signal, 0 for one that no signal returned. A document that one signal did not return gets what it would have
-scored there at most: that signal's lowest score, or its floor where the list is short.
+The scores of each signal are mapped to [0, 1], and the fused score is their weighted mean: 1 for a document that is best
+in every signal, 0 for a document that no signal returned. A document that a signal did not return gets the highest score that it
+can have there: the lowest score of the list, or the signal's floor if the list is short.
 
-The methods differ in how much each signal counts for a query. Min-max gives the best of a signal 1 however little it
-stands out, so a signal whose candidates are all alike shouts as loud as one that has found the answer. ``adaptive``, the
-default, weighs each signal by how far its candidates lie apart in that signal's own unit, squared (`Signal.spread`): for
-words the part of the best score that the lowest lacks, less where even the best document has not half of the query's words; for
-vectors, standard deviations of the similarity of two documents drawn at random, measured when the index is built. Neither
-needs a judgement; docs/fusion.md has the figures.
+The methods differ in how much each signal counts for a query. Min-max gives the best document of a signal 1 even if all its
+scores are nearly equal, so that a signal without a clear winner counts as much as one that has found the answer. ``adaptive``,
+the default, weighs each signal by the square of its spread (`Signal.spread`), which every signal measures in its own unit. For
+signals of words it is the difference between the best and the lowest score as a share of the best, reduced if even the best
+document has less than half of the query's words. For vectors it is that difference in standard deviations of the similarity
+between two random documents, measured when the index is built. No method needs judgements; docs/fusion.md has the figures.
 """
 
 from __future__ import annotations
@@ -25,24 +25,26 @@ from termweave.records import SignalScore
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from termweave.search.server_side import FusedList
+    from termweave.search.retrieval.server_fusion import FusedList
     from termweave.signals import Signal
 
-#: Cormack, Clarke and Büttcher's constant.
+#: The constant k of reciprocal rank fusion, with the value of Cormack, Clarke and Büttcher.
 _RRF = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The candidates of one signal.
+    """The candidates of one signal, ranked.
+
+    Fusion counts only the best documents of the list, its window.
 
     Attributes:
         scores: Document id -> the signal's score, best first.
-        low: What a document that is not in the window scores at most.
+        low: The highest score that a document outside the window can have.
         high: The best score.
-        within: How many of the best are in the window.
-        spread: How much the window tells apart, in a unit that signals share.
-        passages: Document id -> number of the passage whose score this is, for documents indexed in passages.
+        within: Number of documents in the window.
+        spread: `Signal.spread` of the window: how far its scores lie apart, in a unit that all signals share.
+        passages: Document id -> number of the passage that has this score, for documents indexed in passages.
     """
 
     scores: Mapping[str, float]
@@ -61,23 +63,25 @@ class Ranked:
         passages: Mapping[str, int] | None = None,
         par: float | None = None,
     ) -> Ranked:
-        """From (id, score) pairs in any order; ties by id. An id that something else wrote a second time counts by its best score.
+        """Rank (id, score) pairs.
+
+        Equal scores are ordered by id. If an id occurs twice (another program wrote the document a second time), its best score
+        counts.
 
         Args:
-            pairs: The list.
-            window: How many of the best count; None: all. What lies below counts 0, as if the signal had not returned it:
-                so a fused score does not depend on how far somebody pages.
-            signal: Whose scores they are: it knows what a document scores that it did not return, and the unit. None: the
-                lowest score listed, and every list tells the same.
-            passages: Document id -> the passage found.
+            pairs: Document ids with scores, in any order.
+            window: How many of the best documents count; None: all. Documents below count 0, as if the signal had not returned
+                them, so that a fused score does not depend on the page that is shown.
+            signal: The signal, which gives the floor and the spread. None: no floor, and a spread of 1.
+            passages: Document id -> number of the passage that was returned.
             par: `Clause.par`.
         """
         best = sorted([(-score, document) for document, score in pairs])
-        ordered = {document: -below for below, document in best}
+        ordered = {document: -negative for negative, document in best}
         if len(ordered) < len(best):
             ordered = {}
-            for below, document in best:
-                ordered.setdefault(document, -below)
+            for negative, document in best:
+                ordered.setdefault(document, -negative)
         values = list(ordered.values())[:window]
         if not values:
             return cls({}, 0.0, 0.0, 0, 0.0)
@@ -89,7 +93,10 @@ class Ranked:
         return cls(ordered, low, high, len(values), signal.spread(low, high, par), passages or {})
 
     def normalised(self) -> list[float]:
-        """Min-max into [0, 1], in the order of `scores`; 0 for what is not in the window, 1 in it where all its scores are equal."""
+        """Map the scores to [0, 1] by min-max, in the order of `scores`.
+
+        Documents outside the window get 0. If all scores of the window are equal, its documents get 1.
+        """
         low, extent = self.low, self.high - self.low
         inside = islice(self.scores.values(), self.within)
         values = [(score - low) / extent if extent > 0 else 1.0 for score in inside]
@@ -97,26 +104,26 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
-    """A way to fuse.
+class FusionMethod:
+    """A method that fuses ranked lists.
 
     Attributes:
-        name: As `--fusion` takes it.
-        says: One sentence.
-        source: Where it comes from.
-        extent: How much a signal's list counts for this query, before the mode's weights.
-        values: What each document of a list is worth, in [0, 1], in the order of the list.
+        name: The name that a mode gives it, as in ``hybrid@rrf``.
+        summary: One sentence about it.
+        source: The publication or module that it comes from.
+        extent: Computes how much a signal's list counts for this query, before the mode's weights.
+        values: Computes the value of each document of a list, in [0, 1], in the order of the list.
     """
 
     name: str
-    says: str
+    summary: str
     source: str
     extent: Callable[[Ranked], float]
     values: Callable[[Ranked], list[float]] = Ranked.normalised
 
 
 def _deviations(ranked: Ranked) -> float:
-    """The window's extent in its standard deviations."""
+    """The difference between the best and the lowest score of the window, in standard deviations of the window."""
     values = list(ranked.scores.values())[: ranked.within]
     mean = sum(values) / max(1, len(values))
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / max(1, len(values)))
@@ -126,36 +133,36 @@ def _deviations(ranked: Ranked) -> float:
 METHODS = {
     method.name: method
     for method in (
-        Method(
+        FusionMethod(
             "adaptive",
-            "Min-max; each signal counts by how far its candidates lie apart in its own unit, squared.",
-            "termweave.search.fusion",
+            "Min-max; each signal counts by the square of its spread, which it measures in its own unit.",
+            "termweave.search.ranking.fusion",
             lambda ranked: ranked.spread**2,
         ),
-        Method(
+        FusionMethod(
             "min-max",
-            "The lowest candidate of a signal is 0, its best 1; signals count the same.",
+            "The lowest candidate of a signal gets 0 and its best 1; all signals count the same.",
             "Fox and Shaw, TREC-2, 1994 (CombSUM); Lee, SIGIR 1997 (normalisation)",
             lambda ranked: float(ranked.within > 0),
         ),
-        Method(
+        FusionMethod(
             "z-score",
-            "Scores in standard deviations of the list.",
+            "Scores are measured in standard deviations of the list.",
             "Montague and Aslam, CIKM 2001",
             _deviations,
         ),
-        Method(
+        FusionMethod(
             "rrf",
-            f"Reciprocal rank fusion, 1 / ({_RRF} + rank): scores do not matter, only places.",
+            f"Reciprocal rank fusion, 1 / ({_RRF} + rank): only ranks count, not scores.",
             "Cormack, Clarke and Büttcher, SIGIR 2009",
             lambda ranked: float(ranked.within > 0),
             lambda ranked: [
                 (_RRF + 1) / (_RRF + rank) if rank <= ranked.within else 0.0 for rank in range(1, len(ranked.scores) + 1)
             ],
         ),
-        Method(
+        FusionMethod(
             "sum",
-            "The weighted sum of the scores as they are, for signals on one scale.",
+            "The weighted sum of the unchanged scores, for signals on the same scale.",
             "Fox and Shaw, TREC-2, 1994",
             lambda ranked: ranked.high - ranked.low,
         ),
@@ -166,13 +173,13 @@ DEFAULT = "adaptive"
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Several lists as one.
+    """The fused ranking, and what each signal contributed to it.
 
     Attributes:
-        ranking: (id, fused score in [0, 1]), best first; ties by the best rank in any list, then by id.
-        counts: Signal name -> how much it counts for this query; they sum to 1 unless every list is empty.
+        ranking: (id, fused score in [0, 1]), best first. Equal scores are ordered by the best rank in any list, then by id.
+        counts: Signal name -> how much the signal counts for this query; they sum to 1 unless every list is empty.
         lists: Signal name -> its candidates.
-        values: Signal name -> what each of them is worth, in [0, 1].
+        values: Signal name -> the value of each candidate, in [0, 1].
     """
 
     ranking: list[tuple[str, float]]
@@ -180,22 +187,23 @@ class Fusion:
     lists: Mapping[str, Ranked]
     values: Mapping[str, list[float]]
 
-    def said(self, wanted: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
-        """What each signal said of the documents wanted, with its share of the fused score times `factor`."""
-        said: dict[str, dict[str, SignalScore]] = {document: {} for document in wanted}
-        for name, ranked in self.lists.items() if said else ():
+    def signal_scores(self, wanted: Collection[str], factor: float = 1.0) -> dict[str, dict[str, SignalScore]]:
+        """Each signal's score of the wanted documents, with its share of the fused score times `factor`."""
+        collected: dict[str, dict[str, SignalScore]] = {document: {} for document in wanted}
+        for name, ranked in self.lists.items() if collected else ():
             scale, values, scores = factor * self.counts[name], self.values[name], ranked.scores
             for place, document in enumerate(scores):
-                if document in said:
-                    said[document][name] = SignalScore(scores[document], place + 1, scale * values[place], values[place], scale)
-        return said
+                if document in collected:
+                    value = values[place]
+                    collected[document][name] = SignalScore(scores[document], place + 1, scale * value, value, scale)
+        return collected
 
 
-def method(name: str) -> Method:
-    """The fusion method of a name.
+def method(name: str) -> FusionMethod:
+    """The fusion method with this name.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No fusion method has this name.
     """
     if name not in METHODS:
         raise UsageError(f"There is no fusion method {name!r}.", f"Known: {', '.join(METHODS)}.")
@@ -208,7 +216,7 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
     Args:
         lists: Signal name -> its candidates.
         weights: Signal name -> weight.
-        by: Name of the method.
+        by: Name of the fusion method.
 
     Example:
         >>> words = Ranked.of([("a", 9.0), ("b", 3.0)])
@@ -218,19 +226,19 @@ def fuse(lists: Mapping[str, Ranked], weights: Mapping[str, float], by: str = DE
     """
     chosen = method(by)
     counts = {name: weights[name] * chosen.extent(ranked) for name, ranked in lists.items()}
-    if not sum(counts.values()) > 0:  # no list tells anything apart
+    if not sum(counts.values()) > 0:  # every spread is 0: all lists with documents count the same
         counts = {name: weights[name] if ranked.within else 0.0 for name, ranked in lists.items()}
     total = sum(counts.values()) or 1.0
     counts = {name: count / total for name, count in counts.items()}
-    fused: dict[str, tuple[float, int]] = {}  # the score below 0 and the best rank, which is what ties are broken by
+    fused: dict[str, tuple[float, int]] = {}  # the negative score, and the best rank, which breaks ties
     values = {name: chosen.values(ranked) for name, ranked in lists.items()}
     for name, ranked in lists.items():
         count = counts[name]
         for rank, (document, value) in enumerate(zip(ranked.scores, values[name], strict=True)):
             if document in fused:
-                below, best = fused[document]
-                fused[document] = below - count * value, best if best < rank else rank  # noqa: FURB136 - min() takes longer
+                negative, best = fused[document]
+                fused[document] = negative - count * value, best if best < rank else rank  # noqa: FURB136 - min() takes longer
             else:
                 fused[document] = -count * value, rank
-    ordered = sorted([(below, best, document) for document, (below, best) in fused.items()])
-    return Fusion([(document, -below) for below, _, document in ordered], counts, lists, values)
+    ordered = sorted([(negative, best, document) for document, (negative, best) in fused.items()])
+    return Fusion([(document, -negative) for negative, _, document in ordered], counts, lists, values)

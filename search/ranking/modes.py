@@ -1,4 +1,4 @@
-"""What `--mode` says: which signals, with which weights."""
+"""Read modes (`--mode`): signals, their weights, and the fusion method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.search import fusion
+from termweave.search.ranking import fusion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Signals and their weights in the fusion.
+    """The signals of a search, their weights, and the fusion method.
 
     Attributes:
-        name: As it was asked for.
+        name: The text of the mode.
         weights: Signal name -> weight; they sum to 1.
-        fusion: Name of the method that joins them.
+        fusion: Name of the fusion method.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Mode:
 
     @property
     def single(self) -> bool:
-        """One signal alone: its own scores, nothing to fuse."""
+        """Whether the mode has one signal, whose own scores are the result."""
         return len(self.weights) == 1
 
 
@@ -37,12 +37,13 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
     """Read a mode.
 
     Args:
-        text: "hybrid", the name of a signal, or a weighted list: ``weights:0.6,dense:0.4``; behind an @ the fusion method.
-        available: Signals of the index.
-        profiles: Names that mean something elsewhere, for messages.
+        text: "hybrid", the name of a signal, or a list of signals with weights: ``weights:0.6,dense:0.4``. ``@METHOD`` at the end
+            names the fusion method.
+        available: The signals of the index.
+        profiles: Names of the profiles of the index, for messages.
 
     Raises:
-        UsageError: It names what the index does not have, weights that are none, or an unknown method.
+        UsageError: The index does not have a named signal, a weight is not a number, or the fusion method is unknown.
 
     Example:
         >>> parse("weights:3,dense:1", ["lexical", "weights", "dense"]).weights
@@ -52,41 +53,47 @@ def parse(text: str, available: Sequence[str], profiles: Collection[str] = ()) -
     """
     if not text.strip():
         raise UsageError("The mode is empty.", _known(available, profiles))
-    signals, at, by = text.partition("@")
-    joined = fusion.method(by if at else fusion.DEFAULT)
+    signals, separator, named = text.partition("@")
+    method = fusion.method(named if separator else fusion.DEFAULT)
     if signals == "hybrid":
         parts = dict.fromkeys(hybrid(available), 1.0)
     else:
         parts = {}
         for part in signals.split(","):
-            name, weighted, weight = part.strip().partition(":")
+            name, colon, weight = part.strip().partition(":")
             if name not in available:
                 raise UsageError(
                     f"The index has no signal{' or profile' if profiles else ''} {name!r}.", _known(available, profiles)
                 )
             if name in parts:
                 raise UsageError(f"The mode {text!r} names {name!r} twice.", "Give each signal one weight.")
-            parts[name] = _weight(weight, text) if weighted else 1.0
+            parts[name] = _weight(weight, text) if colon else 1.0
     total = sum(parts.values())
     if not 0 < total < math.inf:
         raise UsageError(
             f"The weights of the mode {text!r} sum to {total:g}.", "Give at least one signal a weight above 0, such as 0.6."
         )
-    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, joined.name)
+    return Mode(text, {name: weight / total for name, weight in parts.items() if weight > 0}, method.name)
 
 
 def _known(available: Sequence[str], profiles: Collection[str]) -> str:
+    """A sentence with the modes that the index has."""
     known = f"Known: hybrid, {', '.join(available)}, or signals with weights (weights:0.6,dense:0.4)"
     return f"{known}; profiles of tune: {', '.join(profiles)}." if profiles else f"{known}."
 
 
 def hybrid(available: Sequence[str]) -> list[str]:
-    """Weights and dense; lexical, or else another signal, takes the place of weights where the index has none."""
-    wordy = [name for name in ("weights", "lexical", *available) if name in available][:1]
-    return list(dict.fromkeys(name for name in (*wordy, "dense") if name in available))
+    """The signals of the mode "hybrid": weights and dense. Without weights, lexical or else another signal replaces it."""
+    words = [name for name in ("weights", "lexical", *available) if name in available][:1]
+    return list(dict.fromkeys(name for name in (*words, "dense") if name in available))
 
 
 def _weight(text: str, mode: str) -> float:
+    """Read the weight of a signal.
+
+    Raises:
+        UsageError: The text is not a finite number of at least 0.
+    """
     try:
         weight = float(text)
     except ValueError:

@@ -1,7 +1,6 @@
-"""An explained hit, or a weighed text, as a picture: what a page and an image of it show, and the page.
+"""Show explained hits and weighted texts with shaded words, as one HTML page.
 
-The page is one file that needs nothing else: no script, no font, no address. It reads in light and dark, from right to left
-where the text does, and on paper.
+The page is one file without scripts, fonts or links. It supports light and dark mode, right-to-left texts, and printing.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Stands where no picture is.
+#: The line of a page without pictures.
 NOTHING = "Nothing found."
-#: Stands above pictures: the darkest word of a text that the vectors found may add little to its score.
+#: The line above the pictures. Without it a reader could think that the darkest word of every text adds much to its score.
 SHADES = "Shades compare the words of one text with each other."
-#: The darkest shade, as red, green, blue; the lightest is nearly white.
+#: The darkest shade as red, green, blue; and each colour of the lightest shade, which is nearly white.
 _DARKEST = (0, 110, 60)
 _LIGHTEST = 235
-#: What a page may not hold: control characters but tab and line ends, and code points that are none.
+#: Characters that HTML does not allow: control characters except tab and line ends, and noncharacters of Unicode.
 _REFUSED = dict.fromkeys([*range(9), 11, *range(14, 32), *range(127, 160), *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF], "\ufffd")
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One shaded text.
+    """A text with shaded words.
 
     Attributes:
-        title: Stands above it.
-        text: The text, whole.
-        words: Start, end and weight of words, in reading order, not overlapping; offsets in characters of `text`.
-        rows: Share, name and a sentence for each part of a score, which stand below.
+        title: Heading of the text.
+        text: The whole text.
+        words: Start, end and weight of words, in reading order and without overlaps; offsets are characters of `text`.
+        rows: Share, name and description of each part of the score, for the table below the text.
         note: A line under the title.
     """
 
@@ -43,7 +42,7 @@ class Picture:
     note: str = ""
 
     def runs(self) -> Iterator[tuple[str, float, float]]:
-        """The text in pieces: piece, weight, and that weight as a share of the heaviest; 0 between words."""
+        """Split the text into pieces: text, weight, and the weight as a share of the heaviest; 0 for the text between words."""
         heaviest = max((weight for _, _, weight in self.words), default=0.0)
         at = 0
         for start, end, weight in self.words:
@@ -56,13 +55,13 @@ class Picture:
 
 
 def colour(share: float) -> tuple[int, int, int]:
-    """Red, green and blue of a share from 0 (nearly white) to 1 (the darkest)."""
+    """The shade of a word, as red, green and blue, for a share from 0 (nearly white) to 1 (darkest)."""
     red, green, blue = (round(_LIGHTEST - (_LIGHTEST - end) * share) for end in _DARKEST)
     return red, green, blue
 
 
 def wants_white(share: float) -> bool:
-    """Whether letters on this shade have to be white to be read."""
+    """Whether the shade for this share is so dark that the letters must be white."""
     return share > 0.5
 
 
@@ -95,28 +94,30 @@ td:last-child {{ white-space: normal; }}
 
 
 def html(title: str, pictures: Sequence[Picture]) -> str:
-    """The pictures as one page.
+    """Write the pictures as one HTML page.
 
     Args:
-        title: Of the page: the query, say.
-        pictures: In the order they are shown.
+        title: Title of the page, for example the query.
+        pictures: The pictures, in the order in which the page shows them.
     """
     body = "\n".join([f'<p class="note">{SHADES if pictures else NOTHING}</p>', *map(_section, pictures)])
     return _PAGE.format(title=escape(title), body=body).translate(_REFUSED)
 
 
 def _section(picture: Picture) -> str:
+    """The HTML of one picture."""
     lines = [f'<h2 dir="auto">{escape(picture.title)}</h2>']
     if picture.note:
         lines.append(f'<p class="note" dir="auto">{escape(picture.note)}</p>')
     lines.append(f'<p class="text" dir="auto">{"".join(_run(*run) for run in picture.runs())}</p>')
     if picture.rows:
-        cells = (f"<td>{share:+.4f}</td><td>{escape(name)}</td><td>{escape(said)}</td>" for share, name, said in picture.rows)
-        lines.append("<table>\n" + "\n".join(f"<tr>{each}</tr>" for each in cells) + "\n</table>")
+        rows = (f"<td>{share:+.4f}</td><td>{escape(name)}</td><td>{escape(text)}</td>" for share, name, text in picture.rows)
+        lines.append("<table>\n" + "\n".join(f"<tr>{row}</tr>" for row in rows) + "\n</table>")
     return "<section>\n" + "\n".join(lines) + "\n</section>"
 
 
 def _run(piece: str, weight: float, share: float) -> str:
+    """The HTML of one piece of a text."""
     if share <= 0:
         return escape(piece)
     ink = "#fff" if wants_white(share) else "#000"

@@ -1,4 +1,4 @@
-"""Why this hit: the parts of a score, which sum to it."""
+"""Explain the score of a hit: the parts that it is the sum of."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.records import SignalScore
-from termweave.search.candidates import grouped
-from termweave.words import counted
+from termweave.search.retrieval.requests import grouped
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Encoding, Hit
-    from termweave.search.candidates import Candidates
-    from termweave.search.ranking import Place
+    from termweave.search.ranking.order import Place
+    from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import Clause, Signal
 
-#: Passages of one document that an explanation has room for, and the most that k-NN gives.
+#: The passages per document that an explanation requests, and the most neighbours that a k-NN search returns.
 _PASSAGES, _REACH = 100, 10_000
 
 
@@ -31,22 +31,23 @@ def of(
     *,
     words: Mapping[str, str],
 ) -> dict[str, dict[str, Any]]:
-    """Explain every place.
+    """Explain the scores of documents.
 
     Args:
-        engine: Where the index is.
+        engine: The server.
         index: The concrete index.
-        signals: Its signals.
-        candidates: What was found.
-        places: What to explain.
-        words: Term -> the word of the query that it stands for.
+        signals: The signals of the index.
+        candidates: The candidates that were ranked.
+        places: The documents to explain.
+        words: Term -> the word of the query that it comes from.
 
     Returns:
-        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. A signal's part holds its own `score`, the `rank`, and
-        `terms`, which sum to the signal's score; shares sum to the final score. Where signals are fused, ``share = normalised *
-        counts``: what the method makes of score or rank, from 0 to 1, and how much the signal counts. `lowest` is the score that
-        counts 0: the last candidate's, or the floor of a list that is short. A signal that did not return the document
-        says all the same what it gives it, with rank None and share 0; `approximate` if its search may pass documents over.
+        Document id -> ``{"score", "parts": [{"name", "share", ...}]}``. The shares sum to the final score. The part of a signal has
+        the signal's `score`, the document's `rank`, and `terms`, which sum to that score. If signals are fused, ``share =
+        normalised * counts``: the score or rank mapped to [0, 1], and how much the signal counts. `lowest` is the score that is
+        mapped to 0: the last candidate's, or the floor if the list is short. The part of a signal that did not return the document
+        has the score that the signal would give it, rank None and share 0. `approximate` is set if the signal's search can miss
+        documents.
     """
     explained: dict[str, dict[str, Any]] = {place.id: {"score": place.score, "parts": []} for place in places}
     for signal in signals:
@@ -54,17 +55,17 @@ def of(
         if clause is None or ranked is None:
             continue
         wanted = [place.id for place in places if signal.engine_explains or place.signals.get(signal.name) is None]
-        told = _ask(engine, index, signal, clause, candidates.query, wanted) if wanted else {}
+        answers = _request(engine, index, signal, clause, candidates.query, wanted) if wanted else {}
         for place in places:
-            said, answer = place.signals.get(signal.name), told.get(place.id)
-            if said is None and answer is None:
+            listed, answer = place.signals.get(signal.name), answers.get(place.id)
+            if listed is None and answer is None:
                 continue
             score = signal.score(answer["_score"], clause) if answer else 0.0
             answer = answer or {}
             shares = signal.explain(candidates.query, clause, answer.get("_source", {}), answer.get("_explanation"))
             part = {
                 "name": signal.name,
-                **_standing(said or SignalScore(score, None, 0.0), clause),
+                **_signal_part(listed or SignalScore(score, None, 0.0), clause),
                 "lowest": ranked.low,
                 "terms": [{"term": each.term, "word": words.get(each.term, each.term), "share": each.share} for each in shares],
             }
@@ -72,36 +73,36 @@ def of(
                 part["passage"] = number
             explained[place.id]["parts"].append(part)
     for place in places:
-        if place.rerank is not None:
-            explained[place.id]["parts"].append({**place.rerank, "neighbours": place.neighbours()})
+        for stage in place.reranked:
+            explained[place.id]["parts"].append({"name": stage.name, "share": stage.share, **stage.details()})
     return explained
 
 
-def _standing(said: SignalScore, clause: Clause) -> dict[str, Any]:
-    """What a signal said of a document, and what is to be known of the clause that asked."""
-    told: dict[str, Any] = {"score": said.score, "rank": said.rank, "share": said.share}
-    if said.counts is not None:
-        told |= {"normalised": said.normalised, "counts": said.counts}
+def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
+    """The part of one signal: its score of the document, and the limits of its clause."""
+    part: dict[str, Any] = {"score": scored.score, "rank": scored.rank, "share": scored.share}
+    if scored.counts is not None:
+        part |= {"normalised": scored.normalised, "counts": scored.counts}
     if clause.reach is not None:
-        told["approximate"] = True
+        part["approximate"] = True
     if clause.dropped:
-        told["dropped"] = list(clause.dropped)
-    return told
+        part["dropped"] = list(clause.dropped)
+    return part
 
 
-def _ask(
+def _request(
     engine: Engine, index: str, signal: Signal, clause: Clause, query: Encoding, ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The engine's score of each document that the clause matches, of its best passage, and its explanation where it has one."""
+    """Document id -> the server's hit for its best passage, with score and explanation, if the clause matches the document."""
     only = {"terms": {"id": list(ids)}}
     if signal.engine_explains:
-        asked = {"bool": {"must": [clause.query], "filter": [only]}}
-    else:  # k-NN looks among the nearest first: the filter has to be inside it, and room for every passage
+        filtered = {"bool": {"must": [clause.query], "filter": [only]}}
+    else:  # the filter of a k-NN clause must be inside it, and k large enough for every passage
         inside = signal.clause(query, size=min(_REACH, _PASSAGES * len(ids)), where=[only], capabilities=engine.capabilities)
-        asked = (inside or clause).query
+        filtered = (inside or clause).query
     body = {
         "size": len(ids),
-        "query": asked,
+        "query": filtered,
         "explain": signal.engine_explains,
         "_source": list(signal.explains_from) or False,
         **grouped(["id", "passage"]),
@@ -111,43 +112,53 @@ def _ask(
 
 
 def beyond(hit: Hit) -> Hit:
-    """A document that a search by one signal did not return, with the score that signal gives it."""
-    told = hit.explanation or {"parts": []}
-    parts = [{**part, "share": part["score"]} for part in told["parts"]]
+    """Give a hit that a search by one signal did not return the score of that signal."""
+    explained = hit.explanation or {"parts": []}
+    parts = [{**part, "share": part["score"]} for part in explained["parts"]]
     score = float(sum(part["score"] for part in parts))
-    said = {part["name"]: SignalScore(part["score"], None, part["score"]) for part in parts}
-    return replace(hit, score=score, signals=said, explanation={**told, "score": score, "parts": parts})
+    signals = {part["name"]: SignalScore(part["score"], None, part["score"]) for part in parts}
+    return replace(hit, score=score, signals=signals, explanation={**explained, "score": score, "parts": parts})
 
 
 def place(hit: Hit) -> str:
-    """Where an explained document stands, for readers."""
+    """The rank of an explained document in words, or the reason why it has none."""
     if (hit.explanation or {}).get("excluded"):
         return "excluded by the filter"
     return f"rank {hit.rank}" if hit.rank else "not among the candidates of any signal"
 
 
 def as_text(explanation: Mapping[str, Any], *, terms: int = 6) -> str:
-    """A few lines for a terminal, heaviest part first."""
+    """The explanation as lines of text, the part with the largest share first."""
     rows = as_rows(explanation, terms=terms)
-    wide = max((len(name) for _, name, _ in rows), default=0)
-    lines = [f"  {share:+.4f}  {name:<{wide}}  {said}" for share, name, said in rows]
+    width = max((len(name) for _, name, _ in rows), default=0)
+    lines = [f"  {share:+.4f}  {name:<{width}}  {sentence}" for share, name, sentence in rows]
     return "\n".join([*lines, f"  {explanation['score']:.4f}  in all"])
 
 
 def as_rows(explanation: Mapping[str, Any], *, terms: int = 6) -> list[tuple[float, str, str]]:
-    """Share, name and a sentence for each part, heaviest first."""
+    """Share, name and description of each part, the largest share first."""
     parts = sorted(explanation["parts"], key=lambda part: -part["share"])
-    return [(part["share"], part["name"], _said(part, terms, excluded=explanation.get("excluded", False))) for part in parts]
+    excluded = explanation.get("excluded", False)
+    return [(part["share"], part["name"], _description(part, terms, excluded=excluded)) for part in parts]
 
 
-def _said(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
+def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
+    """One line about a part of a score."""
     if "jaccard" in part:
-        near = part["neighbours"]
-        named = ", ".join(near[:4]) + (f" and {len(near) - 4} more" if len(near) > 4 else "")
+        neighbours = part["neighbours"]
+        names = ", ".join(neighbours[:4]) + (f" and {len(neighbours) - 4} more" if len(neighbours) > 4 else "")
         return (
             f"s {part['similarity']:.4f}, J {part['jaccard']:.4f}, lambda {part['weight']}; "
-            f"shares {f'neighbours {named}' if near else 'no neighbours'}"
+            f"shares {f'neighbours {names}' if neighbours else 'no neighbours'}"
         )
+    if "logit" in part:
+        return f"logit {part['logit']:.4f}, weight {part['weight']}"
+    if part.get("scored") is False:
+        return "not scored: it has no text, or the time budget ended"
+    if "rank" not in part:  # another reranker
+        details = [(key, value) for key, value in part.items() if key not in {"name", "share"}]
+        line = ", ".join(f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}" for key, value in details)
+        return line or "beyond the candidates that it reranks"
     place = f"rank {part['rank']}"
     if excluded:
         place = "excluded by the filter"
@@ -156,7 +167,7 @@ def _said(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
     elif "counts" in part:
         place += f", normalised {part['normalised']:.4f} x {part['counts']:.4f}"
     place += f", passage {part['passage']}" if "passage" in part else ""
-    words = [f"{each['word']} {each['share']:.4g}" for each in part["terms"]]
+    words = [f"{term['word']} {term['share']:.4g}" for term in part["terms"]]
     more = f"  and {len(words) - terms} more" if len(words) > terms else ""
     left_out = len(part.get("dropped", ()))
     more += f"; {counted(left_out, 'term')} left out, more than the server allows" if left_out else ""
@@ -164,8 +175,7 @@ def _said(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
 
 
 def _missed(part: Mapping[str, Any]) -> str:
-    """Why a signal did not return a document."""
-    if part["score"] <= part["lowest"] + 1e-6 + 1e-5 * abs(part["lowest"]):  # the engine's own scores differ by as much
+    """The reason why a signal did not return a document."""
+    if part["score"] <= part["lowest"] + 1e-6 + 1e-5 * abs(part["lowest"]):  # the server's scores vary by this much
         return f"not among its candidates, the last of which has {part['lowest']:.4f}"
-    why = "k-NN search is approximate" if "approximate" in part else "two-phase search retrieves by the heavy terms only"
-    return f"passed over, although its last candidate has {part['lowest']:.4f}: {why}"
+    return f"passed over, although its last candidate has {part['lowest']:.4f}: k-NN search is approximate"

@@ -1,8 +1,8 @@
-"""Where the words of a query stand in a hit, and the passage of it that shows most of them.
+"""Highlight the words of a query in hits, and choose the passage that shows most of them.
 
-Terms of a model's analysis (weights) are matched here: the analysis that made them finds them again, to the character. A query of
-plain words (lexical) is matched by the engine's highlighter, whose analyzer only the engine has; what it says of a whole field is
-laid beside the hit's own text.
+The terms of the weights signal are found on the client, by the analysis that made them. The words of the lexical signal are found
+by the server's highlighter, because only the server has the analyzer. The server marks whole fields; their texts are matched to
+the texts of the hits.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from termweave.records import Encoding, Hit
     from termweave.signals import Clause, Signal
 
-#: Fields that are searched and shown.
+#: The fields that are highlighted.
 FIELDS = ("title", "text")
-#: Characters of a passage.
+#: Length of a passage in characters.
 PASSAGE = 200
-#: Of them, at most so many stand before the first match.
+#: The most characters of a passage before its first match.
 _BEFORE = 40
-#: Characters of a field that are looked at; the engine refuses to mark fields beyond a million.
+#: Characters of a field that are searched for matches; the server refuses to highlight fields of more than a million.
 _MOST = 100_000
-#: Marks that no text has: private use.
+#: Marks around a match: private-use characters, which texts do not contain.
 _OPEN, _CLOSE = "\ue5f0", "\ue5f1"
 _MARKED = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 
@@ -40,15 +40,15 @@ Spans = list[tuple[int, int]]
 def of(
     engine: Engine, index: str, encoder: TextEncoder, signals: Sequence[Signal], query: Encoding, hits: Sequence[Hit]
 ) -> list[Hit]:
-    """Hits with their highlights: at most one passage a field, none where no word of the query stands.
+    """Add highlights to hits: at most one passage per field, and none for a field without a word of the query.
 
     Args:
-        engine: Where the index is.
+        engine: The server.
         index: The concrete index.
-        encoder: Its encoder.
-        signals: Those of the mode; signals without words (dense) have nothing to show.
+        encoder: The encoder of the index.
+        signals: The signals of the mode; dense has no words to highlight.
         query: The encoded query.
-        hits: With the fields `title` and `text`, as far as they are to be marked.
+        hits: The hits, with the fields `title` and `text` if these are to be highlighted.
     """
     capabilities = engine.capabilities
     terms: set[str] = set()
@@ -59,20 +59,20 @@ def of(
             terms |= clause.terms.keys()
         elif clause is not None and signal.needs is None and hits:
             marked |= _marked(engine, index, clause, hits)
-    found = []
+    highlighted = []
     for hit in hits:
         highlights = []
         for name in FIELDS:
             text = hit.fields.get(name)
             if isinstance(text, str) and text:
-                spans = _looked_up(text, marked) + (encoder.spans(text[:_MOST], terms) if terms else [])
+                spans = _matches(text, marked) + (encoder.spans(text[:_MOST], terms) if terms else [])
                 highlights += [passage(name, text, spans)] if spans else []
-        found.append(replace(hit, highlights=tuple(highlights)))
-    return found
+        highlighted.append(replace(hit, highlights=tuple(highlights)))
+    return highlighted
 
 
 def passage(name: str, text: str, spans: Iterable[tuple[int, int]]) -> Highlight:
-    """The stretch of a field that shows most different words, whole words at both ends; a field that is short is shown whole.
+    """The part of a field that shows the most different words, cut between words. A short field is shown whole.
 
     Example:
         >>> passage("text", "to parse json", [(3, 8), (9, 13)])
@@ -83,6 +83,7 @@ def passage(name: str, text: str, spans: Iterable[tuple[int, int]]) -> Highlight
     if len(text) > PASSAGE:
 
         def shown(place: int) -> int:
+            """Number of different words in the passage that begins before the match at this place."""
             low = max(0, merged[place][0] - _BEFORE)
             return len({text[a:b].casefold() for a, b in merged[place:] if b <= low + PASSAGE})
 
@@ -98,7 +99,7 @@ def passage(name: str, text: str, spans: Iterable[tuple[int, int]]) -> Highlight
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
-    """In order, those that overlap in one."""
+    """The spans in order, with overlapping ones merged."""
     merged: Spans = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -109,9 +110,9 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Spans:
 
 
 def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> dict[str, Spans]:
-    """Text of a field -> where the engine found words of the query in it."""
+    """Text of a field -> the spans in which the server found words of the query."""
     body: dict[str, Any] = {
-        # A document of several passages has more texts than one; which is shown is seen by the text itself.
+        # A document may have several passages. The text of a hit tells which of them it shows.
         "size": min(1000, 20 * len(hits)),
         "query": {"bool": {"must": [clause.query], "filter": [{"terms": {"id": [hit.id for hit in hits]}}]}},
         "_source": False,
@@ -121,21 +122,21 @@ def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> 
             "pre_tags": [_OPEN],
             "post_tags": [_CLOSE],
             "number_of_fragments": 0,
-            "require_field_match": False,  # `content` is searched, its sources are shown
+            "require_field_match": False,  # the query searches `content`; `title` and `text` are highlighted
             "max_analyzer_offset": _MOST,
             "fields": {name: {} for name in FIELDS},
         },
     }
-    found: dict[str, Spans] = {}
+    by_text: dict[str, Spans] = {}
     for hit in engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
-            found[text] = spans
-    return found
+            by_text[text] = spans
+    return by_text
 
 
-def _looked_up(text: str, marked: Mapping[str, Spans]) -> Spans:
-    """Where words were found in a text: to the engine's highlighter U+0000 separates values, and each is marked by itself."""
+def _matches(text: str, marked: Mapping[str, Spans]) -> Spans:
+    """The spans of a text that the server marked. Its highlighter splits a text at U+0000 and marks each part separately."""
     spans, start = [], 0
     for value in text.split("\0") if marked else ():
         spans += [(start + a, start + b) for a, b in marked.get(value, ())]
@@ -144,7 +145,7 @@ def _looked_up(text: str, marked: Mapping[str, Spans]) -> Spans:
 
 
 def _unmarked(marked: str) -> tuple[str, Spans]:
-    """A text without its marks, and where they were."""
+    """Remove the marks from a text, and return the text and the marked spans."""
     spans: Spans = []
     for number, match in enumerate(_MARKED.finditer(marked)):
         start = match.start() - 2 * number

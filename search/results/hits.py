@@ -1,4 +1,4 @@
-"""From places in an order to hits: their stored fields, their passages, and how their scores come about."""
+"""Make hits of ranked documents: read their stored fields and passages, and explain their scores."""
 
 from __future__ import annotations
 
@@ -8,75 +8,48 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
-from termweave.search import explanation, lineage, shading, stored_statistics
-from termweave.search.models import encoder_of
+from termweave.search.results import explanation, term_shading
 from termweave.signals.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from termweave.encoders import TextEncoder
     from termweave.engine import Engine
-    from termweave.search.candidates import Candidates
-    from termweave.search.lineage import Lineage
-    from termweave.search.ranking import Place
-    from termweave.signals import DocumentLayout
-    from termweave.statistics import CorpusStatistics
+    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.ranking.order import Place
+    from termweave.search.ranking.rerankers import CutShort
+    from termweave.search.retrieval.candidates import Candidates
 
-#: What an explanation shades.
+#: The fields whose words an explanation shades.
 _SHADED = ("title", "text")
-#: A title with one of these at its end is a sentence; the last five are those of full width, and the ellipsis.
+#: A title that ends with one of these gets no full stop; the last five are full-width characters and the ellipsis.
 _ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
 
 
 class DocumentGone(EngineError):
-    """Between a search and the reading of its hits one of them was deleted."""
+    """A hit was deleted after the search and before its fields were read."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Hits, and what a user should know of how they were found.
+    """The answer to a query: hits, and remarks for the user.
 
     Attributes:
-        hits: Best first.
-        dropped: Signal -> query terms it left out because the server allows no more clauses, heaviest first.
-        remarks: Sentences: no word of the query found anything, a field asked for or filtered by is not there.
+        hits: The hits, best first.
+        dropped: Signal name -> query terms left out because the server allows no more clauses, heaviest first.
+        remarks: Sentences, for example that no word of the query occurs in a document, or that a requested field does not exist.
+        cut_short: The rerankers whose time budget ended before they had scored their candidates.
     """
 
     hits: list[Hit]
     dropped: Mapping[str, tuple[str, ...]]
     remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Opened:
-    """One generation, ready to be searched."""
-
-    index: str
-    lineage: Lineage
-    layout: DocumentLayout
-    statistics: CorpusStatistics | None
-    encoder: TextEncoder
-
-
-def opened(engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> Opened:
-    """The generation that a name means now.
-
-    Args:
-        engine: Where it is.
-        name: An alias, or the generation's own name.
-        models: "weights" and "dense" -> where the model is, if not where the generation says.
-    """
-    index = lineage.resolve(engine, name)
-    found = lineage.read(engine, index)
-    encoder = encoder_of(found, name, models)
-    return Opened(index, found, found.layout, stored_statistics.load(engine, index, found), encoder)
+    cut_short: tuple[CutShort, ...] = ()
 
 
 def of(
     engine: Engine,
-    opened: Opened,
+    opened: OpenGeneration,
     places: Sequence[Place],
     candidates: Candidates,
     *,
@@ -84,26 +57,26 @@ def of(
     fields: Sequence[str],
     explain: bool,
 ) -> list[Hit]:
-    """The hits at some places.
+    """Make hits of ranked documents.
 
     Args:
-        engine: Where the index is.
+        engine: The server.
         opened: The generation that was searched.
-        places: Best first.
-        candidates: What they were chosen from.
-        first: Rank of the first place.
-        fields: Stored fields to bring along.
-        explain: Bring along how each score comes about, too; else a hit asks when it is asked.
+        places: The ranked documents, best first.
+        candidates: The candidates that were ranked.
+        first: Rank of the first document.
+        fields: Names of the stored fields to read.
+        explain: Explain the scores now; else `Hit.explain` requests the explanation.
 
     Raises:
         UsageError: The index does not hold one of the documents.
-        DocumentGone: It held it when it was searched.
+        DocumentGone: A document was deleted after the search.
     """
     if not places:
         return []
     stored = _stored(engine, opened, candidates, places, (*fields, *_SHADED) if explain else fields)
     parts = _explained(engine, opened, candidates, places, stored) if explain else {}
-    roots = {each.partition(".")[0] for each in fields}
+    roots = {name.partition(".")[0] for name in fields}
     return [
         Hit(
             id=place.id,
@@ -114,85 +87,89 @@ def of(
             explanation=parts.get(place.id),
             explainer=partial(_explain_later, engine, opened, candidates, place),
             passage=stored_passage(stored[place.id]),
-            reranked=place.rerank["share"] if place.rerank else 0.0,
+            reranked=sum((part.share for part in place.reranked), 0.0),
         )
         for rank, place in enumerate(places, first)
     ]
 
 
 def wanted(fields: Sequence[str]) -> list[str]:
-    """Stored fields to ask for: those named, long metadata, and what says which passage it is."""
-    long = [each.replace("metadata", "metadata_long", 1) for each in fields if each.partition(".")[0] == "metadata"]
+    """The stored fields to request: the named ones, long metadata, and id and position of the passage."""
+    long = [name.replace("metadata", "metadata_long", 1) for name in fields if name.partition(".")[0] == "metadata"]
     return sorted({*fields, *long, "id", "passage", "passage_start", "passage_end"})
 
 
 def _stored(
-    engine: Engine, opened: Opened, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]
+    engine: Engine, opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]
 ) -> dict[str, Any]:
-    """Document id -> the stored fields; of a document in passages those of the one found, or else of the first."""
+    """Document id -> stored fields. For a document in passages, those of the passage that was found, else of the first passage."""
     keys: dict[str, str] = {}
     for place in places:
         number = candidates.passage(place.id, place.signals) if opened.lineage.passages else None
         keys[engine_id(Passage.key(place.id, number))] = place.id
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
-    # As searches see it: what was deleted or changed since the last refresh is found still, and by what it said then.
+    # Not in real time, so that the fields are from the same refresh as the search.
     params = {"_source_includes": ",".join(wanted(fields)), "realtime": False}
     answer = engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
     stored = {
-        document: as_written(found["_source"])
-        for document, found in zip(keys.values(), answer["docs"], strict=True)
-        if found.get("found") and found["_source"].get("id") == document  # the key of a passage is no document
+        document: as_written(entry["_source"])
+        for document, entry in zip(keys.values(), answer["docs"], strict=True)
+        if entry.get("found") and entry["_source"].get("id") == document  # the key of a passage is not the id of a document
     }
     missing = [place for place in places if place.id not in stored]
     if gone := [place.id for place in missing if place.signals]:
         raise DocumentGone(
-            f"{opened.lineage.name!r} found {gone[0]!r} and does not hold it: it was deleted meanwhile, or is damaged.",
-            "Run it again; if that does not help, 'termweave verify' says what is damaged.",
+            f"The search of {opened.lineage.name!r} found {gone[0]!r}, but the index does not hold it: it was deleted, or is damaged.",
+            "Search again. If the error persists, run 'termweave verify', which lists damaged documents.",
         )
     if missing:
         raise UsageError(
             f"The index {opened.lineage.name!r} has no document {missing[0].id!r}.",
-            "Ids are those of the source; 'termweave search' shows them.",
+            "Give an id of the source, as 'termweave search' shows it.",
         )
     return stored
 
 
 def _explained(
-    engine: Engine, opened: Opened, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]
+    engine: Engine, opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], stored: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Document id -> explanation, with the text and its shaded words."""
     words = _words(opened, candidates.query.text)
     explained = explanation.of(engine, candidates.index, opened.layout.signals, candidates, places, words=words)
-    for document, said in explained.items():
+    for document, entry in explained.items():
         source = stored[document]
-        said["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
-        said["words"] = shading.shade(said["text"], said["parts"], encoder=opened.encoder, engine=engine, index=candidates.index)
+        entry["text"] = _joined(stored_text(source, "title"), stored_text(source, "text"))
+        entry["words"] = term_shading.shade(
+            entry["text"], entry["parts"], encoder=opened.encoder, engine=engine, index=candidates.index
+        )
     return explained
 
 
 def _joined(title: str, text: str) -> str:
-    """Title and text as a reader sees them: models see them joined by a full stop always (`Document.content`)."""
+    """Title and text, joined for readers; `Document.content`, which models read, always puts a full stop between them."""
     if not (title.strip() and text.strip()):
         return title if title.strip() else text
     return f"{title}{' ' if title.rstrip().endswith(_ENDS) else '. '}{text}"
 
 
-def _explain_later(engine: Engine, opened: Opened, candidates: Candidates, place: Place) -> Mapping[str, Any]:
+def _explain_later(engine: Engine, opened: OpenGeneration, candidates: Candidates, place: Place) -> Mapping[str, Any]:
+    """The explanation of one hit, requested by `Hit.explain`."""
     stored = _stored(engine, opened, candidates, [place], _SHADED)
     explained: Mapping[str, Any] = _explained(engine, opened, candidates, [place], stored)[place.id]
     return explained
 
 
-def _words(opened: Opened, query: str) -> dict[str, str]:
-    """Term -> the word of the query it stands for: people read "delay", not "delai"."""
+def _words(opened: OpenGeneration, query: str) -> dict[str, str]:
+    """Term -> the word of the query that it comes from, so that readers see "delay" and not the stem "delai"."""
     if opened.encoder.analysis is None:
         return {}
     shaded = opened.encoder.shade(query, statistics=opened.statistics, kind="query")
-    return {each.term: query[each.start : each.end] for each in shaded}
+    return {word.term: query[word.start : word.end] for word in shaded}
 
 
 def _fields(stored: Mapping[str, Any], roots: Collection[str]) -> dict[str, Any]:
-    """The fields of these names, metadata in one piece."""
+    """The fields with these names; both metadata fields are merged into one."""
     fields = {name: value for name, value in stored.items() if name in roots}
     if "metadata" in roots and (metadata := stored_metadata(stored)):
         fields["metadata"] = metadata
@@ -200,7 +177,7 @@ def _fields(stored: Mapping[str, Any], roots: Collection[str]) -> dict[str, Any]
 
 
 def flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a hit by the names that `fields` takes: entries of the metadata with a dot.
+    """Flatten the fields of a hit: a metadata entry is named with a dot, as in the option `fields`.
 
     Example:
         >>> dict(flat({"title": "Timer", "metadata": {"kind": "class"}}))

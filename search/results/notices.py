@@ -1,30 +1,30 @@
-"""What somebody should know who sees an answer, in sentences: it is not wrong, but perhaps not what was meant."""
+"""Remarks on an answer: sentences that warn the user if the answer is probably not what was meant."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from termweave.search import filters
-from termweave.search.hits import flat
-from termweave.words import clipped
+from termweave.search.results.hits import flat
+from termweave.search.retrieval import filters
+from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Hit
-    from termweave.search.candidates import Candidates
-    from termweave.search.hits import Opened
+    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.retrieval.candidates import Candidates
 
-#: Characters of a value that a remark shows.
+#: The most characters of a value that a remark shows.
 _LONG = 40
 
 
 def of(
     engine: Engine,
-    opened: Opened,
-    found: Candidates,
+    opened: OpenGeneration,
+    candidates: Candidates,
     shown: Sequence[Hit],
     *,
     empty: bool,
@@ -34,69 +34,72 @@ def of(
     """Remarks on an answer.
 
     Args:
-        engine: Where the index is; asked only where nothing was found.
+        engine: The server. A request is sent only if the search found nothing.
         opened: The generation that answered.
-        found: What the signals found.
+        candidates: The candidates.
         shown: The hits of the page.
-        empty: Nothing was found on any page.
-        fields: Stored fields asked for.
+        empty: Whether the search found nothing on any page.
+        fields: The requested stored fields.
         where: Filters of the query DSL.
     """
     remarks = []
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
-    words = found.lists.keys() - by_vector
-    if found.query.text.strip() and words and not empty and not any(found.lists[name].scores for name in words):
-        remarks.append("No word of the query finds a document: these are the nearest by vectors alone.")
-    encoded = found.liked is None  # else the vector is a mean of documents
-    if encoded and by_vector & found.lists.keys() and (beyond := _unseen(opened, found.query.text)):
-        remarks.append(f"The vector stands for the first {beyond[0]:,} word-pieces of the query; it has {beyond[1]:,}.")
-    if shown and (nowhere := _unknown(opened, shown, fields)):
+    words = candidates.lists.keys() - by_vector
+    if candidates.query.text.strip() and words and not empty and not any(candidates.lists[name].scores for name in words):
+        remarks.append("No document contains a word of the query. These hits were found by vectors alone.")
+    encoded = candidates.liked is None  # else the vector is a mean of document vectors
+    if encoded and by_vector & candidates.lists.keys() and (beyond := _unseen(opened, candidates.query.text)):
         remarks.append(
-            f"Neither these hits nor the index's mapping have {_listed(nowhere)}. "
-            "What the source says besides title and text is metadata, or metadata.NAME for one entry."
+            f"The dense model reads only the first {beyond[0]:,} of the {beyond[1]:,} word-pieces of the query. Shorten the query."
         )
-    return (*remarks, *on_filters(engine, found.index, where, empty=empty))
+    if shown and (unknown := _unknown(opened, shown, fields)):
+        remarks.append(
+            f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
+            "The source's other fields are in metadata; metadata.NAME requests one of them."
+        )
+    return (*remarks, *on_filters(engine, candidates.index, where, empty=empty))
 
 
 def on_filters(engine: Engine, index: str, where: Sequence[Mapping[str, Any]], *, empty: bool) -> Iterator[str]:
-    """Remarks on filters; where nothing was found also why they let nothing pass, as far as one of them does by itself."""
+    """Remarks on filters. If the search found nothing, they name the fields and values of filters that no document has."""
     if empty and where:
-        missing, strange = filters.unmet(engine, index, where)
+        missing, unmatched = filters.unmet(engine, index, where)
         if missing:
-            yield f"No document has {_listed(missing)} to filter by."
-        for each in strange:
-            others = ", ".join(repr(clipped(other, _LONG)) for other in each.others)
-            there = f"; there are {others} and perhaps others" if others else ""
-            yield f"No document has {each.value!r} in {each.field!r}{there}. Filters compare letter by letter."
+            yield f"The filter matches nothing: no document has {_listed(missing)}."
+        for value in unmatched:
+            others = ", ".join(repr(clipped(other, _LONG)) for other in value.others)
+            examples = f"; other documents have {others}" if others else ""
+            yield f"No document has {value.value!r} in {value.field!r}{examples}. Filters match only the exact value."
     if texts := filters.compared_as_texts(where):
         yield (
-            f"Metadata are compared as texts, 10 before 9: the range of {', '.join(map(repr, texts))} may let others pass than were "
-            "meant. A field that 'index --mapping' makes of it is compared as a number, or as a date."
+            f"Metadata are compared as text, so that 10 comes before 9: the range filter on {', '.join(map(repr, texts))} may match "
+            "other documents than you meant. To compare it as a number or a date, give it a field of its own with 'index --mapping'."
         )
 
 
-def _unseen(opened: Opened, query: str) -> tuple[int, int] | None:
-    """How many word-pieces of a query the dense model sees, and how many it has, where that is more."""
+def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
+    """The number of word-pieces that the dense model reads, and the number in the query, if the query has more."""
     longest = opened.encoder.models["dense"].max_length
-    if len(query) < longest:  # a piece is a character at least: ordinary queries are not cut in pieces once more
+    if len(query) < longest:  # a word-piece has at least one character, so ordinary queries need not be tokenised again
         return None
     (length,) = opened.encoder.lengths([query])
     return (longest, length) if length > longest else None
 
 
-def _unknown(opened: Opened, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
-    """The fields asked for that no hit has and no mapping names."""
-    unknown = [each for each in fields if each not in opened.layout.names]
+def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
+    """The requested fields that neither a hit nor the mapping has."""
+    unknown = [field for field in fields if field not in opened.layout.names]
     if not unknown:
         return []
-    there = {name for hit in shown for name, _ in flat(hit.fields)}
-    return [each for each in unknown if not any(_means(each, name) for name in there)]
+    names = {name for hit in shown for name, _ in flat(hit.fields)}
+    return [field for field in unknown if not any(_covers(field, name) for name in names)]
 
 
-def _means(asked: str, name: str) -> bool:
-    """Whether a field asked for is, or holds, the one of that name; the engine takes patterns."""
-    return name == asked or name.startswith(f"{asked}.") or fnmatchcase(name, asked)
+def _covers(requested: str, name: str) -> bool:
+    """Whether a requested field is the field of that name, contains it, or is a pattern that matches it."""
+    return name == requested or name.startswith(f"{requested}.") or fnmatchcase(name, requested)
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Names of fields for a sentence: "a field 'a'" or "fields 'a', 'b'"."""
     return f"{'a field' if len(names) == 1 else 'fields'} {', '.join(map(repr, names))}"

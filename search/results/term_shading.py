@@ -1,4 +1,4 @@
-"""Which words of a passage gave a hit its score: where each stands, and what it contributes."""
+"""Shade the words of a passage by their share of the hit's score: find the words, and add up their shares."""
 
 from __future__ import annotations
 
@@ -13,89 +13,93 @@ if TYPE_CHECKING:
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
 
-    #: Start and end in the text, in characters, and what the signal calls the word.
+    #: Start and end of each word in the text, in characters, and the signal's term for it.
     Located = Iterable[tuple[int, int, str]]
 
-#: Of a longer text only so much is analysed for words of the lexical signal: `_analyze` refuses more than 10,000 tokens.
+#: Characters of a text that are analysed for the lexical signal: `_analyze` refuses more than 10,000 tokens.
 _ANALYSED = 9_000
 
 
 def shade(
     text: str, parts: Sequence[Mapping[str, Any]], *, encoder: TextEncoder, engine: Engine, index: str
 ) -> list[dict[str, Any]]:
-    """The words of a text that stand for terms of an explanation.
+    """Find the words of a text that contribute to the score of a hit.
 
-    A word counts what its terms contribute to the final score, in all signals; a term that occurs several times counts the
-    same at each place. Where nothing of the signals' scores reaches the final one (the last candidates of every list) the
-    terms are weighed by their part of the signal's score.
+    The share of a word is what its terms contribute to the final score, over all signals. A term that occurs several times has the
+    same share at each place. If no signal contributes to the final score (the hit is the last candidate of every list), the shares
+    are those of the signals' own scores.
 
     Args:
-        text: As it was indexed: title and text.
-        parts: Of the explanation.
-        encoder: Makes the terms of the weights signal.
-        engine: Makes those of the lexical signal.
-        index: Where that signal's field is.
+        text: The text as it was indexed: title and text.
+        parts: The parts of the explanation.
+        encoder: The encoder, which finds the terms of the weights signal.
+        engine: The server, which finds the terms of the lexical signal.
+        index: The concrete index.
 
     Returns:
-        ``{"start", "end", "term", "share"}`` in reading order, not overlapping; offsets in characters of `text`.
+        ``{"start", "end", "term", "share"}`` in reading order, without overlaps; offsets are characters of `text`.
     """
-    told = [part for part in parts if part.get("terms") and part["score"] > 0]
-    silent = not any(part["share"] > 0 for part in told)
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for part in told:
-        factor = (1.0 if silent else part["share"]) / part["score"]
-        shares = {each["term"]: each["share"] * factor for each in part["terms"]}
+    scored = [part for part in parts if part.get("terms") and part["score"] > 0]
+    no_share = not any(part["share"] > 0 for part in scored)
+    words: dict[tuple[int, int], dict[str, Any]] = {}
+    for part in scored:
+        factor = (1.0 if no_share else part["share"]) / part["score"]
+        shares = {entry["term"]: entry["share"] * factor for entry in part["terms"]}
         located = _analysed(text, engine, index) if part["name"] == "lexical" else encoder.locate(text)
         for start, end, term in located:
             if (share := shares.get(term)) is not None:
-                word = found.setdefault((start, end), {"start": start, "end": end, "term": term, "share": 0.0})
+                word = words.setdefault((start, end), {"start": start, "end": end, "term": term, "share": 0.0})
                 word["share"] += share
-    return list(_apart([found[place] for place in sorted(found)]))
+    return list(without_overlaps([words[span] for span in sorted(words)]))
 
 
-def _apart(words: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Words in reading order that do not overlap, from some in reading order that may.
+def without_overlaps(words: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Replace overlapping words, given in reading order, by words that do not overlap.
 
-    Signals cut a text differently ("3.5", or "3" and "5"), and the analyzer of Chinese gives every pair of neighbouring characters.
+    Words overlap because signals cut a text differently ("3.5", or "3" and "5"), and because the analyzer for Chinese makes a term of
+    every two neighbouring characters.
     """
     group: list[dict[str, Any]] = []
     reach = 0
     for word in words:
         if word["start"] >= reach:
-            yield from _stretches(group)
+            yield from _split(group)
             group = []
         group.append(word)
         reach = max(reach, word["end"])
-    yield from _stretches(group)
+    yield from _split(group)
 
 
-def _stretches(group: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One word where it holds all others; else each stretch between two ends, with what all words over it count."""
+def _split(group: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Split a group of overlapping words at their edges, and add up the shares of the words over each piece.
+
+    If one word contains all others, the whole group becomes one word.
+    """
     if len(group) < 2:
         yield from group
         return
-    edges = sorted({each["start"] for each in group} | {each["end"] for each in group})
-    if any(each["start"] == edges[0] and each["end"] == edges[-1] for each in group):
+    edges = sorted({word["start"] for word in group} | {word["end"] for word in group})
+    if any(word["start"] == edges[0] and word["end"] == edges[-1] for word in group):
         edges = [edges[0], edges[-1]]
     for start, end in pairwise(edges):
-        over = [each for each in group if each["start"] < end and each["end"] > start]
-        widest = max(over, key=lambda each: each["end"] - each["start"])
-        yield {"start": start, "end": end, "term": widest["term"], "share": sum(each["share"] for each in over)}
+        over = [word for word in group if word["start"] < end and word["end"] > start]
+        widest = max(over, key=lambda word: word["end"] - word["start"])
+        yield {"start": start, "end": end, "term": widest["term"], "share": sum(word["share"] for word in over)}
 
 
 def _analysed(text: str, engine: Engine, index: str) -> Located:
-    """The terms of the lexical field; Lucene counts in UTF-16, where an emoji is two."""
+    """The terms of the lexical field. Lucene counts offsets in UTF-16 units, of which an emoji has two."""
     text = text[:_ANALYSED]
     try:
         answer = engine.request("POST", f"/{index}/_analyze", body={"field": "content", "text": text})
     except EngineError:
-        return []  # a role may search and not analyse: the picture stays plain, the figures are all there
+        return []  # a role may be allowed to search and not to analyse: the text is not shaded then
     offsets = characters(text)
-    return [(offsets[each["start_offset"]], offsets[each["end_offset"]], each["token"]) for each in answer["tokens"]]
+    return [(offsets[token["start_offset"]], offsets[token["end_offset"]], token["token"]) for token in answer["tokens"]]
 
 
 def characters(text: str) -> Sequence[int]:
-    """For each offset as the engine counts them, in UTF-16, the character it lies in."""
+    """The character at each UTF-16 offset of a text; the server counts offsets in UTF-16."""
     if len(text) == len(text.encode("utf-16-le", "surrogatepass")) // 2:
         return range(len(text) + 1)
     offsets: list[int] = []
@@ -105,7 +109,7 @@ def characters(text: str) -> Sequence[int]:
 
 
 def window(text: str, words: Sequence[Mapping[str, Any]], width: int) -> tuple[int, int]:
-    """The stretch of a text that holds the most of its words' shares: start and end, not inside a word where that can be.
+    """Start and end of the part of a text whose words have the largest sum of shares, cut between words if possible.
 
     Example:
         >>> window("a very long beginning and then the answer", [{"start": 35, "end": 41, "share": 1.0}], 20)
@@ -115,11 +119,12 @@ def window(text: str, words: Sequence[Mapping[str, Any]], width: int) -> tuple[i
         return 0, len(text)
     best, begin = -1.0, 0
     for first in words:
-        held = sum(each["share"] for each in words if first["start"] <= each["start"] and each["end"] <= first["start"] + width)
-        if held > best:
-            best, begin = held, first["start"]
-    # Some words before the first, so that it can be read; none of those that were counted falls out at the end.
-    last = max((each["end"] for each in words if begin <= each["start"] and each["end"] <= begin + width), default=begin)
+        limit = first["start"] + width
+        total = sum(word["share"] for word in words if first["start"] <= word["start"] and word["end"] <= limit)
+        if total > best:
+            best, begin = total, first["start"]
+    # Begin some words earlier, for context, but keep every counted word.
+    last = max((word["end"] for word in words if begin <= word["start"] and word["end"] <= begin + width), default=begin)
     begin = max(0, min(begin - min(width // 4, width - (last - begin)), len(text) - width))
     end = min(len(text), begin + width)
     if begin:

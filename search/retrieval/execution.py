@@ -1,85 +1,132 @@
-"""How the engine is asked: each signal by itself and fused here, or otherwise."""
+"""Run the searches of queries against one generation: build the requests, send them, and search deeper where needed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from termweave.errors import UsageError
-from termweave.search import server_side, two_phase
+from termweave.errors import EngineError, UsageError
+from termweave.search import paging
+from termweave.search.retrieval import clause_limit, filters, server_fusion
+from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.requests import signal_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from termweave.records import Capabilities
-    from termweave.search.candidates import Legs
-    from termweave.search.modes import Mode
-    from termweave.signals import Signal
+    from termweave.engine import Engine
+    from termweave.records import Encoding
+    from termweave.search.catalog.opening import OpenGeneration
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.rerankers import Need
+    from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.requests import SignalRequests
+
+
+class AliasMoved(EngineError):
+    """The alias pointed at another generation than the one that the query was encoded for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
-    """Ways around the plain `_msearch` of one leg a signal.
+class Retrieval:
+    """What to retrieve for each query.
 
     Attributes:
-        two_phase: The heavy terms of weighted queries retrieve, the light ones rescore (see `two_phase`).
-        fused: The mode that the server fuses itself (see `server_side`); None: fusion is the client's.
+        signals: Names of the signals to search with.
+        depth: How many documents each signal returns.
+        window: How many of each list count in the fusion; None: `depth`.
+        where: Filters of the query DSL; all must match.
+        needs: What a reranker needs of the candidates.
+        server_fusion: The mode that the server fuses itself; None: the client fuses.
     """
 
-    two_phase: bool = False
-    fused: Mode | None = None
+    signals: Sequence[str]
+    depth: int
+    window: int | None = None
+    where: Sequence[Mapping[str, Any]] = ()
+    needs: Collection[Need] = ()
+    server_fusion: Mode | None = None
 
-    def check(self, capabilities: Capabilities, signals: Sequence[Signal]) -> None:
-        """See that the server can do it, and that there is something to do.
 
-        Raises:
-            UsageError: It cannot, there is nothing, or the two cannot be had together.
-        """
-        if self.two_phase and not any(signal.needs == "weights" for signal in signals):
-            searched = " and ".join(signal.name for signal in signals)
-            raise UsageError(
-                f"Two phases tell heavy query terms from light ones, and a search by {searched} weighs none.",
-                "Leave --two-phase out, or search with weights.",
-            )
-        if self.fused is None:
-            return
-        server_side.check(capabilities, self.fused)
-        if self.two_phase:
-            raise UsageError(
-                "The server rescores before it fuses, not each signal by itself.", "Leave --two-phase or --server-fusion out."
-            )
+def retrieve(
+    engine: Engine, target: str, generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval
+) -> list[Candidates]:
+    """The candidates of each query, in one `_msearch` (several where passages need a deeper search).
 
-    def room(self, capabilities: Capabilities, signals: Sequence[Signal]) -> Capabilities:
-        """The server with the clauses that each signal may send: those of words share the limit where one query holds them all."""
-        of_words = sum(signal.needs != "dense" for signal in signals)
-        if self.fused is None or of_words < 2:
-            return capabilities
-        return replace(capabilities, max_clause_count=capabilities.max_clause_count // of_words)
+    Args:
+        engine: The server.
+        target: The name to search: the alias, or the concrete index.
+        generation: The generation that the queries were encoded for.
+        queries: Encoded queries.
+        what: What to retrieve.
 
-    def shape(
-        self,
-        prepared: Legs,
-        signals: Sequence[Signal],
-        capabilities: Capabilities,
-        *,
-        depth: int,
-        where: Sequence[Mapping[str, Any]],
-    ) -> Legs:
-        """The searches of one query as they are to be sent.
+    Raises:
+        AliasMoved: Another generation answered.
+    """
+    signals = generation.signals(what.signals)
+    answering = signals if what.server_fusion is None else [server_fusion.FusedList()]
+    reach = first_reach(generation, what.depth)
+    while True:
+        prepared = prepare(engine, generation, queries, what, reach)
+        try:
+            gathered, seen = gather(engine, target, prepared, answering, what.window or what.depth)
+        except EngineError as error:
+            filters.advise(error, what.where)
+            raise
+        if seen - {generation.index}:
+            raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run it again.")
+        if target != generation.index:
+            # Each search of the request resolves the alias by itself, and an empty list does not say which index was searched.
+            # Those searches are sent again, to the index itself; if one has hits now, the alias had moved meanwhile.
+            again = [_empty_searches(*pair) for pair in zip(prepared, gathered, strict=True)]
+            again = [requests for requests in again if requests.bodies]
+            if again and gather(engine, generation.index, again, answering)[1]:
+                target = generation.index
+                continue
+        if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in gathered):
+            return [replace(each, index=generation.index) for each in gathered]
+        reach = paging.further(reach)  # the nearest passages belong to too few documents: search deeper
 
-        Raises:
-            UsageError: The index holds passages: the engine cannot group them by document and rescore or fuse at once.
-        """
-        if (self.two_phase or self.fused) and any("collapse" in body for body in prepared.bodies.values()):
-            raise UsageError(
-                "This index holds passages; the engine cannot group them by document and rescore or fuse at once.",
-                "Leave --two-phase and --server-fusion out.",
-            )
-        if self.two_phase:
-            return two_phase.split(prepared, signals, capabilities, depth=depth, where=where)
-        return server_side.fused(prepared, self.fused, depth) if self.fused else prepared
 
-    def answering(self, signals: Sequence[Signal]) -> Sequence[Signal | server_side.FusedList]:
-        """Whose lists come back."""
-        return [server_side.FusedList()] if self.fused else signals
+def _empty_searches(requests: SignalRequests, answer: Candidates) -> SignalRequests:
+    """The searches of a query that returned no document."""
+    bodies = {name: body for name, body in requests.bodies.items() if not answer.lists[name].scores}
+    return replace(requests, bodies=bodies, clauses={name: requests.clauses[name] for name in bodies})
+
+
+def first_reach(generation: OpenGeneration, depth: int) -> int | None:
+    """How many passages k-NN looks for at first; None where documents are not cut into passages."""
+    return paging.further(depth) if generation.lineage.passages else None
+
+
+def prepare(
+    engine: Engine, generation: OpenGeneration, queries: Sequence[Encoding], what: Retrieval, reach: int | None
+) -> list[SignalRequests]:
+    """Build the searches of each query.
+
+    Raises:
+        UsageError: A reranker needs vectors and the index has none, or the server cannot fuse as asked.
+    """
+    signals = generation.signals(what.signals)
+    if "vectors" in what.needs and not any(signal.name == "dense" for signal in generation.layout.signals):
+        raise UsageError(
+            "The reranker needs the documents' vectors, and this index has none.",
+            "Use --rerank none, or index with a dense model.",
+        )
+    capabilities = engine.capabilities
+    if what.server_fusion is not None:
+        server_fusion.check(capabilities, what.server_fusion)
+        capabilities = server_fusion.share_clauses(capabilities, signals)
+    prepared = []
+    for query in queries:
+        fitting, left_out = clause_limit.fit(engine, generation, query, signals, what.where, capabilities)
+        requests = signal_requests(
+            fitting, signals, capabilities, depth=what.depth, where=what.where, needs=what.needs, reach=reach
+        )
+        if fitting is not query:
+            requests = clause_limit.restored(requests, query, left_out, signals)
+        if what.server_fusion is not None:
+            requests = server_fusion.fused(requests, what.server_fusion, what.depth)
+        prepared.append(requests)
+    return prepared

@@ -1,4 +1,4 @@
-"""What a search's filters do: whom they let pass, and whether there is anything to filter by."""
+"""Check the filters of a search: whether a document passes them, and whether their fields and values occur in the index."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from termweave.errors import EngineError
 
 _BOUNDS = ("gt", "gte", "lt", "lte", "from", "to")
-#: A number or a day before its year; years and dates in ISO 8601 stand in the order of texts, too.
+#: A number, or a date with the day first. As text these sort wrongly; years and ISO 8601 dates sort correctly.
 _UNORDERED = re.compile(r"(?!\d{4}$)-?\d+(\.\d+)?|\d{1,2}([./-])\d{1,2}\2\d{2,4}")
-#: Clauses whose keys are names of fields.
-_OF_A_FIELD = frozenset({"term", "terms", "range", "prefix", "wildcard", "regexp", "fuzzy", "match", "match_phrase"})
-#: Documents whose values of a field are looked at, and how many of those are named.
+#: Query clauses whose keys are names of fields.
+_FIELD_CLAUSES = frozenset({"term", "terms", "range", "prefix", "wildcard", "regexp", "fuzzy", "match", "match_phrase"})
+#: Number of documents whose values of a field are read, and number of values that a remark shows.
 _SAMPLE, _SHOWN = 20, 3
 
 
 @dataclass(frozen=True)
 class Unmet:
-    """A value that a filter wants and no document has.
+    """A filter's value that no document has.
 
     Attributes:
-        field: Where.
-        value: It.
-        others: Some that documents do have there, as filters compare them.
+        field: Name of the field.
+        value: The value.
+        others: Some values that documents have in that field, in the form that filters compare.
     """
 
     field: str
@@ -46,9 +46,9 @@ def passes(engine: Engine, index: str, document: str, where: Sequence[Mapping[st
     """Whether a document passes all filters.
 
     Args:
-        engine: Where the index is.
+        engine: The server.
         index: The concrete index.
-        document: Source id.
+        document: Id of the document in the source.
         where: Filters of the query DSL.
     """
     body = {"query": {"bool": {"filter": [{"term": {"id": document}}, *where]}}}
@@ -56,19 +56,21 @@ def passes(engine: Engine, index: str, document: str, where: Sequence[Mapping[st
 
 
 def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
-    """Say of an error of a search what to do, where it may be that the engine does not take a filter."""
+    """Add a hint to a search error that was probably caused by the user's filter."""
     if where and not error.hint:
-        said = "Where that is about the filter, mend it: it is a clause of OpenSearch's query DSL"
-        error.hint = f'{said}, {{"term": {{FIELD: VALUE}}}} for one.'
+        error.hint = (
+            "If the filter caused this, correct it: it is a clause of OpenSearch's query DSL, "
+            'for example {"term": {FIELD: VALUE}}.'
+        )
 
 
 def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
-    """What filters look at and no document has, in one request.
+    """Find the fields and values of filters that no document has, with one request.
 
-    Only clauses that are about one field (term, terms, range ...) are looked at, and of values those of "term" clauses on metadata.
+    It reads the fields of clauses on one field (term, terms, range ...), and the values of "term" clauses on metadata.
 
     Returns:
-        The fields that no document has; the values that no document has in a field that there is.
+        The fields that no document has, and the values that no document has in an existing field.
     """
     names = list(dict.fromkeys(name for clause in where for name in _fields(clause)))
     if not names:
@@ -80,56 +82,56 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
         **{f"term {at}": {"filter": {"term": {name: value}}} for at, (name, value) in enumerate(terms)},
     }
     try:
-        found = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
-    except EngineResponseError:  # the search itself was answered: a remark that cannot be had is none
+        counts = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
+    except EngineResponseError:  # the search itself succeeded; its answer stays without this remark
         return [], []
-    has = {name: found[f"field {at}"] for at, name in enumerate(names)}
-    missing = [name for name in names if not has[name]["doc_count"]]
-    strange = []
+    documents = {name: counts[f"field {at}"] for at, name in enumerate(names)}
+    missing = [name for name in names if not documents[name]["doc_count"]]
+    unmatched = []
     for at, (name, value) in enumerate(terms):
-        if name not in missing and not found[f"term {at}"]["doc_count"]:
-            others = dict.fromkeys(
-                other for hit in has[name]["sample"]["hits"]["hits"] for other in _values(hit["_source"], name)
-            )
-            strange.append(Unmet(name, _text(value), tuple(islice(others, _SHOWN))))
-    return missing, strange
+        if name not in missing and not counts[f"term {at}"]["doc_count"]:
+            hits = documents[name]["sample"]["hits"]["hits"]
+            others = dict.fromkeys(other for hit in hits for other in _values(hit["_source"], name))
+            unmatched.append(Unmet(name, _text(value), tuple(islice(others, _SHOWN))))
+    return missing, unmatched
 
 
 def compared_as_texts(where: Any) -> list[str]:
-    """The entries of the metadata of which filters ask a range of numbers or dates: the engine has them as texts, 10 before 9."""
+    """The metadata entries with a range filter on numbers or dates, which the server compares as text (10 before 9)."""
     if isinstance(where, list | tuple):
-        return list(dict.fromkeys(name for each in where for name in compared_as_texts(each)))
+        return list(dict.fromkeys(name for clause in where for name in compared_as_texts(clause)))
     if not isinstance(where, dict):
         return []
-    said = where.get("range")
-    ranges = said.items() if isinstance(said, dict) else ()
+    clause = where.get("range")
+    ranges = clause.items() if isinstance(clause, dict) else ()
     return [
         name
         for name, bounds in ranges
-        if name.startswith("metadata.") and any(_UNORDERED.fullmatch(str(bounds.get(each))) for each in _BOUNDS)
+        if name.startswith("metadata.") and any(_UNORDERED.fullmatch(str(bounds.get(bound))) for bound in _BOUNDS)
     ] + compared_as_texts(list(where.values()))
 
 
 def _fields(clause: Mapping[str, Any]) -> list[str]:
+    """The fields that a clause filters on."""
     return [
         name
-        for kind, said in clause.items()
-        if kind in _OF_A_FIELD and isinstance(said, dict)
-        for name in said
+        for kind, body in clause.items()
+        if kind in _FIELD_CLAUSES and isinstance(body, dict)
+        for name in body
         if name not in {"boost", "_name"}
     ]
 
 
 def _terms(clause: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The fields of the metadata that a clause wants to have one value, and which."""
-    said = clause.get("term")
-    for name, value in said.items() if isinstance(said, dict) else ():
+    """Metadata field and value of a "term" clause."""
+    body = clause.get("term")
+    for name, value in body.items() if isinstance(body, dict) else ():
         if name.startswith("metadata."):
             yield name, value["value"] if isinstance(value, dict) else value
 
 
 def _values(stored: Any, name: str, path: str = "") -> Iterator[str]:
-    """The values of a field in a `_source`, as the engine compares them; those of a list one by one."""
+    """The values of a field in a `_source`, in the form that filters compare. A list gives each of its values."""
     if isinstance(stored, dict):
         for key, value in stored.items():
             yield from _values(value, name, f"{path}.{key}" if path else key)
@@ -141,5 +143,5 @@ def _values(stored: Any, name: str, path: str = "") -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as the engine compares it."""
+    """A value in the form that filters compare."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()

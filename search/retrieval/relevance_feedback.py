@@ -1,12 +1,12 @@
-"""Relevance feedback: a query made of documents that are known to be relevant, from what the index holds of them.
+"""Relevance feedback: make a query of documents that are known to be relevant, from their stored fields.
 
-Nothing is encoded again: the query's vector is the mean of the documents' stored vectors, its term weights are the mean of
-their stored impacts (the heaviest terms of it), its words, for the lexical signal, are their texts. With a query of words
-besides, both halves count the same: vectors and weights are scaled to length 1 and added. This is Rocchio's formula without
-documents known to be irrelevant (Rocchio, 1971), alpha = beta.
+No model runs. The query's vector is the mean of the documents' stored vectors. Its term weights are the heaviest of the mean of
+their stored impacts. Its text, for the lexical signal, is the text of the documents. If there is also a query of words, documents
+and words count the same: vectors and weights are scaled to length 1 and added. This is the formula of Rocchio (1971) with
+alpha = beta and without irrelevant documents.
 
-The documents themselves are left out of the answer. The reranking by neighbours takes their similarity to each candidate,
-averaged over them, in the place of the query's (Algorithm 1 of paper 002, line 5; `termweave.rerank.neighbourhood`).
+The documents themselves are excluded from the answer. The reranker rNN uses the mean of their similarities to a candidate instead
+of the query's similarity (Algorithm 1 of paper 002, line 5; `termweave.rerank.neighbourhood`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.signals import Signal
 
-#: Of all terms of the documents so many, the heaviest: the others are what every text of the corpus has.
+#: Number of terms in the query, the heaviest of the documents' terms. The lighter ones occur in all texts of the corpus.
 TERMS = 64
-#: Documents, or passages of all of them together: the first of each.
+#: The most documents, and the most passages of all documents together.
 _MOST = 1_000
 
 
 @dataclass(frozen=True)
 class Liked:
-    """Documents known to be relevant.
+    """Documents known to be relevant, and the query made of them.
 
     Attributes:
-        ids: Of the source.
-        query: What to search with.
-        vectors: float32 ``(n, d)``, where the index has vectors: one for each document or passage.
+        ids: Ids of the documents in the source.
+        query: The query.
+        vectors: float32 ``(n, d)``, one vector per document or passage; None if the index has no vectors.
     """
 
     ids: tuple[str, ...]
@@ -51,7 +51,7 @@ class Liked:
 
     @property
     def left_out(self) -> dict[str, Any]:
-        """The filter that keeps the documents themselves out of the answer."""
+        """The filter that excludes the documents themselves from the answer."""
         return {"bool": {"must_not": [{"terms": {"id": list(self.ids)}}]}}
 
 
@@ -59,14 +59,14 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
     """Make a query of stored documents.
 
     Args:
-        engine: Where the index is.
+        engine: The server.
         index: The concrete index.
-        ids: The documents, at least one.
+        ids: Ids of the documents, at least one.
         signals: The signals of the index.
-        query: A query of words besides.
+        query: An encoded query of words to combine with the documents; None: only the documents.
 
     Raises:
-        UsageError: The index does not hold one of them, or they are too many.
+        UsageError: The index does not hold one of the documents, or there are too many.
     """
     if len(ids) > _MOST:
         raise UsageError(f"{len(ids):,} documents are too many to search with.", f"Name at most {_MOST:,}.")
@@ -74,7 +74,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
     body = {
         "size": _MOST,
         "query": {"terms": {"id": list(ids)}},
-        # Each document's first passage before anyone's second.
+        # The first passages of all documents come before any second passage.
         "sort": [{"passage": {"order": "asc", "missing": "_first"}}, {"id": "asc"}],
         "_source": ["title", "text", *(weighted.properties() if weighted else ())],
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in signals) else ["id"],
@@ -84,7 +84,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
     if missing := [each for each in ids if each not in found]:
         raise UsageError(
             f"The index has no document {missing[0]!r} to search with.",
-            "Ids are those of the source; 'termweave search' shows them.",
+            "Give an id of the source, as 'termweave search' shows it.",
         )
     sources = [hit["_source"] for hit in hits]
     texts = [Document("", stored_text(source, "text"), stored_text(source, "title")).content for source in sources]
@@ -96,22 +96,24 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
 
 
 def _stacked(halves: Sequence[str]) -> NDArray[np.float32] | None:
+    """The vectors, decoded, float32 ``(n, d)``; None if there are none."""
     import numpy as np  # noqa: PLC0415
 
-    return np.stack([from_half(each) for each in halves]) if halves else None
+    return np.stack([from_half(half) for half in halves]) if halves else None
 
 
 def _weights(signal: WeightedTerms, sources: Sequence[Mapping[str, Any]]) -> TermWeights:
-    """Mean impacts of the documents' terms, the heaviest first; a document without a term counts 0."""
+    """The mean impact of each term over the documents, heaviest first. A document without the term counts 0."""
     summed: dict[str, float] = {}
     for source in sources:
-        found = signal.impacts_of(source)
-        for term, impact in zip(found.terms, found.weights.tolist(), strict=True):
+        impacts = signal.impacts_of(source)
+        for term, impact in zip(impacts.terms, impacts.weights.tolist(), strict=True):
             summed[term] = summed.get(term, 0.0) + impact / len(sources)
     return _heaviest(summed)
 
 
 def _heaviest(weights: Mapping[str, float]) -> TermWeights:
+    """The `TERMS` heaviest terms."""
     import numpy as np  # noqa: PLC0415
 
     kept = sorted(weights.items(), key=lambda pair: (-pair[1], pair[0]))[:TERMS]
@@ -119,20 +121,21 @@ def _heaviest(weights: Mapping[str, float]) -> TermWeights:
 
 
 def _both(query: Encoding, liked: Encoding) -> Encoding:
-    """Words and documents, both scaled to length 1."""
+    """Combine a query of words with documents, both scaled to length 1."""
     vector = liked.vector if query.vector is None else query.vector
     if query.vector is not None and liked.vector is not None:
         vector = _unit(_unit(query.vector) + liked.vector)
     weights = query.weights or liked.weights
     if query.weights and liked.weights:
         summed: dict[str, float] = {}
-        for each in (query.weights, liked.weights):
-            for term, value in zip(each.terms, _unit(each.weights).tolist(), strict=True):
+        for half in (query.weights, liked.weights):
+            for term, value in zip(half.terms, _unit(half.weights).tolist(), strict=True):
                 summed[term] = summed.get(term, 0.0) + value
         weights = _heaviest(summed)
     return Encoding(f"{query.text} {liked.text}", weights, vector)
 
 
 def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vector scaled to length 1; zeros stay zeros."""
     length = float((vector @ vector) ** 0.5)
     return vector / vector.dtype.type(length) if length > 0 else vector

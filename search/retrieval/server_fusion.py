@@ -1,9 +1,9 @@
-"""Fusion by the server: one `hybrid` query through a pipeline that travels with the request.
+"""Fusion by the server: one `hybrid` query through a search pipeline that is sent with the request.
 
-An option. The client's fusion is the default because it gives the same numbers on every version and keeps what each signal
-said: the server normalises over the best of each shard, takes the lowest hit for the minimum of a short list of words, too, gives
-the last of a list .001 in place of 0, orders equal scores by internal number, and answers with the final score only.
-Run on 3.6.0 with the neural-search plugin.
+This is an option. The client's fusion is the default, because it gives the same scores on every version and keeps the scores of
+each signal. The server differs: it normalises over the best documents of each shard, uses the lowest hit as the minimum of a
+short list of words, gives the last document of a list .001 in place of 0, orders equal scores by internal number, and
+returns only the final score. Tried on 3.6.0 with the neural-search plugin.
 """
 
 from __future__ import annotations
@@ -12,89 +12,111 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.search.candidates import unsorted
-from termweave.search.fusion import DEFAULT
-from termweave.search.modes import Mode
+from termweave.search.ranking.fusion import DEFAULT
+from termweave.search.ranking.modes import Mode
+from termweave.search.retrieval.requests import unsorted
 from termweave.signals import Clause
 
 if TYPE_CHECKING:
-    from termweave.records import Capabilities
-    from termweave.search.candidates import Legs
+    from collections.abc import Sequence
 
-#: Name of the one list that comes back.
+    from termweave.records import Capabilities
+    from termweave.search.retrieval.requests import SignalRequests
+    from termweave.signals import Signal
+
+#: Name of the one list that the server returns.
 SIGNAL = "hybrid"
-#: What the server is asked to do; "adaptive", the client's default, needs what the server does not know.
+#: Fusion methods that stand for the server's. "adaptive", the client's default, needs figures that the server does not have.
 _METHODS = (DEFAULT, "min-max")
-#: `hybrid` takes no more (neural-search).
+#: The most queries that `hybrid` takes (neural-search).
 _MOST = 5
 
 
 def check(capabilities: Capabilities, mode: Mode) -> None:
-    """See that the server can fuse this mode.
+    """Check that the server can fuse this mode.
 
     Raises:
-        UsageError: It has no neural-search plugin, the mode is one signal, or too many, or fused in another way.
+        UsageError: The server has no neural-search plugin, or the mode has one signal, too many, or another fusion.
     """
     if not capabilities.neural_sparse:
         raise UsageError(
             f"The server (OpenSearch {capabilities.version}) cannot fuse: it has no neural-search plugin.",
-            "Leave --server-fusion out: the client's own fusion needs no plugin.",
+            "Remove --server-fusion: the client's own fusion needs no plugin.",
         )
     if mode.fusion not in _METHODS:
         raise UsageError(
-            f"The server fuses by min-max only, not by {mode.fusion}.", "Leave --server-fusion out, or say --mode hybrid@min-max."
+            f"The server fuses by min-max only, not by {mode.fusion}.", "Remove --server-fusion, or use --mode hybrid@min-max."
         )
     if not 1 < len(mode.weights) <= _MOST:
         raise UsageError(
             f"The server fuses 2 to {_MOST} signals; the mode {mode.name!r} has {len(mode.weights)}.",
-            "Leave --server-fusion out.",
+            "Remove --server-fusion.",
         )
 
 
+def share_clauses(capabilities: Capabilities, signals: Sequence[Signal]) -> Capabilities:
+    """The server's capabilities, with its clause limit divided among the word signals that share one query."""
+    word_signals = sum(signal.needs != "dense" for signal in signals)
+    if word_signals < 2:
+        return capabilities
+    return replace(capabilities, max_clause_count=capabilities.max_clause_count // word_signals)
+
+
 class FusedList:
-    """The one list of the answer, in the place of a signal: its scores are what they are."""
+    """The server's fused list. It takes the place of a signal, and its scores are used as they are."""
 
     name = SIGNAL
     needs = None
     floor = None
 
     def score(self, engine_score: float, clause: Clause) -> float:
-        """As the server gave it, in [0, 1]."""
+        """The server's score, in [0, 1]."""
         del clause
         return engine_score
 
     def spread(self, low: float, high: float, par: float | None = None) -> float:
-        """The only list counts in full."""
+        """1: the only list counts in full."""
         del low, high, par
         return 1.0
 
 
-def fused(prepared: Legs, mode: Mode, depth: int) -> Legs:
-    """The legs of one query as one search; weights are shared out anew where a signal has nothing to ask."""
-    asked = [name for name in mode.weights if name in prepared.clauses]
-    if not asked:
+def fused(prepared: SignalRequests, mode: Mode, depth: int) -> SignalRequests:
+    """Join the searches of one query into one `hybrid` search.
+
+    Signals that cannot match anything of the query are left out, and the weights of the others are scaled to sum to 1.
+
+    Raises:
+        UsageError: The index holds passages.
+    """
+    if any("collapse" in body for body in prepared.bodies.values()):
+        raise UsageError(
+            "This index holds passages, and the server cannot group passages by document and fuse in one search.",
+            "Remove --server-fusion.",
+        )
+    names = [name for name in mode.weights if name in prepared.clauses]
+    if not names:
         return prepared
-    total = sum(mode.weights[name] for name in asked)
+    total = sum(mode.weights[name] for name in names)
     processor = {
         "normalization": {"technique": "min_max"},
         "combination": {
             "technique": "arithmetic_mean",
-            "parameters": {"weights": [mode.weights[name] / total for name in asked]},
+            "parameters": {"weights": [mode.weights[name] / total for name in names]},
         },
     }
-    queries = [prepared.clauses[name].query for name in asked]
-    # `hybrid` orders by score; a second criterion is refused.
-    kept = unsorted(prepared.bodies[asked[0]])
+    queries = [prepared.clauses[name].query for name in names]
+    # `hybrid` sorts by score and refuses a second criterion.
+    body = unsorted(prepared.bodies[names[0]])
     query = {"hybrid": {"queries": queries, "pagination_depth": depth}}
     pipeline = {"phase_results_processors": [{"normalization-processor": processor}]}
-    dropped = tuple(term for name in asked for term in prepared.clauses[name].dropped)
+    dropped = tuple(term for name in names for term in prepared.clauses[name].dropped)
     return replace(
         prepared,
         clauses={SIGNAL: Clause(query, dropped=dropped)},
-        bodies={SIGNAL: {**kept, "query": query, "search_pipeline": pipeline}},
+        bodies={SIGNAL: {**body, "query": query, "search_pipeline": pipeline}},
     )
 
 
 def answer_mode() -> Mode:
-    """The answer as a mode of its own: one list, fused already."""
+    """The mode that ranks the server's answer: one list, already fused."""
     return Mode(SIGNAL, {SIGNAL: 1.0})

@@ -1,4 +1,4 @@
-"""What the public doors let in. Python would let anything in, and an argument of another kind ends far inside, in an AttributeError."""
+"""Checks of arguments at the public functions. Without them a wrong argument would end in an AttributeError far inside."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from typing import Any
 
 from termweave.errors import UsageError
 
-#: Argument -> what it is known by, what it is called, and how one gets one. A part of another package is known by what it can do, too.
+#: Argument -> (attribute that the right kind of object has, its name in messages, how to get one).
 _KINDS = {
     "engine": ("request", "an Engine", "Write termweave.connect().engine."),
     "index": ("candidates", "an open Index", "Write termweave.connect().index(NAME)."),
     "source": ("documents", "an open source", "Write termweave.corpora.open_source(PATH)."),
     "dataset": ("qrels", "an open data set", "Write termweave.corpora.open_dataset(PATH)."),
-    "options": ("skip_bad", "an Options", "Write termweave.indexer.Options(...)."),
+    "options": ("skip_bad", "BuildOptions", "Write termweave.indexer.BuildOptions(...)."),
 }
 
 
 def check(**arguments: object) -> None:
-    """Refuse arguments that are of another kind than their names say.
+    """Check that arguments are of the kind that their names say.
+
+    Args:
+        **arguments: Arguments under the names of `_KINDS`: ``engine=...``, ``source=...``.
 
     Raises:
-        UsageError: One is.
+        UsageError: An argument is of another kind.
 
     Example:
         >>> check(source="./docs")
@@ -35,12 +38,12 @@ def check(**arguments: object) -> None:
 
 
 def listed(texts: object) -> list[Any]:
-    """What is to be encoded, as a list; what it holds is not looked at.
+    """The texts to encode as a list. The items themselves are not checked.
 
     Raises:
-        UsageError: It is one text, or nothing that holds texts.
+        UsageError: The argument is a single text, or not a list of texts.
     """
-    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):  # a mapping would be taken for its keys
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):  # iterating a mapping would encode its keys
         given = "one text" if isinstance(texts, str) else type(texts).__name__
-        raise UsageError(f"What is encoded is a list of texts, not {given}.", "Write encode([text]) and take the first.")
+        raise UsageError(f"encode takes a list of texts, not {given}.", "Write encode([text]) and take the first result.")
     return list(texts)

@@ -1,4 +1,4 @@
-"""Files that appear whole: written beside their place and moved there, so that a reader finds the old content or the new."""
+"""Files that are written as a whole: a reader sees the old content or the new, never a part."""
 
 from __future__ import annotations
 
@@ -9,31 +9,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Mode of new files before the umask is applied, for everybody and for the owner only.
+_MODE, _PRIVATE_MODE = 0o666, 0o600
 
-def write(path: Path, content: bytes) -> None:
+
+def write(path: Path, content: bytes, *, private: bool = False) -> None:
     """Replace a file in one step.
 
     Args:
-        path: Its folder must be there.
-        content: All of it.
+        path: The file; its folder must exist.
+        content: The whole content.
+        private: Make the file readable for its owner only.
 
     Raises:
-        OSError: It cannot be written; the file is as it was, and nothing lies beside it.
+        OSError: The file cannot be written. It is as it was, and no temporary file is left.
     """
-    beside = path.with_name(f"{_unfinished(path)}{os.getpid()}")  # two processes may write the same file
+    temporary = path.with_name(f"{_prefix(path)}{os.getpid()}")  # two processes may write the same file
     try:
-        beside.write_bytes(content)
-        beside.replace(path)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _PRIVATE_MODE if private else _MODE)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.write(content)
+        temporary.replace(path)
     except OSError:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise
 
 
 def left_over(path: Path, other: Path) -> bool:
-    """Whether `other` is what a process left that was killed while it wrote `path`."""
-    return other.name.startswith(_unfinished(path))
+    """Whether `other` is the temporary file of a process that was killed while it wrote `path`."""
+    return other.name.startswith(_prefix(path))
 
 
-def _unfinished(path: Path) -> str:
+def _prefix(path: Path) -> str:
     return f".{path.name}."

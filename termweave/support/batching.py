@@ -1,4 +1,4 @@
-"""Sequences in parts of a size; `itertools.batched` is Python 3.12's, and makes tuples of strings and arrays."""
+"""Split sequences into parts. `itertools.batched` needs Python 3.12, and turns strings and arrays into tuples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Slices of `size` items, the last one of what is left; none of an empty sequence.
+    """Split a sequence into slices of `size` items; the last one may be shorter. An empty sequence has no slices.
 
     Example:
         >>> list(in_parts("abcde", 2))

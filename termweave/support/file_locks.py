@@ -1,4 +1,4 @@
-"""Locks among the processes of one host; the system frees a lock with its holder, so none goes stale."""
+"""Locks between the processes of one host. The system releases a lock when its process ends, so none is left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Held(Exception):
     """Another process holds the lock.
 
     Attributes:
-        note: What it says of itself; "" where it has only just begun.
+        note: The note that the other process wrote; "" if it has just taken the lock.
     """
 
     def __init__(self, note: str) -> None:
@@ -27,16 +27,16 @@ class Held(Exception):
 
 @contextmanager
 def noted(path: Path, note: str) -> Iterator[None]:
-    """Hold the lock `path`, a file that says who holds it, or not at all.
+    """Hold a lock without waiting for it, with a note for other processes that want it.
 
     Args:
-        path: Its folder must be there; the file stays there, empty.
-        note: What others are told.
+        path: File of the lock. Its folder must exist; the empty file stays afterwards.
+        note: What this process does, shown by the others: "start (process 123)".
 
     Raises:
-        Held: Another process holds it.
+        Held: Another process holds the lock.
     """
-    # Opened for appending: opening for writing would empty the holder's note.
+    # Opened for appending: opening for writing would erase the note of the process that holds the lock.
     with path.open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,13 +54,11 @@ def noted(path: Path, note: str) -> Iterator[None]:
 
 @contextmanager
 def one_at_a_time(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock `path`, an empty file that is there as long as somebody holds it; whoever comes second waits.
-
-    Who waited for a file that its holder then removed does not hold what the next one finds at `path`, and begins anew.
+    """Hold a lock, waiting until no other process holds it. The lock file is removed afterwards.
 
     Args:
-        path: Its folder must be there.
-        waiting: Called where another process holds it, before the wait.
+        path: File of the lock. Its folder must exist.
+        waiting: Called before the wait, if another process holds the lock.
     """
     while True:
         with path.open("a") as file:
@@ -69,7 +67,8 @@ def one_at_a_time(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
             except BlockingIOError:
                 waiting()
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if _lies_at(path, file):
+            # If the lock file was deleted while we waited, open it again: another process may now lock a new file.
+            if _is_at(path, file):
                 try:
                     yield
                 finally:
@@ -77,7 +76,8 @@ def one_at_a_time(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
                 return
 
 
-def _lies_at(path: Path, file: IO[str]) -> bool:
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is still the one at `path`."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Words that messages share."""
+"""Texts for messages: counts, sizes, shortened lists, and foreign text made safe for a terminal or a spreadsheet."""
 
 from __future__ import annotations
 
@@ -8,17 +8,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Half characters: Python holds bytes of a command line so that are no UTF-8, and Java halves of what was cut in two.
+#: The hash of a model or of statistics, as termweave writes it.
+_HASH = re.compile("[0-9a-f]{8,64}")
+#: Halves of surrogate pairs. Python uses them for bytes of a command line that are not UTF-8; Java sends them where it cut a text.
 _SURROGATE = re.compile("[\ud800-\udfff]")
+#: Characters that control a terminal or change the order in which it shows text: control characters, separators of lines and
+#: paragraphs, Unicode's bidirectional embeddings, overrides and isolates, and halves of surrogate pairs.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+#: Beginnings that make a spreadsheet run a cell; the last ones are full-width forms, which some spreadsheets convert.
+_FORMULA = re.compile("\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
+_BLANKS = str.maketrans("\t\n", "  ")
+
+
+def is_hash(value: object) -> bool:
+    """Whether a value can be the hash of a model or of statistics. Only then may it become part of a file name.
+
+    Example:
+        >>> is_hash("0123456789abcdef"), is_hash("../../notes"), is_hash(7)
+        (True, False, False)
+    """
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
 
 
 def counted(count: int, thing: str, things: str = "") -> str:
     """A number with its noun: "1 entry", "1,200 entries".
 
     Args:
-        count: How many.
-        thing: One of them.
-        things: Several of them; by default with an s.
+        count: The number.
+        thing: The noun in the singular.
+        things: The noun in the plural; default: the singular with an s.
 
     Example:
         >>> counted(1, "query", "queries"), counted(1200, "run")
@@ -28,28 +47,28 @@ def counted(count: int, thing: str, things: str = "") -> str:
 
 
 def sized(count: float) -> str:
-    """A number of bytes as every message says it: decimal, so that a file has one size on the plan, in a folder and on disk.
+    """A number of bytes for a message, in decimal units as in file managers.
 
     Example:
         >>> sized(512), sized(64e6), sized(1.9e9), sized(237_400_000)
         ('512 bytes', '64 MB', '1.9 GB', '237 MB')
     """
     units = ("bytes", "kB", "MB", "GB", "TB")
-    size, place = float(count), 0
-    while size >= 1000 and place < len(units) - 1:
-        size, place = size / 1000, place + 1
-    number = f"{size:,.0f}" if size >= 100 or not place else f"{size:.1f}".removesuffix(".0")
-    return f"{number} {units[place]}"
+    size, unit = float(count), 0
+    while size >= 1000 and unit < len(units) - 1:
+        size, unit = size / 1000, unit + 1
+    number = f"{size:,.0f}" if size >= 100 or not unit else f"{size:.1f}".removesuffix(".0")
+    return f"{number} {units[unit]}"
 
 
 def few(things: Sequence[str], most: int = 5, *, total: int = 0, between: str = ", ") -> str:
-    """The first of several things, as a message names them.
+    """The first few of several things, for a message.
 
     Args:
-        things: In words; the first of them will do.
-        most: How many are named.
-        total: How many there are, where `things` are the first only.
-        between: Stands between them.
+        things: Names of the things, or of the first ones.
+        most: Number of things that are named.
+        total: Number of all things, if `things` are only the first ones.
+        between: Separator.
 
     Example:
         >>> few(["a", "b"], 2), few(["a", "b", "c"], 2), few(["a", "b"], 2, total=9)
@@ -60,11 +79,11 @@ def few(things: Sequence[str], most: int = 5, *, total: int = 0, between: str = 
 
 
 def paced(rate: float, thing: str) -> str:
-    """How fast things go, in a number that says it: so many a second, or so long each.
+    """A speed for a message: things per second, or seconds for each thing if it is slow.
 
     Args:
-        rate: Of them a second.
-        thing: One of them.
+        rate: Things per second.
+        thing: The noun in the singular.
 
     Example:
         >>> paced(1.84, "step"), paced(0.02, "step")
@@ -74,7 +93,7 @@ def paced(rate: float, thing: str) -> str:
 
 
 def clipped(text: str, most: int = 100) -> str:
-    """A text that may be long, a whole mapping for one, as a message shows it.
+    """A text cut to `most` characters, for a message.
 
     Example:
         >>> clipped("short"), clipped("a longer text", 8)
@@ -84,18 +103,18 @@ def clipped(text: str, most: int = 100) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""What an exception of somebody else's says, as a clause: its first line without a full stop, its kind where it says nothing.
+    r"""The message of another library's exception as a clause: its first line without a full stop, or its class name if it is empty.
 
     Example:
         >>> first_line(ValueError("no such model.\n  in file.cc")), first_line(TimeoutError())
         ('no such model', 'TimeoutError')
     """
-    said = str(error).strip().partition("\n")[0].strip().rstrip(".")
-    return said or type(error).__name__
+    line = str(error).strip().partition("\n")[0].strip().rstrip(".")
+    return line or type(error).__name__
 
 
 def without_password(address: str) -> str:
-    """An address as it may be shown, without the password that may stand in it, whatever characters that has.
+    """An address without the password in it, safe to show. The password may hold any characters.
 
     >>> without_password("https://me:p/ss@word@search:9200")
     'https://me:***@search:9200'
@@ -103,11 +122,48 @@ def without_password(address: str) -> str:
     return re.sub(r"^((?:[^:/@]*://)?[^:/@]*):.*@", r"\1:***@", address)
 
 
+def spreadsheet_cell(text: str) -> str:
+    """A text as a cell of a CSV or TSV file: one that a spreadsheet would run as a formula begins with an apostrophe.
+
+    Numbers stay as they are. See OWASP, "CSV Injection".
+
+    Example:
+        >>> spreadsheet_cell("=cmd|' /C calc'!A0"), spreadsheet_cell("-3.5"), spreadsheet_cell("tea")
+        ("'=cmd|' /C calc'!A0", '-3.5', 'tea')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
 def readable(text: str) -> str:
-    r"""A text from outside, each character that no UTF-8 can say as U+FFFD.
+    r"""A foreign text with U+FFFD in place of each character that UTF-8 cannot encode.
 
     Example:
         >>> readable("caf\udce9 noir") == "caf\ufffd noir"
         True
     """
     return _SURROGATE.sub("\ufffd", text)
+
+
+def escaped(json: str) -> str:
+    r"""JSON that is safe to show on a terminal: the same data, with escapes for the characters that control a terminal.
+
+    Example:
+        >>> escaped('["\u202e"]') == '["\\u202e"]'
+        True
+    """
+    return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", json)
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""A foreign text that is safe to show on a terminal: of the same length, without characters that control a terminal.
+
+    Args:
+        text: A message, a name, an id, a document.
+        lines: Keep line feeds and tabs; otherwise they become blanks, so that the text stays on one line.
+
+    Example:
+        >>> printable("id\nError: \x1b[2Jgone") == "id Error: \ufffd[2Jgone"
+        True
+    """
+    safe = _COMMANDS.sub("\ufffd", text)
+    return safe if lines else safe.translate(_BLANKS)

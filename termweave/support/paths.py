@@ -1,4 +1,4 @@
-"""Where termweave keeps things: XDG folders, all removable, listed by `termweave doctor`."""
+"""The folders of termweave, as XDG defines them. All of them can be removed; `termweave doctor` lists them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _DIRS = PlatformDirs("termweave", appauthor=False)
 
 
 def state() -> Path:
-    """Ledgers, node data, logs. $XDG_STATE_HOME/termweave."""
+    """The folder of ledgers, node data and logs: $XDG_STATE_HOME/termweave."""
     return Path(_DIRS.user_state_dir)
 
 
 def cache() -> Path:
-    """Server archives, corpus statistics, hidden states: everything that can be made again. $XDG_CACHE_HOME/termweave."""
+    """The folder of everything that can be made again (server archives, corpus statistics, hidden states): $XDG_CACHE_HOME/termweave."""
     return Path(_DIRS.user_cache_dir)
 
 
 def config() -> Path:
-    """`termweave.toml` of the user. $XDG_CONFIG_HOME/termweave."""
+    """The folder of the user's `termweave.toml`: $XDG_CONFIG_HOME/termweave."""
     return Path(_DIRS.user_config_dir)
 
 
 def models() -> Path:
-    """Model folders that a name resolves to. $XDG_DATA_HOME/termweave/models."""
+    """The folder where models are looked up by name: $XDG_DATA_HOME/termweave/models."""
     return Path(_DIRS.user_data_dir) / "models"

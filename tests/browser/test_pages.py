@@ -7,13 +7,13 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.evaluation import page
 from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.latency import Latency
 from termweave.evaluation.measures import MEASURES
+from termweave.evaluation.report import html_page
 from termweave.records import Run
-from termweave.search import pictures
-from termweave.search.pictures import Picture
+from termweave.search.render import html as pictures
+from termweave.search.render.html import Picture
 
 #: Ligatures, accents, Chinese, emoji, right to left, markup, and words wider than a telephone.
 QUERIES = [
@@ -70,7 +70,7 @@ def report(tmp_path_factory):
         ("A note: " + "longword" * 20,),
         {name: Latency(5.0, 9.0, 5) for name in SYSTEMS},
     )
-    (folder / "page.html").write_text(page.html(found, corpora.open_dataset(folder), about={"index": "x" * 90}), "utf-8")
+    (folder / "page.html").write_text(html_page.html(found, corpora.open_dataset(folder), about={"index": "x" * 90}), "utf-8")
     return folder / "page.html"
 
 

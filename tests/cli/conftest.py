@@ -1,7 +1,8 @@
-"""The command as a process, and an index of six documents."""
+"""The command, in this process and as a process of its own, and an index of six documents."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
+from termweave.cli import run
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 DOCUMENTS = {
@@ -39,8 +42,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def termweave(opensearch_engine, own_places):
-    """Run the command; returns the finished process."""
+def process(opensearch_engine, own_places):
+    """Run the command as a process of its own; returns the finished process."""
 
     def call(*arguments, stdin=None, status=0):
         environment = {
@@ -56,18 +59,41 @@ def termweave(opensearch_engine, own_places):
             env=environment,
             check=False,
         )
-        assert "Traceback" not in done.stderr
-        assert done.returncode == status, done.stderr
-        return done
+        return checked(done, status)
 
     return call
 
 
 @pytest.fixture(scope="session")
-def live(termweave, folder, opensearch_engine):
+def termweave(opensearch_engine, own_places):
+    """Run the command in this process, which needs no start-up; returns the same as `process`, and keeps its state in the same place."""
+
+    def call(*arguments, stdin=None, status=0):
+        streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
+        given = io.TextIOWrapper(io.BytesIO((stdin or "").encode()), "utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+            patch.setattr("termweave.support.paths.state", lambda: own_places / "xdg-state" / "termweave")
+            for name, stream in (*streams.items(), ("stdin", given)):
+                patch.setattr(sys, name, stream)
+            code = run(list(arguments))
+        texts = {name: stream.buffer.getvalue().decode() for name, stream in streams.items()}
+        return checked(subprocess.CompletedProcess(arguments, code, **texts), status)
+
+    return call
+
+
+def checked(done, status):
+    assert "Traceback" not in done.stderr
+    assert done.returncode == status, done.stderr
+    return done
+
+
+@pytest.fixture(scope="session")
+def live(process, folder, opensearch_engine):
     """The folder, indexed."""
     name = f"test-{uuid.uuid4().hex[:10]}"
-    done = termweave("index", str(folder), name, "--json")
+    done = process("index", str(folder), name, "--json")
     valid(done.stdout, "index")
     yield name
     opensearch_engine.request("DELETE", f"/{name}*")

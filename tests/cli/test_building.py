@@ -21,6 +21,22 @@ def test_standard_input_is_indexed(termweave, opensearch_engine):
     opensearch_engine.request("DELETE", "/cli-stdin*")
 
 
+def test_list_shows_every_index_with_what_is_live(termweave, folder, opensearch_engine):
+    termweave("index", str(folder), "cli-listed", "--weights", "none", "--dense", "none")
+    try:
+        rows = {row["name"]: row for row in valid(termweave("list", "--json").stdout, "list")["indices"]}
+        row = rows["cli-listed"]
+        assert (row["documents"], row["generations"], row["signals"], row["models"]) == (6, 1, ["lexical"], {})
+        assert row["generation"].startswith("cli-listed-")
+        assert row["bytes"] > 0
+        lines = [line for line in termweave("list").stdout.splitlines() if line.split()[:1] == ["cli-listed"]]
+        assert len(lines) == 1
+        assert lines[0].split()[1] == "6"
+        assert lines[0].rstrip().endswith("lexical")
+    finally:
+        opensearch_engine.request("DELETE", "/cli-listed*", params={"expand_wildcards": "all"})
+
+
 def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     small = tmp_path / "small.jsonl"
     small.write_text('{"_id": "a", "text": "x"}\n')
@@ -29,16 +45,16 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     time.sleep(1.05)
     done = termweave("index", str(folder), "cli-gens", *options, "--json")
     second = json.loads(done.stdout)["generation"]
-    assert f"'cli-gens' was made from 'small.jsonl'; this build puts {folder.name!r} in its place" in done.stderr
+    assert f"'cli-gens' was made from 'small.jsonl'; this build replaces it with {folder.name!r}" in done.stderr
     listed = valid(termweave("generations", "cli-gens", "--json").stdout, "generations")["generations"]
     assert [(each["index"], each["live"]) for each in listed] == [(second, True), (first, False)]
     assert [[*each["signals"]] for each in listed] == [["lexical"], ["lexical"]]
     assert f"{first} is live; before it was {second}" in termweave("rollback", "cli-gens").stdout
     valid(termweave("promote", "cli-gens", second, "--json").stdout, "promote")
-    assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=130).stderr
+    assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=1).stderr
     assert valid(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout, "prune")["deleted"] == [first]
     unanswered = termweave("delete", "cli-gens", status=2, stdin="").stderr
-    assert "Nobody answered.\nWhere nobody is there to ask, say --yes." in unanswered
+    assert "Nobody answered.\nAdd --yes to a command that nobody watches." in unanswered
     assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
     assert "Build one" not in termweave("rollback", "cli-gens", status=2).stderr
 
@@ -99,7 +115,7 @@ def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave
 
 def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine, tmp_path):
     termweave("index", str(folder), "cli-few", "--weights", "none", "--dense", "none", "--passage-size", "8")
-    asked = termweave("delete", "cli-few", "--id", "timer", "--id", "nobody", stdin="n\n", status=130).stderr
+    asked = termweave("delete", "cli-few", "--id", "timer", "--id", "nobody", stdin="n\n", status=1).stderr
     assert "Not in 'cli-few': 'nobody' (1)." in asked
     assert "Delete 1 document (2 passages) from 'cli-few'?" in asked
     ids = tmp_path / "ids.txt"
@@ -114,7 +130,7 @@ def test_documents_are_deleted_by_their_ids(termweave, folder, opensearch_engine
     assert valid(again.stdout, "index")["update"] == counts
     assert "all there, nothing twice" in termweave("verify", "cli-few", str(folder)).stdout
     assert (
-        "--analyzer is english there and german here"
+        "An update cannot change --analyzer: the live generation was built with english, not german"
         in termweave("index", str(folder), "cli-few", "--update", "--analyzer", "german", status=2).stderr
     )
     assert "belong to --update" in termweave("index", str(folder), "cli-few", "--new", status=2).stderr
@@ -146,9 +162,9 @@ def test_settings_and_mapping_of_ones_own_are_merged_or_refused(termweave, folde
     settings.write_text('{"number_of_shards": 3}')
     assert "Use --shards" in termweave(*build, "--settings", str(settings), status=2).stderr
     settings.write_text("[1]")
-    assert "holds no JSON object" in termweave(*build, "--settings", str(settings), status=2).stderr
+    assert "is not a JSON object" in termweave(*build, "--settings", str(settings), status=2).stderr
     mapping.write_text('{"dynamic": true}')
-    assert "termweave's own" in termweave(*build, "--mapping", str(mapping), status=2).stderr
+    assert "reserved for termweave" in termweave(*build, "--mapping", str(mapping), status=2).stderr
     opensearch_engine.request("DELETE", "/cli-own*")
 
 

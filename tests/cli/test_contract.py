@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
 import subprocess
@@ -13,13 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import jsonschema
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from termweave.cli import VERBS, cli, demo, generations, run, search
-from termweave.cli._options import Output
-from termweave.indexer.generations import Generation
+from termweave.cli import VERBS, cli, run
+from termweave.cli.common.option_groups import option_group, verb
+from termweave.cli.common.output import Output
+from termweave.cli.verbs import demo, generations, search
+from termweave.indexer.generations.generations import Generation
 from termweave.records import Hit
 
 ROOT = Path(__file__).parents[2]
@@ -27,12 +32,12 @@ ROOT = Path(__file__).parents[2]
 
 def commands():
     context = click.Context(cli)
-    for verb in VERBS:
-        command = cli.get_command(context, verb)
-        yield verb, command
+    for name in VERBS:
+        command = cli.get_command(context, name)
+        yield name, command
         if isinstance(command, click.Group):
-            for name in command.list_commands(context):
-                yield f"{verb} {name}", command.get_command(context, name)
+            for inner in command.list_commands(context):
+                yield f"{name} {inner}", command.get_command(context, inner)
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else "")
@@ -45,7 +50,7 @@ def test_every_output_has_its_schema():
     """What is printed is held to its schema by the tests of each verb; here that none is without one, and none without an output."""
     emitted = {
         name
-        for folder in ("cli", "encoders", "engine", "training")
+        for folder in ("cli", "encoders", "engine", "search", "training")
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'"termweave\.([a-z-]+/\d+)"', file.read_text(encoding="utf-8"))
     }
@@ -71,7 +76,7 @@ def test_the_commands_page_is_what_the_commands_say():
         (["search", "docs", "query", "--url", "nonsense://x"], 2, "nonsense"),
         (["search", "docs", "query", "--timeout", "0"], 2, "timeout"),
         (["evaluate", "docs", "/no/such/folder"], 2, "/no/such/folder"),
-        (["search", "docs", "query", "--show-query", "--html", "page.html"], 2, "--show-query sends nothing that could be"),
+        (["search", "docs", "query", "--show-query", "--html", "page.html"], 2, "--show-query sends no search"),
         (
             ["search", "docs", "--queries", "q.tsv", "--run", "o.trec", "--html", "page.html"],
             2,
@@ -82,10 +87,10 @@ def test_the_commands_page_is_what_the_commands_say():
             2,
             "it takes no QUERY and shows nothing",
         ),
-        (["verify", "docs", "--id-field", "sku"], 2, "say how SOURCE is read, and there is none"),
-        (["verify", "docs", "--skip-bad", "--deep"], 2, "say how SOURCE is read, and there is none"),
+        (["verify", "docs", "--id-field", "sku"], 2, "need a SOURCE, because they say how it is read"),
+        (["verify", "docs", "--skip-bad", "--deep"], 2, "need a SOURCE, because they say how it is read"),
         (["--nothing"], 2, "--nothing"),
-        (["search", "docs", "query", "--html", "/no/such/page.html", "--url", "http://127.0.0.1:9"], 2, "nothing was done yet"),
+        (["search", "docs", "query", "--html", "/no/such/page.html", "--url", "http://127.0.0.1:9"], 2, "Nothing was done yet"),
         pytest.param(
             *(["weights", "a cat", "--html", "/dev/full"], 1, "The disk is full: free some space"),
             marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device"),
@@ -148,7 +153,7 @@ def test_bytes_that_are_not_utf8_are_a_sentence(capsys, arguments):
 def test_ids_that_are_not_utf8_are_named_by_their_line_and_nothing_is_deleted(capsys, tmp_path):
     (tmp_path / "ids.txt").write_bytes(b"a\r\ncaf\xe9\n")
     assert run(["delete", "docs", "--ids", str(tmp_path / "ids.txt"), "--yes", "--url", "http://127.0.0.1:9"]) == 1
-    assert "ids.txt, line 2: byte 0xe9 at column 4 is not UTF-8.\nTurn the file into UTF-8" in capsys.readouterr().err
+    assert "ids.txt, line 2: byte 0xe9 at column 4 is not UTF-8.\nSave the file as UTF-8" in capsys.readouterr().err
 
 
 def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
@@ -164,7 +169,7 @@ def test_a_terminal_that_lacks_a_character_shows_another(tmp_path):
     [
         ("-k=1.5", "'1.5' is not a valid integer."),
         ("--timeout=x", "'x' is not a valid number."),
-        ("--timeout=nan", "Invalid value for '--timeout': nan is no number."),
+        ("--timeout=nan", "Invalid value for '--timeout': nan is not a number."),
         ("--timeout=inf", "Invalid value for '--timeout': inf is not in the range 0<x<=86400."),
         ("--filter-json=", "--filter-json is not JSON"),
     ],
@@ -177,7 +182,10 @@ def test_numbers_that_are_none_are_called_by_their_kind(capsys, option, says):
 @pytest.mark.parametrize("option", ["--passage-size", "--passage-stride", "--shards", "--replicas"])
 def test_a_whole_number_that_no_engine_takes_is_refused_where_it_is_given(capsys, option):
     assert run(["index", "corpus.jsonl", "docs", option, str(2**31)]) == 2
-    assert f"Invalid value for '{option}': 2147483648 is larger than 2147483647." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"Error: {option[2:].replace('-', '_')} must be a whole number from ")
+    assert "to 2,147,483,647, not 2147483648." in said
+    assert option in said
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EMFILE])
@@ -240,11 +248,38 @@ def test_config_shows_what_holds_and_hides_the_password(capsys, monkeypatch):
     assert re.search(r"password\s+\*+\s+\$TERMWEAVE_PASSWORD", out)
 
 
+def test_config_shows_what_is_not_used_for_the_address_in_use(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERMWEAVE_PASSWORD", "hunter2")
+    (tmp_path / "termweave.toml").write_text("url = 'http://cloned:9200'\ninsecure = true\n")
+    assert run(["config", "show", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    jsonschema.validate(shown, json.loads((ROOT / "docs" / "schemas" / "config.1.json").read_text()))
+    rows = shown["settings"]
+    assert (rows["password"]["value"], rows["password"]["from"]) == (None, "default")
+    assert rows["password"]["ignored"] == ["$TERMWEAVE_PASSWORD"]
+    assert (rows["insecure"]["value"], rows["insecure"]["ignored"]) == (False, [str(tmp_path / "termweave.toml")])
+    assert "ignored" not in rows["url"]
+    assert run(["config", "show"]) == 0
+    assert re.search(r"password\s+-\s+default \(not \$TERMWEAVE_PASSWORD\)", capsys.readouterr().out)
+
+
+def test_a_verb_warns_of_what_it_does_not_send(tmp_path):
+    """As users see it: one sentence on standard error, and a result that can be parsed on standard output."""
+    (tmp_path / "termweave.toml").write_text("url = 'http://cloned:9200'\n")
+    environment = {**os.environ, "TERMWEAVE_PASSWORD": "hunter2", "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    command = [sys.executable, "-m", "termweave", "config", "show", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)
+    assert done.stderr.startswith("Warning: password from $TERMWEAVE_PASSWORD is not sent to http://cloned:9200: ")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
     name = f"{'long-' * 6}docs-20261121210000-0123abcd"
     each = Generation(name, "2026-11-21T21:00:00.123+00:00", "a-source-of-many-words", 12_345, 9_000_000, True, True, "")
-    made = {"lexical": {}, "weights": {"saturation": 0.5}}
+    made = {"lexical": {}, "weights": {}}
     each = replace(each, signals=made, passages={"size": 200, "stride": 150, "count": 20_000}, neighbours=3)
     console = Console(width=width, file=io.StringIO())
     console.print(generations._table([each], console.width))
@@ -254,7 +289,16 @@ def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
     assert "live" in lines[3]
     assert ("2026-11-21 21:00:00" in lines[3]) == (width > 80)
     assert ("a-source-of-many-words" in lines[3]) == (width == 200)
-    assert ("lexical, weights --saturation 0.5 --passage-size 200 --neighbours 3" in lines[3]) == (width == 200)
+    assert ("lexical, weights --passage-size 200 --neighbours 3" in lines[3]) == (width == 200)
+
+
+@pytest.mark.engine
+def test_a_closed_standard_output_is_no_fault(opensearch_engine, tmp_path):
+    """As `termweave list >&-`: Python then has no sys.stdout at all."""
+    arguments = ["termweave", "list", "--url", opensearch_engine.url]
+    program = f"import sys; from termweave.cli import main; sys.stdout = None; sys.argv = {arguments!r}; main()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_bar_in_a_narrow_terminal_keeps_the_time_left(monkeypatch, capsys):
@@ -308,3 +352,31 @@ def test_a_document_cannot_play_on_the_terminal(capsys):
     assert not set(shown) & {"\x1b", "\x9b", "\x07"}
     assert "red" in shown
     assert shown.endswith("tab")
+
+
+def test_help_lists_what_most_users_need_first_and_the_connection_last():
+    for arguments in (["search", "--help"], ["evaluate", "--help"]):
+        text = CliRunner().invoke(cli, arguments, prog_name="termweave").output
+        headings = re.findall(r"^(\w[\w ]*):$", text, flags=re.MULTILINE)
+        assert headings[0] == "Options", headings
+        assert headings[-2:] == ["Output", "Connection"], headings
+        assert "Models" in headings
+        options = text[text.index("Options:") :]
+        assert re.findall(r"^  (--url|--weights|--json|-h)", options, flags=re.MULTILINE) == [
+            "--weights",
+            "--json",
+            "-h",
+            "--url",
+        ]
+
+
+def test_options_under_a_heading_keep_it_where_groups_are_nested():
+    @verb("inner")
+    @click.option("--plain")
+    @option_group("Outer", click.option("--a"), option_group("Inner", click.option("--b")), click.option("--c"))
+    def command(**_values): ...
+
+    assert {param.name: vars(param).get("heading") for param in command.params} == {
+        "a": "Outer", "b": "Inner", "c": "Outer", "plain": None,
+    }  # fmt: skip
+    assert [param.name for param in command.params] == ["plain", "a", "b", "c"]

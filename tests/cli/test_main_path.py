@@ -1,4 +1,4 @@
-"""The main path as a user types it, as a process, on a real server; every JSON output against its schema."""
+"""The main path as a user types it, on a real server; every JSON output against its schema."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .conftest import DOCUMENTS, valid
 pytestmark = pytest.mark.engine
 
 
-def test_verify(termweave, live, folder):
-    assert valid(termweave("verify", live, "--json").stdout, "verify")["ok"]
-    assert "all there, nothing twice" in termweave("verify", live, str(folder), "--deep").stdout
-    assert valid(termweave("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
-    assert valid(termweave("verify", live, "--json", "--deep", "5%").stdout, "verify")["read"] == 1
-    assert "is no percentage" in termweave("verify", live, "--deep=some", status=2).stderr
+def test_verify(process, live, folder):
+    assert valid(process("verify", live, "--json").stdout, "verify")["ok"]
+    assert "all there, nothing twice" in process("verify", live, str(folder), "--deep").stdout
+    assert valid(process("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
+    assert valid(process("verify", live, "--json", "--deep", "5%").stdout, "verify")["read"] == 1
+    assert "is no percentage" in process("verify", live, "--deep=some", status=2).stderr
 
 
 @pytest.mark.parametrize("mode", ["lexical", "weights", "dense", "hybrid", "weights:0.7,dense:0.3"])
@@ -152,8 +152,8 @@ def test_unknown_names_list_the_known_ones(termweave, live):
 
 def test_an_index_of_somebody_else_is_said_to_be_one(termweave, opensearch_engine):
     opensearch_engine.request("PUT", "/cli-foreign")
-    assert "was not made by termweave" in termweave("search", "cli-foreign", "x", status=2).stderr
-    assert "was not made by termweave" in termweave("verify", "cli-foreign", status=2).stderr
+    assert "was not built by termweave" in termweave("search", "cli-foreign", "x", status=2).stderr
+    assert "was not built by termweave" in termweave("verify", "cli-foreign", status=2).stderr
     opensearch_engine.request("DELETE", "/cli-foreign")
 
 
@@ -175,7 +175,7 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     assert "no measure 'P@10'" in termweave("evaluate", live, str(folder), "--require", "P@10>=.1", status=2).stderr
     nowhere = tmp_path / "no" / "report.md"
     said = termweave("evaluate", live, str(folder), "--markdown", str(nowhere), status=2).stderr
-    assert f"{nowhere.parent} cannot be written to: it is not there." in said
+    assert f"{nowhere.parent} cannot be written to: it does not exist." in said
 
 
 def test_a_closed_pipe_is_no_error(termweave, live, opensearch_engine):

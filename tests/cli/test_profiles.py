@@ -11,10 +11,10 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
-from termweave.evaluation import tuning
-from termweave.indexer import Options, build
-from termweave.search import lineage
-from termweave.search.profiles import Profile
+from termweave.evaluation.tuning import tune as tuning
+from termweave.indexer import BuildOptions, build
+from termweave.search.catalog import lineage
+from termweave.search.catalog.profiles import Profile
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "profiles.1.json"
 FITTED = {"dataset": "mine:test", "measure": "nDCG@10", "queries": 30, "held_out": {"tuned": 0.5, "default": 0.4}}
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 def index(opensearch_engine, folder, monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
     name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, Options())
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
     yield tw.connect(opensearch_engine.url).index(name)
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
@@ -49,7 +49,7 @@ def in_force(index):
 
 def test_profiles_are_listed_chosen_and_dropped(index, capsys):
     assert run(["profiles", index.name]) == 0
-    assert f"has no profiles: 'termweave tune {index.name} DATASET' makes them" in capsys.readouterr().out
+    assert f"has no profiles. Make one: termweave tune {index.name} DATASET." in capsys.readouterr().out
     for name, share in (("first", 0.3), ("second", 0.6)):
         index.adopt(Profile(name, {"weights": 1 - share, "dense": share}, "adaptive", None, FITTED))
 
@@ -70,7 +70,7 @@ def test_profiles_are_listed_chosen_and_dropped(index, capsys):
 
     capsys.readouterr()
     assert run(["profiles", index.name, "--drop", "second"]) == 2
-    assert "no profile 'second'.\nIt has: first." in capsys.readouterr().err
+    assert "no profile 'second'.\nIts profiles are: first." in capsys.readouterr().err
 
 
 def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys, monkeypatch):
@@ -93,7 +93,7 @@ def test_a_profile_in_force_gives_way_to_a_better_one_only(index, folder, capsys
 
 
 @pytest.mark.parametrize(
-    "said", [{"bad": 1}, 7, {"weights": {"magic": 1.0}}, {"reranking": {"method": "rnn", "more": 2}}, {"reranking": 3}], ids=str
+    "said", [{"bad": 1}, 7, {"weights": {"magic": 1.0}}, {"reranking": {"k": 5, "more": 2}}, {"reranking": 3}], ids=str
 )
 def test_a_profile_of_another_version_is_named_with_what_removes_it(index, capsys, said):
     whole = Profile("mine", {"weights": 1.0}, "adaptive", None, FITTED)
@@ -105,7 +105,7 @@ def test_a_profile_of_another_version_is_named_with_what_removes_it(index, capsy
         assert run(verb) == 1
         said = capsys.readouterr().err
         assert "The profile 'mine'" in said
-        assert f"'termweave {' '.join(drop)}' removes it" in said
+        assert f"Remove it with 'termweave {' '.join(drop)}'" in said
     assert run(drop) == 0
     assert run(["search", index.name, "red house"]) == 0
 
@@ -114,4 +114,4 @@ def test_a_signal_of_another_version_is_named(index, capsys):
     signals = {**index.lineage.signals, "lexical": {"more": 1}}
     lineage.write(index.engine, index.generation, dataclasses.replace(index.lineage, signals=signals))
     assert run(["search", index.name, "red house"]) == 1
-    assert "with other parameters of the signal 'lexical' than the one here has" in capsys.readouterr().err
+    assert "stores parameters of the signal 'lexical' that the installed version does not have" in capsys.readouterr().err

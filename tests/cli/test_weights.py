@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from termweave.cli.weights import command
+from termweave.cli.verbs.weights import command
 from termweave.errors import UsageError
 
 TEXT = "The mitochondrion is the powerhouse of the cell."
@@ -59,7 +59,7 @@ def test_help_ends_with_examples():
 
 
 def test_shades(monkeypatch):
-    from termweave.cli.weights import shaded
+    from termweave.cli.verbs.weights import shaded
     from termweave.records import WordWeight
 
     shaded = shaded("a cat", [WordWeight(0, 1, "", 0.0), WordWeight(2, 5, "cat", 2.0)])

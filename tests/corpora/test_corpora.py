@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from termweave import plugins
-from termweave.corpora import Dataset, open_dataset, open_source, packing, queries
+from termweave.corpora import Dataset, open_dataset, open_source, queries
 from termweave.corpora.demo import DemoCorpus
-from termweave.corpora.jsonl import JsonLines
+from termweave.corpora.formats import compression
+from termweave.corpora.readers.jsonl import JsonLines
 from termweave.errors import InputError, TermweaveError, UsageError
 
 LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
@@ -42,7 +43,7 @@ def test_what_is_not_there_is_said(spec, reason):
 
 def test_unknown_formats_and_folders(tmp_path):
     (tmp_path / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
-    with pytest.raises(UsageError, match=r"picture\.jsonl is in no format that is known"):
+    with pytest.raises(UsageError, match=r"format of .*picture\.jsonl is not known"):
         open_source(tmp_path / "picture.jsonl")
     with pytest.raises(UsageError, match=r"without corpus\.jsonl"):
         open_source(tmp_path)
@@ -82,7 +83,7 @@ def test_an_empty_split_is_none_there_is(tmp_path):
 def test_a_source_has_no_split(tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(LINES)
-    with pytest.raises(UsageError, match="no split 'train'"):
+    with pytest.raises(UsageError, match=r"no splits: .* without 'train'"):
         open_source(f"{path}:train")
     with pytest.raises(UsageError, match="corpus without queries"):
         open_dataset(str(path))
@@ -115,7 +116,7 @@ def test_errors_in_standard_input_name_it(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (gzip.compress(LINES * 9)[:-12], "^Standard input is packed, and damaged or cut short"),
+        (gzip.compress(LINES * 9)[:-12], "^Standard input is compressed, and damaged or cut short"),
         (LINES.decode().encode("utf-16"), "^Standard input is UTF-16"),
     ],
 )
@@ -127,7 +128,7 @@ def test_errors_in_the_whole_of_standard_input_name_it_too(monkeypatch, given, s
     with pytest.raises(InputError, match=says):
         read()
     gc.collect()
-    assert not packing.copies
+    assert not compression.copies
 
 
 def test_what_standard_input_cannot_be(monkeypatch, tmp_path):
@@ -138,7 +139,7 @@ def test_what_standard_input_cannot_be(monkeypatch, tmp_path):
         open_source("-")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x89PNG")))
-    with pytest.raises(UsageError, match="stdin is in no format"):
+    with pytest.raises(UsageError, match="format of stdin is not known"):
         open_source("-")
     assert not list(tmp_path.iterdir())
 
@@ -201,7 +202,7 @@ class Raising:
 
 def test_a_reader_of_another_package_that_raises_is_named(tmp_path, monkeypatch):
     point = EntryPoint("another", f"{__name__}:Raising", "termweave.readers")
-    monkeypatch.setattr(plugins, "_every", lambda: EntryPoints([point]))
+    monkeypatch.setattr(plugins, "_entry_points", lambda: EntryPoints([point]))
     monkeypatch.setattr(plugins, "names", lambda _: ("another",))
     with pytest.raises(TermweaveError, match=f"The reader 'another' of another package, {point.value}, ended with KeyError"):
         open_source(tmp_path)
@@ -236,7 +237,7 @@ def test_data_sets_have_what_the_protocol_says():
 def test_what_is_neither_a_path_nor_a_name_is_said_to_be_none():
     for spec in (None, [{"_id": "a", "text": "b"}], b"demo"):
         for open_, what in ((open_source, "source"), (open_dataset, "data set")):
-            with pytest.raises(UsageError, match=f"A {what} is a path or a name, not {type(spec).__name__}"):
+            with pytest.raises(UsageError, match=f"A {what} must be a path or a name, not {type(spec).__name__}"):
                 open_(spec)
-    with pytest.raises(UsageError, match="text_fields is a list of names, not the text 'body'"):
+    with pytest.raises(UsageError, match="text_fields must be a list of names, not the text 'body'"):
         open_source("demo", text_fields="body")

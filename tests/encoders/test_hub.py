@@ -1,84 +1,15 @@
 """Models from the hub, fetched from a hub that this test serves: the client is the real one."""
 
-import hashlib
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from termweave.encoders import hub, load
-from termweave.encoders.folder import resolve
+from termweave.encoders.model_lookup import resolve, resolve_local
 from termweave.errors import ModelError, UsageError
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """One public model, ``team/model``, and one with conditions, ``team/gated``."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        path = self.path.partition("?")[0]
-        self.server.asked.append(f"{self.command} {path}")
-        files = self.server.files
-        if path.startswith("/api/models/team/gated"):
-            self.answer(403, b"{}", {"X-Error-Code": "GatedRepo"})
-        elif not path.startswith(("/api/models/team/model", "/team/model/")):
-            self.answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
-        elif path in {f"/api/models/team/model/revision/{name}" for name in ("main", "v1", COMMIT)} | {"/api/models/team/model"}:
-            found = {"id": "team/model", "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
-            self.answer(200, json.dumps(found).encode())
-        elif path == f"/api/models/team/model/tree/{COMMIT}":
-            tree = [
-                {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-                for name, data in files.items()
-            ]
-            self.answer(200, json.dumps(tree).encode())
-        elif path.startswith(f"/team/model/resolve/{COMMIT}/"):
-            data = files[path.removeprefix(f"/team/model/resolve/{COMMIT}/")]
-            self.answer(200, data, {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
-        else:
-            self.answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-
-    def answer(self, status, body, headers=None):
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), "Content-Type": "application/json", **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-
-@pytest.fixture
-def served(tmp_path, monkeypatch):
-    """A hub with the shipped model, and the hub's client pointed at it."""
-    from huggingface_hub import constants
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.daemon_threads = True
-    server.files = {file.name: file.read_bytes() for file in resolve("shipped").iterdir() if file.is_file()} | {
-        "pytorch_model.bin": b"unwanted"
-    }
-    server.asked = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 def test_a_model_is_fetched_once(served):
@@ -95,6 +26,21 @@ def test_what_was_fetched_is_used_where_the_hub_does_not_answer(served):
     served.shutdown()
     served.server_close()
     assert resolve("hf:team/model") == path
+
+
+def test_a_name_from_elsewhere_means_only_what_was_fetched_before(served):
+    assert resolve_local("hf:team/model") is None
+    assert served.asked == []
+    path = resolve("hf:team/model")
+    resolve("hf:team/model@v1")
+    asked = [*served.asked]
+    assert resolve_local("hf:team/model") == path
+    assert resolve_local("hf:team/model@v1") == path
+    outside = path.parents[2] / "other"  # a revision is the name of a file in the cache, whose text is the name of a folder
+    outside.write_text(path.name)
+    for name in ("hf:team/model@../../other", "hf:team/model@v9", "hf:../team/model", "hf:team/model/x", "hf:", "hf:team/mo del"):
+        assert resolve_local(name) is None
+    assert served.asked == asked
 
 
 @pytest.mark.parametrize(
@@ -146,9 +92,9 @@ def test_the_command_line_takes_the_name(served, tmp_path):
 
 
 def test_a_backbone_may_lie_on_the_hub(served, tmp_path):
-    from termweave.training.prospect import _backbone
+    from termweave.training.backbone import lookup
 
     served.files["1_Pooling/config.json"] = json.dumps(
         {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
     ).encode()
-    assert _backbone("hf:team/model", [], tmp_path, {"outputs": "weights,dense"}) == resolve("hf:team/model")
+    assert lookup.find("hf:team/model", [], tmp_path, {"outputs": "weights,dense"}) == resolve("hf:team/model")

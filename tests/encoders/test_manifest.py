@@ -1,15 +1,18 @@
 """Model folders: names, missing files, altered files."""
 
+import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from termweave import places
 from termweave.encoders import load
-from termweave.encoders.folder import MANIFEST, Manifest, ModelFolder, digests, resolve, write_manifest
+from termweave.encoders.manifest import MANIFEST, Manifest, ModelFolder, digests, write_manifest
+from termweave.encoders.model_lookup import resolve, resolve_local
 from termweave.errors import ModelError, UsageError
+from termweave.support import paths
 
 SHIPPED = resolve("shipped")
 
@@ -24,7 +27,7 @@ def test_names(folder, tmp_path, monkeypatch):
     name = ModelFolder.read(SHIPPED).manifest.name
     assert resolve(name) == SHIPPED
     assert resolve(str(folder)) == folder.resolve()
-    monkeypatch.setattr(places, "models", lambda: tmp_path / "models")
+    monkeypatch.setattr(paths, "models", lambda: tmp_path / "models")
     shutil.copytree(folder, tmp_path / "models" / "mine")
     assert resolve("mine") == tmp_path / "models" / "mine"
 
@@ -36,6 +39,59 @@ def test_an_installed_package_can_ship_a_model(folder, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert resolve("some-model") == package / "model"
     assert load("some_model", "none").models["weights"].folder == package / "model"
+
+
+def test_a_package_within_a_package_is_found_without_running_either(folder, tmp_path, monkeypatch):
+    package = tmp_path / "site" / "outer_model"
+    shutil.copytree(folder, package / "inner")
+    for each in (package, package / "inner"):
+        (each / "__init__.py").write_text("raise RuntimeError('found, never run')")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert resolve("outer-model.inner") == package / "inner"
+    assert "outer_model" not in sys.modules
+
+
+def test_what_a_name_from_elsewhere_may_open(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "models", lambda: tmp_path / "models")
+    mine = shutil.copytree(folder, tmp_path / "models" / "mine")
+    shutil.copytree(folder, tmp_path / "beside")
+    site = tmp_path / "site"
+    for package in ("installed_model", "only_a_folder"):
+        shutil.copytree(folder, site / package / "model")
+    (site / "installed_model-1.dist-info").mkdir()
+    (site / "installed_model-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: installed-model\nVersion: 1\n")
+    (site / "installed_model-1.dist-info" / "top_level.txt").write_text("installed_model\n")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.chdir(tmp_path)
+    assert resolve_local("mine") == mine
+    assert resolve_local(SHIPPED.name) == SHIPPED
+    assert resolve_local("installed-model") == site / "installed_model" / "model"
+    elsewhere = [
+        "only-a-folder",
+        "beside",
+        "./beside",
+        "../models/mine",
+        "~/mine",
+        str(folder),
+        ".",
+        "..",
+        "",
+        "none",
+        "a.b",
+        "mine/",
+    ]
+    assert [name for name in elsewhere if resolve_local(name)] == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"hash": "../../notes"}, {"hash": ""}, {"name": 7}, {"files": {"../copy/config.json": ""}}], ids=str
+)
+def test_descriptions_that_lead_out_of_the_folder(folder, change):
+    """A hash names files of the state folder; files lie in the folder."""
+    written = json.loads((folder / MANIFEST).read_text()) | change
+    (folder / MANIFEST).write_text(json.dumps(written))
+    with pytest.raises(ModelError, match="not the description of a model"):
+        load(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -62,11 +118,11 @@ def test_folders_that_are_none(tmp_path):
     with pytest.raises(ModelError, match="not a model folder"):
         load(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ModelError, match="transformers model, not yet"):
+    with pytest.raises(ModelError, match="unknown architecture"):
         load(str(tmp_path))
 
 
-WHOLE = '"schema": 1, "name": "x", "kind": "anchored", "outputs": ["weights"], "hash": ""'
+WHOLE = '"schema": 1, "name": "x", "kind": "anchored", "outputs": ["weights"], "hash": "0123456789abcdef"'
 
 
 @pytest.mark.parametrize(
@@ -116,7 +172,7 @@ def test_a_runtime_that_gives_no_reason(folder, monkeypatch):
 def test_an_output_that_a_model_lacks(folder):
     manifest = ModelFolder.read(folder).manifest
     write_manifest(folder, replace(manifest, outputs=("dense",)))
-    with pytest.raises(ModelError, match="gives dense, not weights"):
+    with pytest.raises(ModelError, match="gives vectors, not term weights"):
         load(weights=str(folder), dense="none")
     assert load(weights="none", dense=str(folder)).dimension == 384
 

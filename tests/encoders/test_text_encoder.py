@@ -7,10 +7,10 @@ import pytest
 
 import termweave
 from termweave.encoders import DenseEncoder, TermWeighter, load
-from termweave.encoders.anchor import BM25
-from termweave.encoders.folder import ModelFolder
-from termweave.encoders.form import Form
-from termweave.encoders.weighting import anchored
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.term_weighting.anchored_terms import anchored
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError, UsageError
 from termweave.statistics import CorpusStatistics
 
@@ -158,7 +158,7 @@ def test_facades(encoder, statistics):
 )
 def test_what_is_no_list_of_texts_is_a_sentence(wrong, said):
     for facade in (TermWeighter, DenseEncoder):
-        with pytest.raises(UsageError, match=f"What is encoded (is a list of texts|are texts), not {said}"):
+        with pytest.raises(UsageError, match=f"encode takes (a list of )?texts, not {said}"):
             facade.load().encode(wrong)
 
 

@@ -25,8 +25,11 @@ class Scripted:
     def __init__(self):
         self.answers = {}
         self.queue = []
+        self.delays = []  # seconds before each of the next answers
         self.seen = []
         self.peers = []
+        self.headers = {}  # sent with every answer
+        self.closing = threading.Event()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,6 +43,8 @@ class Scripted:
                 outer.seen.append((self.command, self.path, dict(self.headers), body))
                 usual = outer.answers.get(path, outer.answers.get("*", (404, {})))
                 status, content = outer.queue.pop(0) if outer.queue else usual
+                if outer.delays:
+                    outer.closing.wait(outer.delays.pop(0))
                 if status is None:  # cut the line
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
@@ -48,10 +53,13 @@ class Scripted:
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(data)))
+                for name, value in outer.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(data)
+                if self.command != "HEAD":
+                    self.wfile.write(data)
 
-            do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the names http.server calls
+            do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the names http.server calls
 
             def log_message(self, *arguments):
                 pass
@@ -63,6 +71,7 @@ class Scripted:
         self.thread.start()
 
     def close(self):
+        self.closing.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -130,7 +139,7 @@ def only_these_javas(monkeypatch):
     """Hide the machine's JDKs: the places to look in are the ones given."""
 
     def hide(*homes):
-        monkeypatch.setattr("termweave.engine.java._places", lambda: iter(homes))
+        monkeypatch.setattr("termweave.engine.embedded.java._places", lambda: iter(homes))
         monkeypatch.delenv("JAVA_HOME", raising=False)
 
     return hide

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from termweave.cli import doctor, node
+from termweave.cli.verbs import doctor, node
 from termweave.errors import UsageError
 
 
@@ -39,7 +39,17 @@ def test_logs_of_nothing_are_wrong_usage():
 def test_doctor_names_everything_and_says_what_the_places_hold(monkeypatch):
     monkeypatch.delenv("OPENSEARCH_URL", raising=False)
     text = run(doctor.command).stdout
-    for word in ("Python", "Java", "Memory", "Disk", "Server archives", "OpenSearch", "ONNX Runtime", "Shipped models", "Places"):
+    for word in (
+        "Python",
+        "Java",
+        "Memory",
+        "Disk",
+        "Server archives",
+        "OpenSearch",
+        "ONNX Runtime",
+        "Shipped models",
+        "Folders",
+    ):
         assert word in text
     assert "hold" in text.splitlines()[-1]
     assert "termweave node start" in text
@@ -54,7 +64,7 @@ def test_doctor_as_json():
 
 
 def test_a_place_has_the_size_that_every_other_message_says(monkeypatch, tmp_path):
-    monkeypatch.setattr("termweave.places.state", lambda: tmp_path)
+    monkeypatch.setattr("termweave.support.paths.state", lambda: tmp_path)
     (tmp_path / "file").write_bytes(bytes(1_900_000))  # 1.8 of 1024 * 1024 bytes
     (line,) = [each for each in run(doctor.command).stdout.splitlines() if each.split()[:1] == ["state"]]
     assert line.endswith(" 1.9 MB")

@@ -19,11 +19,11 @@ def test_it_answers(opensearch_node, opensearch_engine):
 """
 
 NOTHING = """
-import termweave.engine.folders
-import termweave.engine.java
+import termweave.engine.embedded.folders
+import termweave.engine.embedded.java
 from pathlib import Path
-termweave.engine.java._places = lambda: iter(())
-termweave.engine.folders.jdk_cache = lambda: Path(__file__).parent
+termweave.engine.embedded.java._places = lambda: iter(())
+termweave.engine.embedded.folders.jdk_cache = lambda: Path(__file__).parent
 """
 
 

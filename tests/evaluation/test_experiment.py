@@ -18,11 +18,14 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import evaluate, gates, latency, page, report, runs, systems
+from termweave.evaluation import evaluate, gates, latency, runs, systems
 from termweave.evaluation.measures import MEASURES
-from termweave.indexer import Options, build
-from termweave.search import Index, lineage
-from termweave.search.profiles import Profile
+from termweave.evaluation.report import html_page
+from termweave.evaluation.report import table as report
+from termweave.indexer import BuildOptions, build
+from termweave.search import Index
+from termweave.search.catalog import lineage
+from termweave.search.catalog.profiles import Profile
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
@@ -50,7 +53,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def index(opensearch_engine, folder):
     name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, Options())
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
     yield tw.connect(opensearch_engine.url).index(name)
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
@@ -70,7 +73,7 @@ def test_queries_are_encoded_once_and_the_engine_is_asked_once_a_signal(index, f
         return request(method, path, **options)
 
     monkeypatch.setattr(index.engine, "request", counted)
-    monkeypatch.setattr(index, "encode", lambda queries: encoded.extend(queries) or encode(queries))
+    monkeypatch.setattr(index, "encode", lambda queries, *generation: encoded.extend(queries) or encode(queries, *generation))
     table = systems.grid(["lexical", "weights", "dense", "hybrid", "lexical:1,dense:2"], ["none", "rnn"], index)
     found = evaluate(index, corpora.open_dataset(folder), table)
     assert len(found.rows) == 10
@@ -125,13 +128,13 @@ def test_a_system_that_finds_nothing_is_a_row_of_zeros_and_another_set_is_refuse
 
 
 def test_gates_are_held_against_the_table_before_a_query_is_encoded(index, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "encode", lambda _: pytest.fail("a query was encoded"))
+    monkeypatch.setattr(index, "encode", lambda *_: pytest.fail("a query was encoded"))
     dataset = corpora.open_dataset(folder)
     (tmp_path / "other.trec").write_text("q-other Q0 timer-0 1 1.0 x\n")
     for text, why in (
         ("foo:nDCG@10>=.1", "no system 'foo'"),
         (f"nDCG@10 within .01 of {tmp_path / 'gone.trec'}", "cannot be read"),
-        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "has nothing for 8 of 8 queries"),
+        (f"nDCG@10 within .01 of {tmp_path / 'other.trec'}", "has no results for 8 of 8 queries"),
     ):
         with pytest.raises(UsageError, match=why):
             evaluate(index, dataset, required=[gates.parse(text)])
@@ -191,10 +194,17 @@ def test_every_value_is_in_the_files(found, tmp_path):
     assert [float(line.split("\t")[2]) for line in lines] == pytest.approx([each["nDCG@10"] for each in objects], abs=1e-5)
 
 
+def test_a_table_holds_no_formula(found, tmp_path):
+    query = found.queries[0]
+    report.write_per_query(replace(found, texts={**found.texts, query: "=HYPERLINK(0)\t+1"}), tmp_path / "values.tsv")
+    texts = {line.split("\t")[-1] for line in (tmp_path / "values.tsv").read_text().splitlines() if line.startswith(f"{query}\t")}
+    assert texts == {"'=HYPERLINK(0) +1"}
+
+
 def test_the_report_is_one_page_that_loads_nothing(index, found, folder):
     pytest.importorskip("matplotlib")
     timed = replace(found, latency=latency.measure(index, systems.grid(["hybrid"], ["none", "rnn"], index), ["json"]))
-    text = page.html(timed, corpora.open_dataset(folder), about={"index": "<b>&"})
+    text = html_page.html(timed, corpora.open_dataset(folder), about={"index": "<b>&"})
     assert text.count("<svg") == text.count("</svg>") == 3
     assert "&lt;b&gt;&amp;" in text
     assert not re.search(r"<script|<link|\bsrc=|@import", text)
@@ -221,7 +231,7 @@ def test_what_is_measured_is_one_generation_though_the_alias_moves(
     opensearch_engine, folder, tmp_path, monkeypatch, capsys, verb
 ):
     name = f"test-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(folder), name, Options())
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions())
     path = tmp_path / "after.jsonl"
     path.write_bytes(orjson.dumps({"_id": "after", "text": "chapter of nothing"}))
     candidates, calls = Index.candidates, []
@@ -229,7 +239,7 @@ def test_what_is_measured_is_one_generation_though_the_alias_moves(
     def moved(index, *arguments, **options):
         calls.append(index.generation)
         if len(calls) == 1:
-            build(opensearch_engine, corpora.open_source(path), name, Options())
+            build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
         return candidates(index, *arguments, **options)
 
     monkeypatch.setattr(Index, "candidates", moved)
@@ -257,5 +267,5 @@ def test_what_a_figure_does_not_prove_is_said(index, folder, tmp_path):
         lineage.write(index.engine, index.generation, replace(index.lineage, profiles={}, profile=""))
         index._now = index._open()
     assert "1 query without text, counted as 0: 'q-timer'." in notes
-    assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it stands in the file twice
+    assert "1 query of the set has no judgement in 'test' and is left out." in notes  # it is in the file twice
     assert any(note.startswith("The profile 'mine' was fitted on half of these queries") for note in notes)

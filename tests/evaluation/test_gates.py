@@ -52,9 +52,11 @@ def test_what_lies_beyond_any_measure_is_refused(text):
 def test_a_baseline_of_other_queries_is_refused():
     run = Run("other", {"q1": {"d1": 1.0}})
     qrels = {query: {"d1": 1} for query in ("q1", "q2", "a1", "a2")}
-    assert judgements.uncovered(run, ["q1", "q2"], qrels) == ["The run other has no results for 1 of 2 queries; it counts 0."]
+    assert judgements.absent_from_run(run, ["q1", "q2"], qrels) == [
+        "The run other has no results for 1 of 2 queries; it counts 0."
+    ]
     with pytest.raises(UsageError, match="none of the 2 queries, such as 'a1'"):
-        judgements.uncovered(run, ["a1", "a2"], qrels)
+        judgements.absent_from_run(run, ["a1", "a2"], qrels)
 
 
 def test_a_run_of_another_corpus_is_refused_though_its_queries_have_the_same_ids(tmp_path):
@@ -63,25 +65,27 @@ def test_a_run_of_another_corpus_is_refused_though_its_queries_have_the_same_ids
     runs.write(other, path)
     gate = gates.parse(f"MRR@10 within .01 of {path}")
     for refuse in (
-        lambda: judgements.uncovered(other, ids, Judged().qrels()),
-        lambda: gates.readable([gate], ids, Judged().qrels()),
+        lambda: judgements.absent_from_run(other, ids, Judged().qrels()),
+        lambda: gates.check_saved_runs([gate], ids, Judged().qrels()),
         lambda: gates.check(gate, experiment({query: {"a": 1.0} for query in ids}), Judged()),
     ):
         with pytest.raises(UsageError, match="'x1' for 'q0': it is of another corpus"):
             refuse()
     one_judged = Run("poor", {**other.scores, "q5": {"x1": 2.0, "a": 1.0}})
-    assert judgements.uncovered(one_judged, ids, Judged().qrels()) == []
-    assert judgements.uncovered(other, ids[:4], Judged().qrels()) == []  # of four queries a poor run may find nothing judged
+    assert judgements.absent_from_run(one_judged, ids, Judged().qrels()) == []
+    assert (
+        judgements.absent_from_run(other, ids[:4], Judged().qrels()) == []
+    )  # of four queries a poor run may find nothing judged
 
 
 def test_what_gates_look_at_has_to_be_in_the_table():
     plain, named = gates.parse("nDCG@10>=.1"), gates.parse("dense:nDCG@10>=.1")
-    gates.known([plain, named], ["hybrid", "dense"], "hybrid")
-    gates.known([named], ["weights", "dense"], None)
+    gates.check_systems([plain, named], ["hybrid", "dense"], "hybrid")
+    gates.check_systems([named], ["weights", "dense"], None)
     with pytest.raises(UsageError, match="no system 'foo'"):
-        gates.known([named, gates.parse("foo:nDCG@10>=.1")], ["hybrid", "dense"], "hybrid")
-    with pytest.raises(UsageError, match="names no row") as refused:
-        gates.known([plain], ["weights", "dense"], None)
+        gates.check_systems([named, gates.parse("foo:nDCG@10>=.1")], ["hybrid", "dense"], "hybrid")
+    with pytest.raises(UsageError, match="names no system") as refused:
+        gates.check_systems([plain], ["weights", "dense"], None)
     assert "'weights:nDCG@10>=.1'" in refused.value.hint
 
 
@@ -191,7 +195,7 @@ def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp
     runs.write(Run("saved", {"other": {"a": 1.0}}), path)
     for late in (
         lambda: gates.check(gate, experiment(good), Judged()),
-        lambda: gates.readable([gate], list(good), Judged().qrels()),
+        lambda: gates.check_saved_runs([gate], list(good), Judged().qrels()),
     ):
-        with pytest.raises(UsageError, match="has nothing for 6 of 6 queries"):
+        with pytest.raises(UsageError, match="has no results for 6 of 6 queries"):
             late()

@@ -9,11 +9,13 @@ from termweave.errors import UsageError
 from termweave.evaluation import runs, systems
 from termweave.evaluation.measures import judged_share
 from termweave.records import Run
-from termweave.search import Index, profiles
-from termweave.search.hits import Opened
-from termweave.search.lineage import Lineage
-from termweave.search.profiles import Profile
-from termweave.search.ranking import Reranking
+from termweave.search import Index
+from termweave.search.catalog import profiles
+from termweave.search.catalog.lineage import Lineage
+from termweave.search.catalog.opening import OpenGeneration
+from termweave.search.catalog.profiles import Profile
+from termweave.search.ranking.rerankers import Reranking
+from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.signals import DocumentLayout
 
 
@@ -24,7 +26,7 @@ class Known(Index):
         parameters = {"dense": {"dimension": 4}}
         found = Lineage("docs", "", "", {}, "", {name: parameters.get(name, {}) for name in signals})
         layout = DocumentLayout.from_meta(found.signals)
-        self._now = Opened("docs-1", found if profile is None else profiles.adopted(found, profile), layout, None, None)
+        self._now = OpenGeneration("docs-1", found if profile is None else profiles.adopted(found, profile), layout, None, None)
 
 
 ALL = Known("dense", "lexical", "weights")
@@ -45,24 +47,28 @@ def test_a_profile_that_was_adopted_is_a_row_with_its_own_reranking():
     tuned = Profile("mine", {"dense": 0.7, "weights": 0.3}, "rrf", {"candidates": 30, "k": 5})
     index = Known("dense", "lexical", "weights", profile=tuned)
     row = systems.default_systems(index)[-1]
-    assert (row.name, row.mode, row.reranking) == ("mine", "mine", Reranking(candidates=30, k=5))
+    assert (row.name, row.mode, row.reranking) == ("mine", "mine", Reranking((ReciprocalNeighbours(candidates=30, k=5),)))
     assert index.mode("mine").fusion == "rrf"
     assert systems.grid(["mine"], ["none"], index)[0].reranking is None
-    assert systems.grid(["mine"], ["rnn"], index)[0].reranking == Reranking(candidates=30, k=5)
-    assert systems.searched(systems.default_systems(index), index) == "mine"
-    assert systems.searched(systems.default_systems(ALL), ALL) == "hybrid"
+    assert systems.grid(["mine"], ["rnn"], index)[0].reranking == Reranking((ReciprocalNeighbours(candidates=30, k=5),))
+    assert systems.default_of(systems.default_systems(index), index) == "mine"
+    assert systems.default_of(systems.default_systems(ALL), ALL) == "hybrid"
     rows = systems.grid(["mine"], ["none", "rnn", "rnn@dense"], index)
     assert names(rows) == ["mine without rNN", "mine", "mine+rNN@dense"]
     assert systems.grid(["mine"], [], index) == [row] == systems.with_baseline([row], "mine", index)[0]
-    assert systems.searched(systems.grid(["hybrid", "dense"], [], index), index) is None
-    assert systems.searched(systems.grid(["dense"], [], index), index) == "dense"
+    assert systems.default_of(systems.grid(["hybrid", "dense"], [], index), index) is None
+    assert systems.default_of(systems.grid(["dense"], [], index), index) == "dense"
 
 
 def test_both_similarities_are_rows_of_one_table():
     found = systems.grid(["hybrid", "lexical"], ["none", "rnn", "rnn@dense"], ALL)
     assert names(found) == ["hybrid", "hybrid+rNN", "hybrid+rNN@dense", "BM25", "BM25+rNN", "BM25+rNN@dense"]
     assert [row.reranker for row in found[:3]] == ["none", "rnn", "rnn@dense"]
-    assert [row.reranking for row in found[:3]] == [None, Reranking(), Reranking(similarity="dense")]
+    assert [row.reranking for row in found[:3]] == [
+        None,
+        Reranking((ReciprocalNeighbours(),)),
+        Reranking((ReciprocalNeighbours(similarity="dense"),)),
+    ]
     assert systems.with_baseline(found, "hybrid+rnn@dense", ALL) == (found, "hybrid+rNN@dense")
 
 

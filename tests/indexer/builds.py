@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from termweave.indexer import Options, ledgers, verify, verify_against_source
-from termweave.indexer.generations import live, writer
+from termweave.indexer import BuildOptions, verify, verify_against_source
+from termweave.indexer.generations.generations import live
+from termweave.indexer.generations.index_setup import writer
+from termweave.indexer.ledger import storage
 from termweave.records import Document, Encoding, Passage, TermWeights
 from termweave.search import Index
 
-LEXICAL = Options(weights="none", dense="none")
+LEXICAL = BuildOptions(weights="none", dense="none")
 
 
 def numbered(count):
@@ -18,14 +20,14 @@ def numbered(count):
 
 def check(engine, name, *, deep=True):
     index = live(engine, name)
-    with ledgers.existing(engine, index) as ledger:
+    with storage.existing(engine, index) as ledger:
         return verify(engine, index, ledger, deep=deep)
 
 
 def clean(engine, name, source=None):
     """The live generation is what its ledger says, content included, and what the source says."""
     index = Index.open(engine, name)
-    with ledgers.existing(engine, index.generation) as ledger:
+    with storage.existing(engine, index.generation) as ledger:
         found = verify(engine, index.generation, ledger, deep=True)
         assert ledger.get("state") == "complete"
     assert found.ok, found

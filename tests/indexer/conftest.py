@@ -17,27 +17,30 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.engine import connect, node, process
+from termweave.engine import connect
+from termweave.engine.embedded import node, process
 from termweave.errors import EngineError
-from termweave.indexer import building, ledgers, verify
-from termweave.indexer.generations import live
+from termweave.indexer import builder, verify
+from termweave.indexer.generations.generations import live
+from termweave.indexer.ledger import storage
 from termweave.settings import load
 
 #: Blocks of 100 documents and batches of 64 KB: many small steps to be killed between, on a corpus that is indexed in seconds.
 PRELUDE = """
 import sys
-from termweave.indexer import pace, survey
-survey._BLOCK_DOCUMENTS = 100
-pace.SMALLEST, pace.FIRST = 16 * 1024, 64 * 1024
-pace.LARGEST = 64 * 1024
+from termweave.indexer.pipeline import throttle
+from termweave.indexer.preparation import corpus_pass
+corpus_pass._BLOCK_DOCUMENTS = 100
+throttle.SMALLEST, throttle.FIRST = 16 * 1024, 64 * 1024
+throttle.LARGEST = 64 * 1024
 """
 
 
 #: Waits on standard input before the batch of that number.
 HOLD = """
-from termweave.indexer.sending import Sender
+from termweave.indexer.pipeline.bulk_sender import BulkSender
 batches = 0
-once = Sender._once
+once = BulkSender._request
 def held(self, batch):
     global batches
     batches += 1
@@ -45,7 +48,7 @@ def held(self, batch):
         print("HELD", flush=True)
         sys.stdin.readline()
     return once(self, batch)
-Sender._once = held
+BulkSender._request = held
 """
 
 
@@ -100,8 +103,8 @@ class Bench:
         """The promise: everything there, nothing twice, as it was sent, as the ledger and the source say."""
         with connect(load(url=self.url)) as engine:
             index = live(engine, self.name)
-            path = ledgers.folder(engine).relative_to(ledgers.places.state())
-            with ledgers.Ledger(self.folder / "state" / "termweave" / path / f"{index}.sqlite") as ledger:
+            path = storage.folder(engine).relative_to(storage.paths.state())
+            with storage.Ledger(self.folder / "state" / "termweave" / path / f"{index}.sqlite") as ledger:
                 found = verify(engine, index, ledger, deep=0.2)
             assert (found.ok, found.counted) == (True, self.count), found
             assert engine.request("GET", f"/{self.name}/_count")["count"] == self.count
@@ -174,8 +177,8 @@ def bench(opensearch_engine, name, tmp_path, own_places):
 #: Counts what a build does with the server and the ledger; at that step it dies, so much later.
 DIES = """
 import atexit, os, signal, threading
-from termweave.engine.connection import Engine
-from termweave.indexer.ledger import Ledger
+from termweave.engine.client.connection import Engine
+from termweave.indexer.ledger.ledger import Ledger
 at, delay = {at}, {delay}
 steps = 0
 def counted(call):
@@ -240,11 +243,11 @@ def own_node(settings="", *, nodes=1):
 @pytest.fixture
 def deleted_meanwhile(monkeypatch):
     """Builds whose index somebody deletes before the sending begins."""
-    send = building.send_rest
+    send = builder.send_rest
 
     def meddle(engine, source, options, encode, current, progress):
         engine.request("DELETE", f"/{current.index}")
         return send(engine, source, options, encode, current, progress)
 
-    monkeypatch.setattr(building, "send_rest", meddle)
+    monkeypatch.setattr(builder, "send_rest", meddle)
     return monkeypatch

@@ -8,8 +8,7 @@ from termweave import connect, indexer
 from termweave.errors import UsageError
 from termweave.evaluation import evaluate, tune
 from termweave.search import Index
-
-from .builds import LEXICAL, numbered
+from tests.indexer.builds import LEXICAL, numbered
 
 
 @pytest.mark.engine
@@ -31,7 +30,7 @@ def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, na
             lambda: Index.open(connection, name),
             lambda: Index.pinned(connection, name),
         ],
-        "options must be an Options, not dict.": [
+        "options must be BuildOptions, not dict.": [
             lambda: indexer.build(engine, source, "docs", {"weights": "none"}),
             lambda: indexer.update(engine, source, name, {}),
         ],
@@ -50,19 +49,3 @@ def test_arguments_of_another_kind_are_refused_at_the_door(opensearch_engine, na
             with pytest.raises(UsageError) as caught:
                 call()
             assert str(caught.value).startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "example"),
-    [
-        ("signals", "lexical", '("lexical", "dense")'),
-        ("prune", "30%", 'Pruning.parse("30%"), from termweave.signals'),
-        ("workers", "2", "2"),
-        ("mapping", "mapping.json", "{...}"),
-        ("passages", 160, "Window(160, 120), from termweave.indexer.passages"),
-    ],
-)
-def test_options_of_another_kind_are_refused_when_they_are_made(option, value, example):
-    with pytest.raises(UsageError) as caught:
-        indexer.Options(**{option: value})
-    assert str(caught.value) == f"Options.{option} cannot be {value!r}. Write {option}={example}."

@@ -7,11 +7,12 @@ import os
 import pytest
 
 from termweave.errors import EngineError, TermweaveError, UsageError
-from termweave.indexer import Options, build, building, ledgers
-from termweave.indexer.generations import live, publish
+from termweave.indexer import BuildOptions, build, builder
+from termweave.indexer.generations.generations import live
+from termweave.indexer.generations.publication import publish
+from termweave.indexer.ledger import storage
 from termweave.search import Index
-
-from .builds import LEXICAL, numbered
+from tests.indexer.builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -56,15 +57,15 @@ def test_an_alias_that_somebody_else_moved_is_left_alone(opensearch_engine, name
 @pytest.mark.parametrize("loading", [True, False])
 def test_settings_for_loading_are_restored_and_can_be_declined(opensearch_engine, name, corpus, monkeypatch, loading):
     seen = {}
-    send = building.send_rest
+    send = builder.send_rest
 
     def look(engine, source, options, encode, current, progress):
         seen.update(settings(engine, current.index))
         return send(engine, source, options, encode, current, progress)
 
-    monkeypatch.setattr(building, "send_rest", look)
+    monkeypatch.setattr(builder, "send_rest", look)
     built = build(
-        opensearch_engine, corpus(numbered(3)), name, Options(weights="none", dense="none", replicas=1, loading=loading)
+        opensearch_engine, corpus(numbered(3)), name, BuildOptions(weights="none", dense="none", replicas=1, loading=loading)
     )
     wanted = {"index.number_of_replicas": "0", "index.refresh_interval": "-1"} if loading else {"index.number_of_replicas": "1"}
     assert {key: seen.get(key) for key in wanted} == wanted
@@ -80,8 +81,8 @@ def settings(engine, index):
 def test_a_second_build_of_a_name_is_told_of_the_first(opensearch_engine, name, corpus):
     source = corpus(numbered(3))
     with (
-        ledgers.lease(opensearch_engine, name),
-        pytest.raises(TermweaveError, match=rf"Another build of '{name}' is running here \(process {os.getpid()}"),
+        storage.lease(opensearch_engine, name),
+        pytest.raises(TermweaveError, match=rf"Another build of '{name}' is running on this host \(process {os.getpid()}"),
     ):
         build(opensearch_engine, source, name, LEXICAL)
     assert build(opensearch_engine, source, name, LEXICAL).documents == 3
@@ -91,10 +92,10 @@ def test_two_builds_in_one_second_are_two_generations(opensearch_engine, name, c
     source = corpus(numbered(2))
     made = {build(opensearch_engine, source, name, LEXICAL).index for _ in range(3)}
     assert len(made) == 3
-    assert all((ledgers.folder(opensearch_engine) / f"{index}.sqlite").exists() for index in made)
+    assert all((storage.folder(opensearch_engine) / f"{index}.sqlite").exists() for index in made)
 
 
 def test_an_alias_of_somebody_else_is_not_taken_over(opensearch_engine, name, corpus):
     opensearch_engine.request("PUT", f"/{name}-theirs", body={"aliases": {name: {}}})
-    with pytest.raises(UsageError, match="was not made by termweave"):
+    with pytest.raises(UsageError, match="was not built by termweave"):
         build(opensearch_engine, corpus(numbered(1)), name, LEXICAL)

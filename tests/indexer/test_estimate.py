@@ -8,15 +8,17 @@ from itertools import islice
 import orjson
 import pytest
 
-from termweave import corpora, encoders, places
+from termweave import corpora, encoders
 from termweave.cli import run
-from termweave.indexer import Options, build, drifting
-from termweave.indexer.forecast import forecast
-from termweave.indexer.passages import Window
-from termweave.search import stored_statistics
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.estimate import estimate_build
+from termweave.indexer.generations import generations, statistics_drift
+from termweave.indexer.preparation.passages import Window
+from termweave.search.catalog import statistics_store
 from termweave.statistics import StatisticsCounter
+from termweave.support import paths
 
-LEXICAL = Options(weights="none", dense="none")
+LEXICAL = BuildOptions(weights="none", dense="none")
 
 
 @pytest.fixture
@@ -51,36 +53,36 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
         {"_id": "fr", "text": "Le chat mange la souris dans la maison que nous avons louée pour nos vacances " * 4},
         {"_id": "none", "text": ""},
     ]
-    found = forecast(corpus(documents), opensearch_engine.capabilities, Options())
+    found = estimate_build(corpus(documents), opensearch_engine.capabilities, BuildOptions())
     assert (found.documents, found.passages, found.exact) == (12, 12, True)
     said = "\n".join(found.warnings)
     for part in (
-        "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops there",
+        "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops with an error",
         "8% of the documents are longer than the 256 word-pieces",
         "words with dots",
-        "knows corpus.jsonl only in part",
+        "knows the language of corpus.jsonl only in part",
         "1 document without any text",
     ):
         assert part in said, part
     (broken,) = (each for each in found.warnings if "line 8" in each)
-    assert broken.endswith("Without --skip-bad the build stops there.")
+    assert broken.endswith("Without --skip-bad the build stops with an error.")
     assert found.encode_seconds > 0
-    skipping = forecast(corpus(documents), opensearch_engine.capabilities, Options(skip_bad=True))
+    skipping = estimate_build(corpus(documents), opensearch_engine.capabilities, BuildOptions(skip_bad=True))
     assert "line 8" in "".join(skipping.warnings)
     assert "--skip-bad" not in "".join(skipping.warnings)
-    plain = forecast(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["one two three", "four"])
+    plain = estimate_build(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["one two three", "four"])
     assert plain.warnings == ()
     assert (plain.clauses.mean, plain.clauses.most, plain.clauses.of) == (2.0, 3, "queries")
-    chinese = forecast(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["重庆是中国的直辖市", "json"])
+    chinese = estimate_build(corpus(numbered(6)), opensearch_engine.capabilities, LEXICAL, ["重庆是中国的直辖市", "json"])
     assert (chinese.clauses.mean, chinese.clauses.most) == (5.0, 9), "the analyzer makes a term of every two characters"
 
 
 @pytest.mark.engine
 def test_a_plan_writes_nothing_and_counts_what_is_built(opensearch_engine, name, corpus, own_places):
     long = [{"_id": f"d{number}", "text": f"Sentence number {number} says something. " * number} for number in range(40)]
-    options = Options(weights="none", dense="none", passages=Window(20, 15))
+    options = BuildOptions(weights="none", dense="none", passages=Window(20, 15))
     before = set((own_places / "state").rglob("*"))
-    found = forecast(corpus(long), opensearch_engine.capabilities, options)  # it has no server to write to
+    found = estimate_build(corpus(long), opensearch_engine.capabilities, options)  # it has no server to write to
     assert set((own_places / "state").rglob("*")) == before
     built = build(opensearch_engine, corpus(long), name, options)
     assert (found.documents, found.passages) == (built.documents, built.passages)
@@ -88,7 +90,7 @@ def test_a_plan_writes_nothing_and_counts_what_is_built(opensearch_engine, name,
 
 @pytest.mark.engine
 def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus):
-    found = forecast(corpus(numbered(30_000)), opensearch_engine.capabilities, LEXICAL, most=15_000)
+    found = estimate_build(corpus(numbered(30_000)), opensearch_engine.capabilities, LEXICAL, most=15_000)
     assert not found.exact
     assert found.documents == pytest.approx(30_000, rel=0.2)
 
@@ -97,7 +99,7 @@ def test_a_part_of_a_large_source_is_extrapolated(opensearch_engine, corpus):
 @pytest.mark.parametrize("dataset", ["nfcorpus", "cmrc2018"])
 def test_an_index_weighs_about_what_its_plan_said(opensearch_engine, name, shared, dataset):
     source = corpora.open_source(shared / "data" / dataset)
-    found = forecast(source, opensearch_engine.capabilities, LEXICAL)
+    found = estimate_build(source, opensearch_engine.capabilities, LEXICAL)
     built = build(opensearch_engine, source, name, LEXICAL)
     shards = opensearch_engine.request("GET", f"/{built.index}/_segments")["indices"][built.index]["shards"]
     weighed = sum(segment["size_in_bytes"] for copies in shards.values() for segment in copies[0]["segments"].values())
@@ -111,18 +113,18 @@ def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engin
     for each in ("cranfield", "nfcorpus"):
         documents = islice(corpora.open_source(shared / "data" / each).documents(), 700)
         titles[each] = [{"_id": document.id, "text": document.title} for document in documents]
-    options = Options(dense="none", signals=("weights",))
-    assert drifting.standing(opensearch_engine, name) is None
+    options = BuildOptions(dense="none", signals=("weights",))
+    assert statistics_drift.of_live(opensearch_engine, generations.find_live(opensearch_engine, name)) is None
     built = build(opensearch_engine, corpus(titles["cranfield"]), name, options)
-    live = drifting.standing(opensearch_engine, name)
+    live = statistics_drift.of_live(opensearch_engine, generations.find_live(opensearch_engine, name))
 
     def said(documents, most=20_000, options=options):
-        found = forecast(corpus(documents), opensearch_engine.capabilities, options, most=most, live=live)
+        found = estimate_build(corpus(documents), opensearch_engine.capabilities, options, most=most, live=live)
         return [warning for warning in found.warnings if "drifted" in warning]
 
     assert said(titles["cranfield"]) == []
     assert said(titles["cranfield"], most=200) == []
-    part = drifting.drifted(live.statistics, _counted(options, titles["cranfield"][:200]))
+    part = statistics_drift.drift_after_update(live.statistics, _counted(options, titles["cranfield"][:200]))
     assert part, "what rare terms of a part say is noise; without leaving them out it would be a warning"
     (whole,) = said(titles["nfcorpus"])
     assert built.index in whole
@@ -136,10 +138,10 @@ def test_statistics_that_have_drifted_are_said_before_an_update(opensearch_engin
     captured = capsys.readouterr()
     assert any("drifted" in warning for warning in orjson.loads(captured.out)["warnings"])
     assert "drifted" in captured.err
-    opensearch_engine.request("DELETE", f"/{stored_statistics.companion(built.index)}")
-    (places.cache() / "statistics" / f"{live.statistics.hash}.bin").unlink()
+    opensearch_engine.request("DELETE", f"/{statistics_store.companion(built.index)}")
+    (paths.cache() / "statistics" / f"{live.statistics.hash}.bin").unlink()
     assert run([*arguments, "--url", opensearch_engine.url]) == 0
-    assert "The statistics of what is live are not compared" in capsys.readouterr().err
+    assert "The statistics of the live generation are not compared" in capsys.readouterr().err
 
 
 @pytest.mark.engine

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from termweave.encoders import load
-from termweave.indexer import Options, build, ledgers, update, verify, verify_against_source
+from termweave.indexer import BuildOptions, build, update, verify, verify_against_source
+from termweave.indexer.ledger import storage
 from termweave.records import Document
 from termweave.search import Index
 
@@ -21,7 +22,7 @@ DOCUMENTS = [
 
 def clean(engine, name, source):
     index = Index.open(engine, name)
-    with ledgers.existing(engine, index.generation) as ledger:
+    with storage.existing(engine, index.generation) as ledger:
         assert verify(engine, index.generation, ledger, deep=True).ok
     assert verify_against_source(engine, index.generation, source, deep=True).ok
     return index
@@ -51,7 +52,7 @@ def test_beyond_the_models_sight_they_keep_their_anchor():
 
 def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(opensearch_engine, name, corpus):
     source = corpus(DOCUMENTS)
-    build(opensearch_engine, source, name, Options())
+    build(opensearch_engine, source, name, BuildOptions())
     index = clean(opensearch_engine, name, source)
     assert index.search("ukulele", mode="lexical") == []
     for mode, word, found in (("weights", "ukulele", "terms"), ("hybrid", "purring", "text")):
@@ -69,7 +70,7 @@ def test_a_document_is_found_by_a_term_that_only_its_expansion_holds(opensearch_
 
     changed = [{**DOCUMENTS[0], "expansion": ["banjo"]}, *DOCUMENTS[1:]]
     source = corpus(changed)
-    update(opensearch_engine, source, name, Options())
+    update(opensearch_engine, source, name, BuildOptions())
     index = clean(opensearch_engine, name, source)
     assert index.search("ukulele", mode="weights") == []
     assert [hit.id for hit in index.search("banjo", mode="weights")] == ["terms"]

@@ -19,6 +19,7 @@ from .proxy import Proxy
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_step(bench):
     steps = two_generations(bench, 1200)
     with bench.searching("first second"):
@@ -29,6 +30,7 @@ def test_killed_at_any_step(bench):
             bench.whole()
 
 
+@pytest.mark.exhaustive
 def test_a_line_that_drops_delays_and_cuts(bench):
     two_generations(bench, 1200)
     with Proxy(int(bench.url.rpartition(":")[2]), seed=5, refuse=0.1, cut=0.1, lose=0.02, delay=0.02) as proxy:
@@ -52,7 +54,7 @@ def test_ctrl_c_once_finishes_what_is_under_way_and_twice_stops_at_once(bench):
         assert process.poll() is None  # it waits for the batch
         said, _ = process.communicate("\n")
         assert process.returncode == 130, said
-        assert "goes on from there" in said
+        assert "to continue from there" in said
         process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
         process.send_signal(signal.SIGINT)
@@ -74,7 +76,7 @@ def test_sigterm_ends_as_ctrl_c_does(bench):
     until(process, "a second SIGTERM stops at once")
     said, _ = process.communicate("\n")
     assert process.returncode == 143, said
-    assert "goes on from there" in said
+    assert "to continue from there" in said
     assert "Resumed" in bench.run()
     bench.whole()
 
@@ -86,7 +88,7 @@ def test_two_processes_on_one_name_here_and_on_another_host(bench, tmp_path):
     with bench.searching("first second"):
         process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
-        assert f"is running here (process {process.pid}" in bench.run(status=1)
+        assert f"is running on this host (process {process.pid}" in bench.run(status=1)
         told = elsewhere.run(status=1)
         assert f"(process {process.pid}, since" in told
         assert "is running on " in told
@@ -99,7 +101,7 @@ def test_two_processes_on_one_name_here_and_on_another_host(bench, tmp_path):
 
 #: Fills the disk when the first documents are acknowledged.
 FULL = """
-from termweave.indexer.ledger import Ledger
+from termweave.indexer.ledger.ledger import Ledger
 acknowledge = Ledger.acknowledge
 def filled(self, digests):
     if not (filler := self.path.parent / "filler").exists():
@@ -114,6 +116,7 @@ Ledger.acknowledge = filled
 """
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_under_the_ledger(bench, tmp_path):
     state = tmp_path / "state"
     state.mkdir()
@@ -155,13 +158,13 @@ def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(benc
 
 #: The server gives up on a shard after a second, not twenty; and who waits here says so.
 IMPATIENT = """
-from termweave.indexer import pace, sending
-sending._SHARD_PATIENCE = "1s"
-trouble = pace.Pace.trouble
+from termweave.indexer.pipeline import throttle, bulk_sender
+bulk_sender._SHARD_PATIENCE = "1s"
+trouble = throttle.Throttle.failed
 def said(self, *arguments, **options):
     print("TROUBLE", flush=True)
     return trouble(self, *arguments, **options)
-pace.Pace.trouble = said
+throttle.Throttle.failed = said
 """
 
 
@@ -194,10 +197,11 @@ def narrow_node():
         yield state
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_turns_away_what_is_too_much_or_too_large(narrow_node, tmp_path):
     """429 from the indexing pressure, 413 from http.max_content_length, and documents that neither ever takes."""
     bench = Bench(tmp_path, narrow_node.url, "narrow")
-    large = "pace.FIRST = pace.LARGEST = 4 * 1024 * 1024\n"  # as without the prelude: the server's limits are met
+    large = "throttle.FIRST = throttle.LARGEST = 4 * 1024 * 1024\n"  # as without the prelude: the server's limits are met
     two_generations(bench, 2000, prelude=large)
     with bench.searching("first second"):
         bench.run("--workers", "4", prelude=large)

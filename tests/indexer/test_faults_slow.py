@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from termweave.engine import connect, node
+from termweave.engine import connect
+from termweave.engine.embedded import node
 from termweave.settings import load
 
 from .conftest import HOLD, Bench, killed_at, own_node, two_generations, until
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.exhaustive]
 
 #: Instants at which a build is killed.
 INSTANTS = int(os.environ.get("TERMWEAVE_FAULTS", "3"))
@@ -154,6 +155,6 @@ def test_a_clock_that_jumps_by_days(bench, tmp_path):
     newer = bench.whole()
     bench.environment.pop("LD_PRELOAD")
     with connect(load(url=bench.url)) as engine:
-        from termweave.indexer import generations
+        from termweave.indexer.generations import generations
 
         assert generations.of(engine, bench.name)[0].index == newer

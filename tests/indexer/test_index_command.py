@@ -8,9 +8,12 @@ import orjson
 import pytest
 
 from termweave.cli import run
-from termweave.indexer import building, generations, ledgers
-from termweave.indexer.generations import live
-from termweave.search import Index, stored_statistics
+from termweave.indexer import builder
+from termweave.indexer.generations import generations, publication
+from termweave.indexer.generations.generations import live
+from termweave.indexer.ledger import storage
+from termweave.search import Index
+from termweave.search.catalog import statistics_store
 
 from .builds import numbered
 
@@ -37,7 +40,7 @@ def documents(engine, name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--plan", "--update"], "leave out --plan or --update"),
+        (["--update", "--allow-deletions", "50%"], "--allow-deletions belongs to --update --delete-missing"),
         (["--passage-stride", "10"], "belongs to --passage-size"),
         (["--on", "./nfcorpus"], "--on names the queries of a gate"),
         (["--new"], "belong to --update"),
@@ -53,9 +56,9 @@ def test_options_that_mean_nothing_together_are_refused(tmp_path, capsys, argume
 @pytest.mark.engine
 def test_what_is_being_built_is_not_deleted(opensearch_engine, name, index, capsys):
     index(numbered(3))
-    with ledgers.lease(opensearch_engine, name):
+    with storage.lease(opensearch_engine, name):
         assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 1
-        assert f"Another build of '{name}' is running here" in capsys.readouterr().err
+        assert f"Another build of '{name}' is running on this host" in capsys.readouterr().err
     assert len(generations.of(opensearch_engine, name)) == 1
     assert run(["delete", name, "--yes", "--url", opensearch_engine.url]) == 0
     assert live(opensearch_engine, name) is None
@@ -69,16 +72,16 @@ def test_statistics_that_somebody_deleted_are_missed_though_this_host_has_a_copy
     url = ["--url", opensearch_engine.url]
     assert run(["verify", name, *url]) == 0
     capsys.readouterr()
-    companion = stored_statistics.companion(live(opensearch_engine, name))
+    companion = statistics_store.companion(live(opensearch_engine, name))
     opensearch_engine.request("DELETE", f"/{companion}")
     assert run(["verify", name, "--json", *url]) == 4
     told, said = capsys.readouterr()
     told = orjson.loads(told)
     assert (told["ok"], told["lost"], told["missing"]) == (False, companion, [])
-    assert f"{companion}, the statistics that its weights stand on, is gone" in said
-    monkeypatch.setattr("termweave.places.cache", lambda: tmp_path / "elsewhere")
+    assert f"{companion}, the index with the statistics of the weights, was deleted" in said
+    monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path / "elsewhere")
     assert run(["search", name, "x", *url]) == 1
-    assert "Index again; without them queries cannot be weighted." in capsys.readouterr().err
+    assert "queries cannot be weighted without them" in capsys.readouterr().err
 
 
 @pytest.mark.engine
@@ -105,7 +108,7 @@ def test_a_copy_has_its_own_time_and_rollback_finds_the_way_back(opensearch_engi
     copy, parent = generations.of(opensearch_engine, name)
     assert (parent.index, copy.live) == (before, True)
     assert copy.created > parent.created
-    assert generations.previous(opensearch_engine, name) == before
+    assert publication.previous(opensearch_engine, name) == before
 
 
 @pytest.mark.engine
@@ -123,7 +126,9 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensea
         said = index(numbered(5), *gate, *options, status=3).err
         newest = generations.of(opensearch_engine, name)[0]
         assert (newest.complete, newest.live, newest.documents, bool(newest.missed)) == (True, False, 5, True)
-        assert f"'termweave promote {name} {newest.index}' publishes it all the same, 'termweave prune {name}' removes it" in said
+        assert (
+            f"'termweave promote {name} {newest.index}' publishes it all the same, 'termweave prune {name}' removes it." in said
+        )
         return newest.index
 
     first = refused()
@@ -153,7 +158,7 @@ def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index)
     for documents, said in (([long, odd], "'a' (line 1) and 'a#1' (line 2)"), ([odd, long], "'a#1' (line 1) and 'a' (line 2)")):
         for more in ([], ["--skip-bad"], ["--plan"]):
             told = index(documents, "--passage-size", "20", *more, status=1).err
-            assert f"the documents {said} would both be stored as 'a#1': passages are called DOCUMENT#NUMBER" in told
+            assert f"the documents {said} would both be stored as 'a#1', because the id of a passage is DOCUMENT#NUMBER" in told
     index([long, odd])  # whole, each has its own
 
 
@@ -178,7 +183,7 @@ def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engi
     assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--json", "--url", opensearch_engine.url]) == 4
     told = capsys.readouterr()
     assert len(orjson.loads(told.out)["refused"]) == 4
-    assert "mend these documents in the source" in told.err
+    assert "correct them in the source" in told.err
     assert "to mend it" not in told.err
 
 
@@ -192,11 +197,11 @@ def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine,
     for _ in range(2):
         told = index(changed, "--update", "--allow-refused", "10%")
         assert "0 new, 0 changed, 1 refused, 19 unchanged" in told.out
-        assert "Mend the value in the source" in told.err
+        assert "Correct the value in the source" in told.err
         assert run(["verify", name, "--deep", "--url", opensearch_engine.url]) == 0
         assert "1 document or passage was refused" in capsys.readouterr().err
     assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 4
-    assert "refused all that differs" in capsys.readouterr().err
+    assert "refused all documents that differ" in capsys.readouterr().err
     assert "refused" not in index(documents, "--update").out
     assert run(["verify", name, "--url", opensearch_engine.url]) == 0
     assert "refused" not in capsys.readouterr().err
@@ -231,7 +236,7 @@ def test_an_object_of_a_mapping_that_names_some_of_its_entries_is_what_has_to_be
     (mapping := tmp_path / "mapping.json").write_text('{"properties": {"owner": {"properties": {"city": {"type": "keyword"}}}}}')
     documents = [{"_id": "a", "text": "x", "owner": {"city": "Rome", "zip": "00100"}}]
     said = index(documents, "--mapping", str(mapping), status=1).err
-    assert 'Name all entries of that object in --mapping, or give it "dynamic": false there.' in said
+    assert 'Name all fields of that object in --mapping, or set "dynamic": false there.' in said
     mapping.write_text(mapping.read_text().replace('"owner": {', '"owner": {"dynamic": false, '))
     index(documents, "--mapping", str(mapping))
 
@@ -258,12 +263,12 @@ def test_all_bad_lines_are_named_by_wish(index):
 @pytest.mark.engine
 def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_resume(index, monkeypatch):
     documents = [*numbered(3), *numbered(2), *({"_id": "d1", "text": f"other {number}"} for number in range(7))]
-    said = "7 documents of corpus.jsonl left out, for an id that an earlier document with other content has: "
+    said = "7 documents of corpus.jsonl left out, because an earlier document with other content has the same id: "
 
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building, "_settle", stop)
+    monkeypatch.setattr(builder, "_finish_and_verify", stop)
     index(documents, "--skip-bad", status=130)
     monkeypatch.undo()
     for more in ([], ["--update"]):
@@ -271,12 +276,12 @@ def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_res
         assert f"Warning: {said}'d1' (line 6; line 2 is kept), " in told
         assert "(line 10; line 2 is kept), ...." in told
         notes = orjson.loads(index(documents, "--skip-bad", "--json", *more).out)["notes"]
-        assert "2 documents repeated another one, id and content; the first of each was kept." in notes
+        assert "2 documents left out, with the id and content of an earlier document." in notes
 
 
 @pytest.mark.engine
 def test_a_build_says_what_it_leaves_out_of_what_is_live(index):
-    said = "The live generation was made with --passage-size 50; this build, without that, is not."
+    said = "The live generation was made with --passage-size 50; this build is made without."
     assert said not in index(numbered(2), "--passage-size", "50").err
     assert said not in index(numbered(3), "--passage-size", "60").err
     index(numbered(2), "--passage-size", "50")
@@ -307,8 +312,8 @@ def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path)
         ("--prune", "0.1", "none"),
     ):
         told = index(numbered(4), "--update", option, value, status=2).err
-        assert f"{option} is {held} there and {value} here" in told
-        assert f"leave out {option}; to build anew, leave out --update" in told
+        assert f"An update cannot change {option}: the live generation was built with {held}, not {value}" in told
+        assert f"remove {option}; to build anew, remove --update" in told
     assert '"index.refresh_interval":"5s"' in index(numbered(4), "--update", *files("integer", "6s"), status=2).err
     assert '"type":"keyword"' in index(numbered(4), "--update", *files("keyword", "5s"), status=2).err
 
@@ -328,7 +333,7 @@ def test_an_update_knows_its_mapping_again_however_the_engine_tells_it(index, tm
     assert "1 new" in index(numbered(3), "--update", "--mapping", str(mapping)).out
     for other in ({"doc_values": False}, {"ignore_above": 5}, {"fields": {"raw": {"type": "keyword"}}}, {"type": "integer"}):
         write(**other)
-        assert "to build anew, leave out --update" in index(numbered(3), "--update", "--mapping", str(mapping), status=2).err
+        assert "to build anew, remove --update" in index(numbered(3), "--update", "--mapping", str(mapping), status=2).err
 
 
 @pytest.mark.engine
@@ -339,7 +344,7 @@ def test_an_update_says_documents_as_documents_and_passages_as_passages(index):
     assert "Documents: 0 new, 1 changed, 2 unchanged, 1 no longer in the source (kept; --delete-missing deletes it)" in changed
     assert "1 deleted" not in changed
     assert "that changed documents have no longer were deleted" in changed
-    found = orjson.loads(index(numbered(2), "--update", "--delete-missing", "--json").out)["update"]
+    found = orjson.loads(index(numbered(2), "--update", "--delete-missing", "--allow-deletions", "50%", "--json").out)["update"]
     assert (found["gone"], found["deleted"], found["outdated"]) == (2, 2, 0)
 
 
@@ -348,11 +353,11 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building, "survey", stop)
-    assert "Stopped. Nothing was sent: the same command begins anew." in index(numbered(3), status=130).err
+    monkeypatch.setattr(builder.build_target, "read_corpus", stop)
+    assert "Stopped. Nothing was sent. The same command starts again." in index(numbered(3), status=130).err
     monkeypatch.undo()
-    monkeypatch.setattr(building, "_settle", stop)
-    assert "acknowledged 3 of 3 documents, which are kept: the same command goes on" in index(numbered(3), status=130).err
+    monkeypatch.setattr(builder, "_finish_and_verify", stop)
+    assert "acknowledged 3 of 3 documents. Run the same command to continue" in index(numbered(3), status=130).err
     monkeypatch.undo()
     (unfinished,) = generations.of(opensearch_engine, name)
     assert (unfinished.complete, unfinished.documents) == (False, None)
@@ -360,7 +365,7 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     (whole,) = generations.of(opensearch_engine, name)
     assert (whole.index, whole.documents) == (unfinished.index, 3)
     assert whole.bytes > unfinished.bytes  # what `_stats` says may be 10 s old
-    assert "a build that was begun is finished" in said
+    assert "an unfinished build is finished" in said
     assert "Resumed" in said
     assert "was made from" not in index(numbered(4)).err  # the same source's new version
 
@@ -368,7 +373,7 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
 @pytest.mark.engine
 def test_a_damaged_ledger_is_said_to_be_that_and_the_advice_works(opensearch_engine, name, index, tmp_path, capsys):
     index(numbered(3))
-    path = ledgers.folder(opensearch_engine) / f"{live(opensearch_engine, name)}.sqlite"
+    path = storage.folder(opensearch_engine) / f"{live(opensearch_engine, name)}.sqlite"
     path.write_bytes(b"no database at all" * 1000)
     assert run(["verify", name, "--url", opensearch_engine.url]) == 1
     said = capsys.readouterr().err
@@ -386,9 +391,9 @@ def test_what_the_server_does_not_make_is_refused_with_a_next_step(opensearch_en
     assert "Name an analyzer that the server has" in index(numbered(1), "--analyzer", "klingon", status=1).err
     file = tmp_path / "own.json"
     file.write_text('{"properties": {"year": {"type": "number of years"}}}')
-    assert "Mend the file that --mapping names" in index(numbered(1), "--mapping", str(file), status=1).err
+    assert "Correct the file that --mapping names" in index(numbered(1), "--mapping", str(file), status=1).err
     file.write_text('{"index.no_such_thing": 1}')
-    assert "Mend the file that --settings names" in index(numbered(1), "--settings", str(file), status=1).err
+    assert "Correct the file that --settings names" in index(numbered(1), "--settings", str(file), status=1).err
     index(numbered(1))
     opensearch_engine.request("POST", f"/{live(opensearch_engine, name)}/_close")
     assert "Open the index again" in index(numbered(1), "--update", status=1).err

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from termweave.indexer import build, up_to_date, update, updating
+from termweave.indexer import UpdateMode, build, up_to_date, update, updater
 from termweave.search import Index
-
-from .builds import LEXICAL, numbered
+from tests.indexer.builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -23,12 +22,12 @@ def test_a_repeated_update_that_finds_nothing_left_to_do_is_from_its_own_source(
     build(opensearch_engine, before, name, LEXICAL)
     update(opensearch_engine, before, name, LEXICAL)
     assert up_to_date(opensearch_engine, before, name, LEXICAL)  # there was nothing to change
-    monkeypatch.setattr(updating, "_prove", stop)
+    monkeypatch.setattr(updater, "_finish_and_verify", stop)
     with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, after, name, LEXICAL, new=new)
+        update(opensearch_engine, after, name, LEXICAL, mode=UpdateMode(new=new))
     monkeypatch.undo()
     assert bool(up_to_date(opensearch_engine, before, name, LEXICAL)) == new  # a copy leaves the live generation what it was
-    again = update(opensearch_engine, after, name, LEXICAL, new=new)
+    again = update(opensearch_engine, after, name, LEXICAL, mode=UpdateMode(new=new))
     assert (again.counts.new, again.documents) == (0, 5)  # all was sent before it was stopped
     made = Index.open(opensearch_engine, name).lineage
     assert (made.source["name"], made.fingerprint, bool(made.updated)) == ("after.jsonl", "", True)

@@ -14,16 +14,17 @@ import pytest
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import ModelError, RefusedDocuments, UsageError, VerificationFailed
-from termweave.indexer import Options, build, ledgers, update
-from termweave.indexer.changes import Counts
-from termweave.indexer.generations import live, of
-from termweave.indexer.passages import Window
+from termweave.indexer import BuildOptions, UpdateMode, build, update
+from termweave.indexer.generations.generations import live, of
+from termweave.indexer.ledger import storage
+from termweave.indexer.ledger.diff import ChangeCounts
+from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
-
-from .builds import LEXICAL, clean
+from tests.indexer.builds import LEXICAL, clean
 
 pytestmark = pytest.mark.engine
 WINDOW = Window(20, 15)
+EVERYTHING = UpdateMode(delete_missing=True, allow_deletions=1)
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def numbered(count):
 
 
 @pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
-@pytest.mark.parametrize("options", [LEXICAL, Options()], ids=["lexical", "all signals"])
+@pytest.mark.parametrize("options", [LEXICAL, BuildOptions()], ids=["lexical", "all signals"])
 def test_only_what_differs_is_sent_and_only_on_demand_deleted(opensearch_engine, name, corpus, new, options):
     documents = numbered(20)
     built = build(opensearch_engine, corpus(documents), name, options)
@@ -52,21 +53,21 @@ def test_only_what_differs_is_sent_and_only_on_demand_deleted(opensearch_engine,
     documents["fresh"] = "a new document"
     del documents["d5"], documents["d6"]
     source = corpus(documents)
-    first = update(opensearch_engine, source, name, options, new=new)
-    assert first.counts == Counts(new=1, changed=1, unchanged=17, gone=2)
+    first = update(opensearch_engine, source, name, options, mode=UpdateMode(new=new))
+    assert first.counts == ChangeCounts(new=1, changed=1, unchanged=17, gone=2)
     assert (first.sent, first.deleted, first.documents) == (2, 0, 21)
     assert clean(opensearch_engine, name) == 21
     assert (first.index == built.index) is not new
     assert live(opensearch_engine, name) == first.index
-    second = update(opensearch_engine, source, name, options, new=new, delete_missing=True)
-    assert second.counts == Counts(new=0, changed=0, unchanged=19, gone=2)
+    second = update(opensearch_engine, source, name, options, mode=UpdateMode(new=new, delete_missing=True))
+    assert second.counts == ChangeCounts(new=0, changed=0, unchanged=19, gone=2)
     assert (second.sent, second.deleted, second.documents) == (0, 2, 19)
     assert clean(opensearch_engine, name, source) == 19
     index = Index.open(opensearch_engine, name)
     assert [hit.id for hit in index.search("changed entirely", mode="lexical")] == ["d3"]
     assert index.lineage.statistics == statistics
     assert index.lineage.source["fingerprint"] == source.fingerprint
-    third = update(opensearch_engine, source, name, options, delete_missing=True)
+    third = update(opensearch_engine, source, name, options, mode=UpdateMode(delete_missing=True))
     assert (third.sent, third.deleted, third.notes) == (0, 0, ())
     assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == (20 if new else 19)
 
@@ -79,12 +80,12 @@ def test_what_cannot_be_read_is_not_taken_for_gone(opensearch_engine, name, tmp_
 
     def updated(*lines):
         path.write_text("\n".join(lines))
-        return update(opensearch_engine, corpora.open_source(path, skip_bad=True), name, skipping, delete_missing=True)
+        return update(opensearch_engine, corpora.open_source(path, skip_bad=True), name, skipping, mode=EVERYTHING)
 
     path.write_text("\n".join(lines))
     build(opensearch_engine, corpora.open_source(path), name, LEXICAL)
     broken = updated(*lines[:3], lines[3][:-2], lines[4].replace("text 4", "changed"))
-    assert (broken.counts, broken.deleted, broken.documents) == (Counts(new=0, changed=1, unchanged=3, gone=1), 0, 5)
+    assert (broken.counts, broken.deleted, broken.documents) == (ChangeCounts(new=0, changed=1, unchanged=3, gone=1), 0, 5)
     assert "Not deleted: 1 document that the source does not have, because 1 entry of it could not be read" in broken.warnings[0]
     assert clean(opensearch_engine, name) == 5
     assert updated(*lines, "{").warnings == ()  # nothing is missing
@@ -92,7 +93,7 @@ def test_what_cannot_be_read_is_not_taken_for_gone(opensearch_engine, name, tmp_
 
 
 def test_an_update_with_other_words_says_that_its_statistics_have_drifted(opensearch_engine, name, corpus):
-    weights = Options(dense="none", signals=("weights",))
+    weights = BuildOptions(dense="none", signals=("weights",))
     build(opensearch_engine, corpus(numbered(20)), name, weights)
     assert update(opensearch_engine, corpus(numbered(21)), name, weights).warnings == ()
     other = corpus({f"other{number}": f"wings fly over rivers{number}" for number in range(20)})
@@ -104,21 +105,21 @@ def test_passages_come_and_go_with_their_documents(opensearch_engine, name, corp
     def long(parts):
         return " ".join(f"This is sentence number{part} of a text that grows." for part in range(parts))
 
-    cut = Options(weights="none", dense="none", passages=WINDOW, shards=2)
+    cut = BuildOptions(weights="none", dense="none", passages=WINDOW, shards=2)
     build(opensearch_engine, corpus({"grows": long(2), "shrinks": long(12), "stays": long(8), "gone": long(8)}), name, cut)
     source = corpus({"grows": long(9), "shrinks": "Short now.", "stays": long(8)})
     kept = update(opensearch_engine, source, name, LEXICAL)
-    assert kept.counts == Counts(new=0, changed=2, unchanged=1, gone=1)
+    assert kept.counts == ChangeCounts(new=0, changed=2, unchanged=1, gone=1)
     assert clean(opensearch_engine, name) == 4
     assert (kept.deleted, kept.outdated > 1) == (0, True)  # what "shrinks" and the whole "grows" were
-    update(opensearch_engine, source, name, LEXICAL, delete_missing=True)
+    update(opensearch_engine, source, name, LEXICAL, mode=EVERYTHING)
     assert clean(opensearch_engine, name, source) == 3
 
 
 def test_without_its_ledger_the_stored_digests_are_compared(opensearch_engine, name, corpus):
     documents = numbered(30)
     built = build(opensearch_engine, corpus(documents), name, LEXICAL)
-    ledgers.forget(opensearch_engine, built.index)
+    storage.forget(opensearch_engine, built.index)
     documents["d7"] = "other"
     source = corpus(documents)
     updated = update(opensearch_engine, source, name, LEXICAL)
@@ -136,7 +137,7 @@ def test_what_somebody_else_did_to_the_index_is_mended(opensearch_engine, name, 
     opensearch_engine.request("PUT", f"/{built.index}/_doc/d9", body={**other, "id": "d9"})
     source = corpus(documents)
     updated = update(opensearch_engine, source, name, LEXICAL)
-    assert updated.counts == Counts(new=1, changed=1, unchanged=28, gone=0)
+    assert updated.counts == ChangeCounts(new=1, changed=1, unchanged=28, gone=0)
     assert "2 documents were not stored as this host's ledger said" in updated.notes[0]
     clean(opensearch_engine, name, source)
 
@@ -150,13 +151,13 @@ def alter(engine, index, identity, **fields):
 @pytest.mark.parametrize("new", [False, True], ids=["in place", "new generation"])
 def test_damage_is_never_taken_into_the_ledger(opensearch_engine, name, corpus, new):
     source = corpus(numbered(30))
-    built = build(opensearch_engine, source, name, Options(dense="none"))
+    built = build(opensearch_engine, source, name, BuildOptions(dense="none"))
     stored = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
     weights = {**stored["weights"], next(iter(stored["weights"])): 1}
     alter(opensearch_engine, built.index, "d8", weights=weights, encoding_digest=stored["encoding_digest"] + 1)
     alter(opensearch_engine, built.index, "d9", text="other", source_digest=4711)
-    updated = update(opensearch_engine, source, name, Options(dense="none"), new=new)
-    assert (updated.counts, updated.sent) == (Counts(new=0, changed=2, unchanged=28, gone=0), 2)
+    updated = update(opensearch_engine, source, name, BuildOptions(dense="none"), mode=UpdateMode(new=new))
+    assert (updated.counts, updated.sent) == (ChangeCounts(new=0, changed=2, unchanged=28, gone=0), 2)
     clean(opensearch_engine, name, source)
     assert opensearch_engine.request("GET", f"/{updated.index}/_doc/d8")["_source"] == stored
 
@@ -170,7 +171,7 @@ def test_damage_of_a_document_that_the_source_lost_is_named_until_it_is_deleted(
     for _ in range(2):
         with pytest.raises(VerificationFailed, match=r"1 altered.*'d8'.*--delete-missing"):
             update(opensearch_engine, source, name, LEXICAL)
-    update(opensearch_engine, source, name, LEXICAL, delete_missing=True)
+    update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True))
     clean(opensearch_engine, name, source)
 
 
@@ -186,26 +187,26 @@ def test_a_foreign_document_stays_extra_until_it_is_deleted(opensearch_engine, n
     for _ in range(2):
         with pytest.raises(VerificationFailed, match=r"1 extra, 0 altered.*'zzz'.*--delete-missing.*--id"):
             update(opensearch_engine, source, name, LEXICAL)
-    with ledgers.existing(opensearch_engine, built.index) as ledger:
+    with storage.existing(opensearch_engine, built.index) as ledger:
         assert ledger.total == 30
     if way == "delete --id":
         assert run(["delete", name, "--id", "zzz", "--yes", "--url", opensearch_engine.url]) == 0
         update(opensearch_engine, source, name, LEXICAL)
     else:
-        assert update(opensearch_engine, source, name, LEXICAL, delete_missing=True).deleted == 1
+        assert update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True)).deleted == 1
     assert clean(opensearch_engine, name, source) == 30
 
 
 def test_documents_that_another_host_added_are_kept(opensearch_engine, name, corpus, monkeypatch, tmp_path):
-    from termweave import places
+    from termweave.support import paths
 
     documents = numbered(10)
     build(opensearch_engine, corpus(documents), name, LEXICAL)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(places, "state", lambda: tmp_path / "elsewhere")
+        elsewhere.setattr(paths, "state", lambda: tmp_path / "elsewhere")
         update(opensearch_engine, corpus({**documents, "theirs": "added by another host"}), name, LEXICAL)
     updated = update(opensearch_engine, corpus(documents), name, LEXICAL)
-    assert updated.counts == Counts(new=0, changed=0, unchanged=10, gone=1)
+    assert updated.counts == ChangeCounts(new=0, changed=0, unchanged=10, gone=1)
     assert clean(opensearch_engine, name) == 11
 
 
@@ -223,7 +224,7 @@ def test_what_verification_advises_mends_what_it_found(opensearch_engine, name, 
         opensearch_engine.url,
     ]
     looked = ["verify", name, "--deep", "--url", opensearch_engine.url]
-    for fields, advised in (({"text": "other"}, "without --update"), ({"encoding_digest": 7}, "or with --update")):
+    for fields, advised in (({"text": "other"}, "without --update"), ({"encoding_digest": 7}, "or index with --update")):
         alter(opensearch_engine, live(opensearch_engine, name), "d8", **fields)
         assert run(looked) == VerificationFailed.exit_status
         assert advised in capsys.readouterr().err
@@ -233,7 +234,7 @@ def test_what_verification_advises_mends_what_it_found(opensearch_engine, name, 
 
 
 def test_what_another_host_changed_is_no_damage_to_be_mended(opensearch_engine, name, corpus, monkeypatch, tmp_path, capsys):
-    from termweave import places
+    from termweave.support import paths
 
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     looked = ["verify", name, "--url", opensearch_engine.url]
@@ -241,9 +242,9 @@ def test_what_another_host_changed_is_no_damage_to_be_mended(opensearch_engine, 
     assert run(looked) == 0
     alter(opensearch_engine, live(opensearch_engine, name), "d8", encoding_digest=7)
     assert run(looked) == VerificationFailed.exit_status
-    assert "or with --update" in capsys.readouterr().err
+    assert "or index with --update" in capsys.readouterr().err
     with monkeypatch.context() as there:
-        there.setattr(places, "state", lambda: tmp_path / "elsewhere")
+        there.setattr(paths, "state", lambda: tmp_path / "elsewhere")
         update(opensearch_engine, corpus({**numbered(10), "theirs": "added by another host"}), name, LEXICAL)
         assert run(looked) == 0
     assert run(looked) == VerificationFailed.exit_status
@@ -254,17 +255,19 @@ def test_what_another_host_changed_is_no_damage_to_be_mended(opensearch_engine, 
 
 CHILD = """
 from pathlib import Path
-from termweave import corpora, engine, places, settings
-from termweave.indexer import Options, sending, update
-places.state = lambda: Path({state!r})
-import termweave.indexer.survey as survey
-survey._BLOCK_DOCUMENTS = 50
+from termweave import corpora, engine, settings
+from termweave.support import paths
+from termweave.indexer import BuildOptions, UpdateMode, update
+from termweave.indexer.pipeline import bulk_sender
+paths.state = lambda: Path({state!r})
+from termweave.indexer.preparation import corpus_pass
+corpus_pass._BLOCK_DOCUMENTS = 50
 def progress(stage, done, *_):
     print(stage, done, flush=True)
     import time; time.sleep(0.02)
 server = engine.connect(settings.load(url={url!r}))
 source = corpora.open_source({path!r})
-update(server, source, {name!r}, Options(weights="none", dense="none"), delete_missing=True, new={new}, progress=progress)
+update(server, source, {name!r}, BuildOptions(weights="none", dense="none"), mode=UpdateMode(delete_missing=True, new={new}), progress=progress)
 """
 
 
@@ -275,7 +278,7 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
     built = build(opensearch_engine, corpus(documents), name, LEXICAL)
     for number in range(200, 400):
         documents[f"d{number}"] += " changed"
-    for number in range(100):
+    for number in range(30):
         del documents[f"d{number}"]
     source = corpus(documents)
     program = CHILD.format(
@@ -296,12 +299,12 @@ def test_killed_in_the_middle_an_update_goes_on(opensearch_engine, name, corpus,
         assert "Repeat the update that was stopped." in capsys.readouterr().err
     elif not new:
         assert run(["verify", name, "--url", opensearch_engine.url]) == 0
-        assert "Repeat it where it was stopped." in capsys.readouterr().err
-    updated = update(opensearch_engine, source, name, LEXICAL, delete_missing=True, new=new)
-    assert updated.documents == 300
+        assert "stopped" not in capsys.readouterr().err  # nothing is changed before the source was read
+    updated = update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True, new=new))
+    assert updated.documents == 370
     assert updated.sent <= 200
-    assert clean(opensearch_engine, name, source) == 300
-    assert len(of(opensearch_engine, name)) == 1 + new  # the copy that was begun was finished
+    assert clean(opensearch_engine, name, source) == 370
+    assert len(of(opensearch_engine, name)) == 1 + new  # no second copy was begun
 
 
 def test_what_is_refused_is_said_and_tried_again(opensearch_engine, name, corpus):
@@ -317,6 +320,6 @@ def test_another_model_and_a_name_that_is_not_there_are_refused(opensearch_engin
     source = corpus(numbered(3))
     with pytest.raises(UsageError, match="no index"):
         update(opensearch_engine, source, name, LEXICAL)
-    build(opensearch_engine, source, name, Options(dense="none"))
+    build(opensearch_engine, source, name, BuildOptions(dense="none"))
     with pytest.raises(ModelError, match="needs its weights model"):
         update(opensearch_engine, source, name, LEXICAL)

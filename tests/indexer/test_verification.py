@@ -8,9 +8,11 @@ import pytest
 
 from termweave.cli import run
 from termweave.errors import GateNotMet, VerificationFailed
-from termweave.indexer import Options, build, building, generations, ledgers, update, verify, verify_against_source
-from termweave.indexer.generations import live
-from termweave.search import lineage, stored_statistics
+from termweave.indexer import BuildOptions, UpdateMode, build, builder, update, verify, verify_against_source
+from termweave.indexer.generations import generations
+from termweave.indexer.generations.generations import live
+from termweave.indexer.ledger import storage
+from termweave.search.catalog import lineage, statistics_store
 
 from .builds import LEXICAL, check, numbered
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.engine
 
 def test_verification_names_what_is_missing_extra_and_altered(opensearch_engine, name, corpus):
     source = corpus(numbered(50))
-    built = build(opensearch_engine, source, name, Options())
+    built = build(opensearch_engine, source, name, BuildOptions())
     assert check(opensearch_engine, name).ok
     change = opensearch_engine.request
     change("DELETE", f"/{built.index}/_doc/d7")
@@ -35,7 +37,7 @@ def test_verification_names_what_is_missing_extra_and_altered(opensearch_engine,
 
 @pytest.mark.parametrize("flip", ["weight", "vector", "half", "text", "title"])
 def test_one_flipped_value_in_one_document_is_found_by_reading_back(opensearch_engine, name, corpus, flip):
-    built = build(opensearch_engine, corpus(numbered(20)), name, Options())
+    built = build(opensearch_engine, corpus(numbered(20)), name, BuildOptions())
     stored = opensearch_engine.request("GET", f"/{built.index}/_doc/d8")["_source"]
     if flip == "weight":
         stored["weights"][next(iter(stored["weights"]))] += 1
@@ -67,12 +69,12 @@ def test_one_flipped_value_in_one_document_is_found_by_reading_back(opensearch_e
 )
 def test_a_value_that_termweave_never_writes_is_damage_like_any_other(opensearch_engine, name, corpus, change):
     source = corpus(numbered(20))
-    index = build(opensearch_engine, source, name, Options()).index
+    index = build(opensearch_engine, source, name, BuildOptions()).index
     stored = opensearch_engine.request("GET", f"/{index}/_doc/d8")["_source"]
     opensearch_engine.request("PUT", f"/{index}/_doc/d8", params={"refresh": True}, body={**stored, **change})
     for found in (check(opensearch_engine, name), verify_against_source(opensearch_engine, index, source, deep=1.0)):
         assert "d8" in {*found.altered, *found.extra}
-    update(opensearch_engine, source, name, Options())  # whatever it mends of that, it ends
+    update(opensearch_engine, source, name, BuildOptions())  # whatever it mends of that, it ends
 
 
 def test_a_flipped_value_of_a_field_that_users_declared_is_found_by_reading_back(opensearch_engine, name, corpus):
@@ -88,13 +90,13 @@ def test_a_flipped_value_of_a_field_that_users_declared_is_found_by_reading_back
 
 
 def test_a_build_that_finds_a_difference_is_not_published(opensearch_engine, name, corpus, monkeypatch):
-    finish = building.generations.finish
+    finish = builder.index_setup.finish_loading
 
     def meddle(engine, index, *rest):
         engine.request("DELETE", f"/{index}/_doc/d3")
         finish(engine, index, *rest)
 
-    monkeypatch.setattr(building.generations, "finish", meddle)
+    monkeypatch.setattr(builder.index_setup, "finish_loading", meddle)
     with pytest.raises(VerificationFailed, match="1 missing"):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     assert live(opensearch_engine, name) is None
@@ -110,36 +112,36 @@ def test_deleted_statistics_are_missed_and_whoever_keeps_a_copy_puts_them_back(o
 
     source = corpus(numbered(3))
     with pytest.raises(GateNotMet):
-        build(opensearch_engine, source, name, Options(), gate=missing)
+        build(opensearch_engine, source, name, BuildOptions(), gate=missing)
     (unpublished,) = generations.of(opensearch_engine, name)
-    opensearch_engine.request("DELETE", f"/{stored_statistics.companion(unpublished.index)}")
-    built = build(opensearch_engine, source, name, Options())  # goes on with it
+    opensearch_engine.request("DELETE", f"/{statistics_store.companion(unpublished.index)}")
+    built = build(opensearch_engine, source, name, BuildOptions())  # goes on with it
     assert built.index == unpublished.index
     assert check(opensearch_engine, name).ok
-    opensearch_engine.request("DELETE", f"/{stored_statistics.companion(built.index)}")
+    opensearch_engine.request("DELETE", f"/{statistics_store.companion(built.index)}")
     for found in (check(opensearch_engine, name), verify_against_source(opensearch_engine, built.index, source)):
-        assert (found.same, found.ok, found.lost) == (True, False, stored_statistics.companion(built.index))
-    update(opensearch_engine, source, name, Options())
+        assert (found.same, found.ok, found.lost) == (True, False, statistics_store.companion(built.index))
+    update(opensearch_engine, source, name, BuildOptions())
     assert check(opensearch_engine, name).ok
 
 
 def test_statistics_of_which_a_part_is_missing_are_missed_and_stored_again(opensearch_engine, name, corpus, monkeypatch):
-    monkeypatch.setattr(stored_statistics, "_CHUNK", 100)
+    monkeypatch.setattr(statistics_store, "_CHUNK", 100)
     source = corpus(numbered(50))
-    built = build(opensearch_engine, source, name, Options())
-    parts = f"/{stored_statistics.companion(built.index)}/_doc"
+    built = build(opensearch_engine, source, name, BuildOptions())
+    parts = f"/{statistics_store.companion(built.index)}/_doc"
     assert opensearch_engine.request("GET", f"{parts}/3")["found"]
     for part in (0, 2):
         opensearch_engine.request("DELETE", f"{parts}/{part}", params={"refresh": True})
-        assert check(opensearch_engine, name).lost == stored_statistics.companion(built.index)
-        update(opensearch_engine, source, name, Options())
+        assert check(opensearch_engine, name).lost == statistics_store.companion(built.index)
+        update(opensearch_engine, source, name, BuildOptions())
         assert check(opensearch_engine, name).ok
 
 
 def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(opensearch_engine, name, corpus, monkeypatch, tmp_path):
-    monkeypatch.setattr(stored_statistics, "_CHUNK", 100)
+    monkeypatch.setattr(statistics_store, "_CHUNK", 100)
     source, request = corpus(numbered(50)), opensearch_engine.request
-    build(opensearch_engine, source, name, Options())
+    build(opensearch_engine, source, name, BuildOptions())
 
     def stops(method, path, **options):
         answer = request(method, path, **options)
@@ -150,16 +152,16 @@ def test_a_copy_killed_while_its_statistics_are_stored_gets_all_of_them(opensear
     with monkeypatch.context() as dying:
         dying.setattr(opensearch_engine, "request", stops)
         with pytest.raises(KeyboardInterrupt):
-            update(opensearch_engine, source, name, Options(), new=True)
+            update(opensearch_engine, source, name, BuildOptions(), mode=UpdateMode(new=True))
     opensearch_engine.request("POST", "/_refresh")
-    updated = update(opensearch_engine, source, name, Options(), new=True)
-    monkeypatch.setattr(stored_statistics.places, "cache", lambda: tmp_path / "another host")
-    assert stored_statistics.load(opensearch_engine, updated.index, lineage.read(opensearch_engine, updated.index)) is not None
+    updated = update(opensearch_engine, source, name, BuildOptions(), mode=UpdateMode(new=True))
+    monkeypatch.setattr(statistics_store.paths, "cache", lambda: tmp_path / "another host")
+    assert statistics_store.load(opensearch_engine, updated.index, lineage.read(opensearch_engine, updated.index)) is not None
 
 
 def test_a_sample_is_read_back(opensearch_engine, name, corpus):
     built = build(opensearch_engine, corpus(numbered(300)), name, LEXICAL)
-    with ledgers.existing(opensearch_engine, built.index) as ledger:
+    with storage.existing(opensearch_engine, built.index) as ledger:
         found = verify(opensearch_engine, built.index, ledger, deep=0.1)
     assert found.ok
     assert 30 <= found.read <= 40

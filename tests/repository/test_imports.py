@@ -20,7 +20,13 @@ def test_encoding_needs_no_torch():
 
 
 @pytest.mark.parametrize(
-    "code", ["import termweave", "import termweave.encoders", "import termweave.cli.weights, termweave.cli.export"]
+    "code", ["import termweave", "import termweave.encoders", "import termweave.cli.verbs.weights, termweave.cli.verbs.export"]
 )
 def test_importing_opens_nothing(code):
     assert not modules_after(code) & {"torch", "onnxruntime", "tokenizers", "Stemmer", "transformers", "orjson"}
+
+
+def test_listing_training_methods_needs_no_torch():
+    """A method's file holds its loss, too; the declaration is read without torch and numpy."""
+    code = "from termweave.training.methods import base; [base.get(name).settings({}) for name in base.names()]"
+    assert not modules_after(code) & {"torch", "numpy", "transformers"}

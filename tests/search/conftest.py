@@ -7,7 +7,7 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.indexer import Options, build
+from termweave.indexer import BuildOptions, build
 
 
 @pytest.fixture
@@ -21,5 +21,5 @@ def index(opensearch_engine, name, tmp_path):
         for number in range(5)
     ]
     path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-    build(opensearch_engine, corpora.open_source(path), name, Options())
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
     return tw.connect(opensearch_engine.url).index(name)

@@ -18,12 +18,12 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
         ({"fields": [5]}, "The name of a field is text, not int"),
         ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
         ({"where": None}, "where is a list, not None"),
-        ({"where": [{"terms": {"id": {"a"}}}]}, "where holds what JSON cannot say: .*set"),
+        ({"where": [{"terms": {"id": {"a"}}}]}, "where has a value that JSON cannot represent: .*set"),
         ({"k": 2.5}, "whole numbers"),
         ({"k": "3"}, "whole numbers"),
         ({"rerank": True}, "rerank is the name"),
         ({"mode": ["weights", "dense"]}, "mode is a text, not list"),
-        ({"reranking": {"k": 3}}, "reranking is a Reranking, not dict"),
+        ({"rerank": {"k": 3}}, "rerank is the name of a reranker, not"),
     ):
         with pytest.raises(UsageError, match=said):
             index.search("json", **wrong)
@@ -35,7 +35,7 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
         with pytest.raises(UsageError, match="workers is a whole number from 1 on"):
             index.run({"q": "json"}, workers=workers)
     for clause in ({"term": 5}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
-        with pytest.raises(EngineError, match="Where that is about the filter, mend it: it is a clause"):
+        with pytest.raises(EngineError, match="If the filter caused this, correct it: it is a clause"):
             index.search("json", where=[clause])
     assert len(index.search("json", k=np.int64(3))) == 3
     for wrong, kind, said in (("one text", "query", "a list of texts"), ([None], "query", "NoneType"), (["a"], "q", "not 'q'")):

@@ -20,7 +20,7 @@ from termweave.cli import run
 from termweave.corpora import queries
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import runs
-from termweave.indexer import Options, build
+from termweave.indexer import BuildOptions, build
 from termweave.records import Query
 from termweave.search import batch
 
@@ -49,12 +49,12 @@ def test_queries_are_read_by_what_the_file_holds(written, tmp_path):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("q1\tx\nno tab\n", "line 2: no tab"),
+        ("q1\tx\nno tab\n", "line 2: an id, a tab and a text are expected"),
         ('{"_id": "a", "text": "x"}\n{"_id": "a"}\n', "line 2: a query without text"),
         ('{"_id": "a", "text": "x"}\n{broken\n', "line 2"),
-        ("q1\tx\nq2\ty\nq1\tz\n", "line 3: the id 'q1' stands on line 1 already"),
-        ("\n\n", "holds no query"),
-        ("id\ttext\n", "holds no query"),
+        ("q1\tx\nq2\ty\nq1\tz\n", "line 3: the id 'q1' is already on line 1"),
+        ("\n\n", "contains no query"),
+        ("id\ttext\n", "contains no query"),
         (b"q1\t\xff\n", "line 1: byte 0xff"),
     ],
 )
@@ -67,7 +67,7 @@ def test_bad_lines_are_named(written, said, tmp_path):
 
 def test_no_file_is_a_sentence(tmp_path):
     for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(UsageError, match="no file of queries"):
+        with pytest.raises(UsageError, match="file of queries"):
             queries.read(str(path))
 
 
@@ -113,7 +113,7 @@ def index(opensearch_engine, tmp_path_factory):
     path.write_bytes(
         b"\n".join(orjson.dumps({"_id": f"{each}-{n}", "text": f"{each} part {n}"}) for each in subjects for n in range(5))
     )
-    build(opensearch_engine, corpora.open_source(path), name, Options())
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
     yield tw.connect(opensearch_engine.url).index(name)
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
@@ -162,7 +162,8 @@ def test_the_judged_queries_of_a_folder_are_asked_and_ids_that_a_run_spells_othe
     options = ["--run", str(out), "--mode", "lexical", "--url", index.engine.url]
     assert run(["search", index.name, "--queries", f"{tmp_path / 'set'}:dev", *options]) == 0
     assert set(runs.read(out).scores) == {"q 1"}
-    assert "1 id holds blanks or '%', for example 'q 1': percent-encoded" in capsys.readouterr().err
+    remark = "1 id contains blanks or '%', or '=' or '@' at the beginning, for example 'q 1'. It is percent-encoded"
+    assert remark in capsys.readouterr().err
     assert run(["search", index.name, "--queries", f"{tmp_path / 'set'}:test", *options]) == 2
     assert "has no split 'test'" in capsys.readouterr().err
 
@@ -208,7 +209,7 @@ def test_a_run_says_how_many_queries_found_nothing_and_which_filter_nothing_pass
     assert run([*search, "--filter", "nofield=2020"]) == 0
     said = capsys.readouterr().err
     assert "3 queries found nothing and have no line in the run." in said
-    assert "No document has a field 'metadata.nofield' to filter by." in said
+    assert "The filter matches nothing: no document has a field 'metadata.nofield'." in said
     assert run([*search, "--mode", "dense"]) == 0
     assert "Warning" not in capsys.readouterr().err
 
@@ -238,9 +239,9 @@ def test_what_was_done_before_an_interruption_is_a_valid_run(index, asked, tmp_p
         (["--queries", "q.tsv"], "needs --run OUT"),
         (["x", "--queries", "q.tsv", "--run", "out"], "takes no QUERY"),
         (["--queries", "q.tsv", "--run", "out", "--explain"], "shows nothing"),
-        (["--queries", "no-such-file", "--run", "out"], "no file of queries"),
-        (["--queries", "q.tsv", "--run", "no-such-folder/out"], "no-such-folder cannot be written to: it is not there"),
-        (["--queries", "q.tsv", "--run", "."], ". is a folder, and a file is to be written"),
+        (["--queries", "no-such-file", "--run", "out"], "file of queries"),
+        (["--queries", "q.tsv", "--run", "no-such-folder/out"], "no-such-folder cannot be written to: it does not exist"),
+        (["--queries", "q.tsv", "--run", "."], ". is a folder, but a file is needed"),
     ],
 )
 def test_options_that_do_not_go_together_are_said(arguments, said, capsys):

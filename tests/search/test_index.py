@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import orjson
@@ -13,8 +12,10 @@ import pytest
 import termweave as tw
 from termweave import cli, corpora
 from termweave.errors import EngineError, UsageError
-from termweave.indexer import Options, build
-from termweave.search import Reranking, explanation
+from termweave.indexer import BuildOptions, build
+from termweave.search import ReciprocalNeighbours
+from termweave.search.results import explanation
+from termweave.search.retrieval import execution
 
 pytestmark = pytest.mark.engine
 
@@ -42,9 +43,9 @@ def test_hits_travel_between_processes(index):
 
 def test_reranking_parameters_are_taken(index):
     plain = index.search("json functions", rerank="none", k=40)
-    same = index.search("json functions", rerank="rnn", reranking=Reranking(weight=1.0), k=40)
+    same = index.search("json functions", rerank=ReciprocalNeighbours(weight=1.0), k=40)
     assert [hit.id for hit in plain] == [hit.id for hit in same]
-    papers = index.search("json functions", rerank="rnn", reranking=Reranking(similarity="dense", candidates=10), k=40)
+    papers = index.search("json functions", rerank=ReciprocalNeighbours(similarity="dense", candidates=10), k=40)
     assert [hit.score for hit in papers] == sorted((hit.score for hit in papers), reverse=True)
 
 
@@ -86,7 +87,7 @@ def test_what_the_index_has_not_is_said(index):
             ask()
         assert number.value.hint == "Write '5'."
     for wrong, said in (("json", "one text"), (5, "int"), ([5], "int"), ({"q1": "json"}, "dict")):
-        with pytest.raises(UsageError, match=f"What is encoded .*, not {said}"):
+        with pytest.raises(UsageError, match=f"encode takes .*texts, not {said}"):
             index.encode(wrong)
     for option in ("fields", "where", "like"):
         with pytest.raises(UsageError, match=f"{option} is a list, not None"):
@@ -97,7 +98,7 @@ def test_an_open_index_follows_its_alias_to_other_signals(opensearch_engine, nam
     assert index.search("json", mode="weights")
     path = tmp_path / "other.jsonl"
     path.write_text('{"_id": "only", "text": "json text"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
     with pytest.raises(UsageError, match="no signal 'weights'"):
         index.search("json", mode="weights")
     assert [hit.id for hit in index.search("json", mode="lexical")] == ["only"]
@@ -155,7 +156,7 @@ def test_no_document_is_on_two_pages_or_on_none_where_the_search_is_approximate(
     ]
     path = tmp_path / "many.jsonl"
     path.write_bytes(b"".join(orjson.dumps({"_id": f"d{n}", "text": text}) + b"\n" for n, text in enumerate(words)))
-    build(opensearch_engine, corpora.open_source(path), name, Options())
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
     index = tw.connect(opensearch_engine.url).index(name)
     options = {"mode": mode, "rerank": rerank, "candidates": 30, "fields": ["title"]}
     pages = [hit for start in range(0, 150, 10) for hit in index.search("a red cat", k=10, start=start, **options)]
@@ -168,16 +169,16 @@ def test_a_page_of_several_searches_is_of_one_generation(index, tmp_path, monkey
     """Another thread of the application follows the alias in the middle."""
     path = tmp_path / "after.jsonl"
     path.write_bytes(b"".join(orjson.dumps({"_id": f"after-{n}", "text": f"json functions {n}"}) + b"\n" for n in range(40)))
-    original, calls = index.candidates, []
+    original, calls = execution.retrieve, []
 
-    def moved(*arguments, **options):
-        calls.append(options["depth"])
+    def moved(engine, target, generation, queries, what):
+        calls.append(what.depth)
         if len(calls) == 2:
-            build(index.engine, corpora.open_source(path), index.name, Options())
+            build(index.engine, corpora.open_source(path), index.name, BuildOptions())
             monkeypatch.setattr(index, "_now", index._open())
-        return original(*arguments, **options)
+        return original(engine, target, generation, queries, what)
 
-    monkeypatch.setattr(index, "candidates", moved)
+    monkeypatch.setattr(execution, "retrieve", moved)
     found = index.search("json functions", k=30, candidates=10, mode="lexical")
     assert calls == [10, 100, 10, 100]
     assert {hit.id.partition("-")[0] for hit in found} == {"after"}
@@ -239,7 +240,7 @@ def test_long_queries_leave_room_for_filters_and_explanations(index, mode):
 def test_what_a_long_query_leaves_out_is_what_no_document_holds(opensearch_engine, name, tmp_path, mode):
     path = tmp_path / "two.jsonl"
     path.write_bytes(b"".join(orjson.dumps({"_id": each, "text": f"a {each} in the wood"}) + b"\n" for each in ("zebra", "owl")))
-    build(opensearch_engine, corpora.open_source(path), name, Options(dense="none", signals=[mode]))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense="none", signals=[mode]))
     index = tw.connect(opensearch_engine.url).index(name)
     invented = [f"word{number}" for number in range(1500)]
     answer = index.answer(" ".join([*invented, "zebra"]), mode=mode, explain=True)
@@ -256,7 +257,7 @@ def test_equal_scores_are_cut_off_by_id(opensearch_engine, name, tmp_path):
     path.write_bytes(
         b"\n".join(orjson.dumps({"_id": f"t{number:04}", "text": "the same words"}) for number in reversed(range(400)))
     )
-    build(opensearch_engine, corpora.open_source(path), name, Options(dense="none"))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense="none"))
     index = tw.connect(opensearch_engine.url).index(name)
     for mode in ("lexical", "weights"):
         assert [hit.id for hit in index.search("words", mode=mode, k=100)] == [f"t{number:04}" for number in range(100)]
@@ -271,24 +272,6 @@ def test_highlights_mark_the_words_that_matched(index, mode):
         assert pickle.loads(pickle.dumps(hit)) == hit
     assert all(hit.highlights == () for hit in index.search("json", mode="dense", k=5, highlight=True))
     assert index.search("json", k=1)[0].highlights is None
-
-
-@pytest.mark.parametrize("plugin", [True, False])
-def test_two_phases_lose_only_what_no_heavy_term_finds_and_score_the_rest_exactly(index, monkeypatch, plugin):
-    has = index.engine.capabilities
-    if plugin and not has.neural_sparse:
-        pytest.skip("this server has no neural_sparse")
-    monkeypatch.setattr(index.engine, "capabilities", replace(has, neural_sparse=plugin))
-    query = f"{'json ' * 6}functions of thread and timer modules"  # one heavy term, whatever the model makes of the others
-    exact = {hit.id: hit.score for hit in index.search(query, mode="weights", k=40)}
-    found = {hit.id: hit.score for hit in index.search(query, mode="weights", k=40, two_phase=True)}
-    assert 0 < len(found) <= len(exact)
-    for document, score in found.items():
-        assert score == pytest.approx(exact[document], rel=1e-5)
-    (clause,) = [body for body in index.requests(query, mode="weights", two_phase=True)[0]["body"] if body]
-    assert "rescore" in clause
-    for hit in index.search(query, rerank="rnn", k=5, two_phase=True, explain=True):
-        assert sum(part["share"] for part in hit.explain()["parts"]) == pytest.approx(hit.score, abs=1e-5)
 
 
 def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
@@ -311,7 +294,6 @@ def test_the_server_fuses_as_the_client_does_or_says_that_it_cannot(index):
         ({"mode": "dense"}, "2 to 5"),
         ({"mode": "hybrid@rrf"}, "min-max only"),
         ({"explain": True}, "final score"),
-        ({"two_phase": True}, "rescores"),
     ):
         with pytest.raises(UsageError, match=said):
             index.search("json", server_fusion=True, **options)
@@ -331,18 +313,20 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
         return index.answer(query, k=3, **options).remarks
 
     assert remarks("json functions", fields=("title", "text", "metadata")) == ()
-    assert remarks("zyzzyva") == ("No word of the query finds a document: these are the nearest by vectors alone.",)
+    assert remarks("zyzzyva") == ("No document contains a word of the query. These hits were found by vectors alone.",)
     assert remarks("zyzzyva", mode="dense") == ()  # nobody asked for words
     assert remarks("zyzzyva", mode="weights") == ()  # nothing found is answer enough
     (nowhere,) = remarks("json", fields=("title", "nope", "metadata.nope"))
     assert "have fields 'nope', 'metadata.nope'." in nowhere
     (cut,) = remarks("json " * 400, mode="dense")
-    assert cut == "The vector stands for the first 256 word-pieces of the query; it has 802."
+    assert cut == "The dense model reads only the first 256 of the 802 word-pieces of the query. Shorten the query."
     assert remarks("json " * 400, mode="dense", like=["json-1"]) == ()  # its vector is a mean of two
     assert remarks("json " * 400, mode="weights") == remarks("json " * 100, mode="dense") == ()
     assert remarks("json", fields=("title", "passage")) == ()  # the mapping knows it
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
-    assert remarks("json", where=only) == ("No document has fields 'metadata.nofield', 'metadata.year' to filter by.",)
+    assert remarks("json", where=only) == (
+        "The filter matches nothing: no document has fields 'metadata.nofield', 'metadata.year'.",
+    )
     assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ()
     price = {
         "bool": {
@@ -350,10 +334,10 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
         }
     }
     assert remarks("json", where=[{"range": {"metadata.day": {"lt": "31.12.2024"}}}])[-1].startswith(
-        "Metadata are compared as texts"
+        "Metadata are compared as text"
     )
     (texts,) = remarks("json", where=[price])
-    assert "10 before 9: the range of 'metadata.price', 'metadata.size' may let others pass" in texts
+    assert "10 comes before 9: the range filter on 'metadata.price', 'metadata.size' may match" in texts
     fine = {"metadata.year": {"gte": 2020}, "metadata.day": {"gte": "2020-01-01", "boost": 2.5}, "price": {"lt": 9}}
     assert remarks("json", where=[{"bool": {"must_not": [{"range": {name: said}} for name, said in fine.items()]}}]) == ()
 
@@ -363,3 +347,17 @@ def test_a_closed_index_says_how_it_is_opened(index, opensearch_engine):
     with pytest.raises(EngineError, match="could not search the signal 'weights': closed") as caught:
         index.search("json functions")
     assert "_open" in caught.value.hint
+
+
+def test_only_searches_without_hits_are_sent_again(index, monkeypatch):
+    sent = []
+    request = index.engine.request
+
+    def record(method, path, **options):
+        if path.endswith("/_msearch"):
+            sent.append((path, options["body"].count(b"\n") // 2))
+        return request(method, path, **options)
+
+    monkeypatch.setattr(index.engine, "request", record)
+    assert index.search("xylophone", mode="lexical,dense")
+    assert sent == [(f"/{index.name}/_msearch", 2), (f"/{index.generation}/_msearch", 1)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from termweave.errors import ModelError, UsageError
+from termweave.errors import EngineError, ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.dense import Dense, from_half, from_halves, to_half
@@ -193,7 +193,7 @@ def test_pruning_drops_the_lightest_and_never_all(impacts, share, below):
 
 @pytest.mark.parametrize("text", ["", "x", "100%", "-1%", "1", "-0.1", "nan", "5 %%"])
 def test_what_cannot_be_pruned_is_said(text):
-    with pytest.raises(UsageError, match="does not say what to prune"):
+    with pytest.raises(UsageError, match="is not a value for --prune"):
         Pruning.parse(text)
 
 
@@ -206,3 +206,26 @@ def test_pruned_is_the_same_in_every_signal_and_comes_back_from_meta():
     assert again.fields(Document("d", "t"), document)["weights"] == {"heavy": 255, "edge": 64}
     light = Encoding("t", TermWeights(("light",), np.array([0.1], np.float32)))
     assert again.fields(Document("d", "t"), light)["weights"] == {"light": 6}
+
+
+def test_an_index_with_saturated_impacts_is_refused_and_one_without_is_read():
+    parameters = Weights(w_max=4.0).parameters()
+    assert DocumentLayout.from_meta({"weights": {**parameters, "saturation": None}}).signals == [Weights(w_max=4.0)]
+    with pytest.raises(EngineError, match="was built with the option --saturation, which no longer exists") as refused:
+        DocumentLayout.from_meta({"weights": {**parameters, "saturation": 0.75}})
+    assert refused.value.hint == "Build it again: 'termweave index SOURCE NAME'."
+
+
+def test_what_is_stored_gives_the_impacts_back():
+    signal = Weights(w_max=8.0)
+    given = TermWeights(tuple(f"t{place}" for place in range(40)), np.arange(1, 41, dtype=np.float32) / 5)
+    stored = {"weights": dict(zip(given.terms, signal.quantise(given.weights).tolist(), strict=True))}
+    impacts = signal.impacts_of(stored)
+    assert impacts.terms == given.terms
+    np.testing.assert_allclose(impacts.weights, given.weights, atol=8 / 255 / 2 * 1.01)
+
+
+def test_par_is_on_the_scale_of_the_stored_impacts():
+    query = TermWeights(("a", "b"), np.array([1.0, 3.0], np.float32), par=8.0)
+    assert Weights(w_max=4.0).par(query) == pytest.approx(8 / 4 * 255)
+    assert Weights(w_max=4.0).par(replace(query, par=None)) is None

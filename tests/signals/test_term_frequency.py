@@ -10,8 +10,9 @@ import orjson
 import pytest
 
 from termweave.records import Capabilities, Document, Encoding, TermWeights
-from termweave.search.candidates import gather, legs
 from termweave.search.index import Index
+from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.requests import signal_requests
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.pruning import Pruning
 from termweave.signals.term_frequency import DELIMITER, TermFrequency
@@ -109,7 +110,7 @@ def test_scores_are_bm25_over_the_stored_frequencies_and_explained_exactly(opens
 
     for query in queries:
         encoding = Encoding("q", weighted(query))
-        prepared = legs(encoding, [signal], opensearch_engine.capabilities, depth=100)
+        prepared = signal_requests(encoding, [signal], opensearch_engine.capabilities, depth=100)
         (found,), _ = gather(opensearch_engine, name, [prepared], [signal])
         expected = bm25(query, stored, signal)
         scores = dict(found.lists["term_frequency"].scores)
@@ -126,7 +127,8 @@ def test_scores_are_bm25_over_the_stored_frequencies_and_explained_exactly(opens
 def test_an_index_with_all_four_signals(opensearch_engine, name, tmp_path):
     """`--signals lexical,weights,term_frequency,dense`, `--mode term_frequency`: nothing else had to be told of the signal."""
     from termweave import corpora
-    from termweave.indexer import Options, build, ledgers, verify
+    from termweave.indexer import BuildOptions, build, verify
+    from termweave.indexer.ledger import storage
 
     texts = ["The cat sat on the mat.", "A dog barked at the cat.", "Photosynthesis happens in plant cells.", "", "a|b 100% 3.5"]
     path = tmp_path / "corpus.jsonl"
@@ -135,11 +137,11 @@ def test_an_index_with_all_four_signals(opensearch_engine, name, tmp_path):
         opensearch_engine,
         corpora.open_source(path),
         name,
-        Options(signals=("lexical", "weights", "term_frequency", "dense"), shards=1),
+        BuildOptions(signals=("lexical", "weights", "term_frequency", "dense"), shards=1),
     )
     assert set(built.signals) == {"lexical", "weights", "term_frequency", "dense"}
     index = Index.open(opensearch_engine, name)
-    with ledgers.existing(opensearch_engine, index.generation) as ledger:
+    with storage.existing(opensearch_engine, index.generation) as ledger:
         assert verify(opensearch_engine, index.generation, ledger, deep=True).ok
     for mode in ("term_frequency", "term_frequency:1,dense:1", "lexical:1,weights:1,term_frequency:2,dense:1"):
         (best, *_) = index.search("barking dogs", mode=mode, explain=True)

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from termweave.records import Document, Encoding, TermWeights
-from termweave.search.candidates import gather, legs
+from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.requests import signal_requests
 from termweave.signals import DocumentLayout
 from termweave.signals.base import clause_budget
 from termweave.signals.lexical import Lexical
@@ -44,7 +45,7 @@ def index(engine, name, documents, signal):
 
 def scores(engine, name, weights, signal, capabilities):
     query = Encoding("q", TermWeights(tuple(weights), np.array(list(weights.values()), np.float32)))
-    prepared = legs(query, [signal], capabilities, depth=1000)
+    prepared = signal_requests(query, [signal], capabilities, depth=1000)
     (found,), _ = gather(engine, name, [prepared], [signal])
     return dict(found.lists["weights"].scores), found.clauses["weights"]
 
@@ -55,11 +56,10 @@ def forms(engine):
     return {"neural_sparse": capabilities, "rank_feature": replace(capabilities, neural_sparse=False)}
 
 
-@pytest.mark.parametrize("saturation", [None, 0.75])
 @pytest.mark.parametrize("form", ["neural_sparse", "rank_feature"])
-def test_score_is_the_dot_product_for_strange_terms(opensearch_engine, name, form, saturation):
+def test_score_is_the_dot_product_for_strange_terms(opensearch_engine, name, form):
     random = np.random.default_rng(7)
-    signal = Weights(w_max=10.0, saturation=saturation)
+    signal = Weights(w_max=10.0)
     documents = {
         f"d{number}": {
             term: float(weight)

@@ -11,7 +11,7 @@ from termweave.errors import UsageError
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("termweave.places.config", lambda: tmp_path / "config")
+    monkeypatch.setattr("termweave.support.paths.config", lambda: tmp_path / "config")
     for name in ("TERMWEAVE_URL", "OPENSEARCH_URL", "TERMWEAVE_TIMEOUT", "TERMWEAVE_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -41,34 +41,35 @@ def test_an_empty_variable_says_nothing(nowhere, monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", "http://environment:1")
     found = settings.load()
     assert (found.url, found.timeout, found.password) == ("http://environment:1", 7, None)
-    assert settings.origin("timeout", found.timeout).endswith("termweave.toml")
+    assert found.origin("timeout").endswith("termweave.toml")
 
 
 def test_origins_are_named(nowhere, monkeypatch):
-    (nowhere / "termweave.toml").write_text("url = 'http://file:1'\n")
+    (nowhere / "config").mkdir()
+    (nowhere / "config" / "termweave.toml").write_text("url = 'http://file:1'\n")
     monkeypatch.setenv("TERMWEAVE_TIMEOUT", "8")
     monkeypatch.setenv("TERMWEAVE_INSECURE", "yes")
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "secret")
     found = settings.load(user="me")
-    assert settings.origin("insecure", found.insecure) == "$TERMWEAVE_INSECURE"
-    assert settings.origin("password", found.password) == "$TERMWEAVE_PASSWORD"
-    assert settings.origin("url", found.url).endswith("termweave.toml")
-    assert settings.origin("timeout", found.timeout) == "$TERMWEAVE_TIMEOUT"
-    assert settings.origin("user", found.user) == "flag"
-    assert settings.origin("dense", found.dense) == "default"
+    assert found.origin("insecure") == "$TERMWEAVE_INSECURE"
+    assert found.origin("password") == "$TERMWEAVE_PASSWORD"
+    assert found.origin("url").endswith("termweave.toml")
+    assert found.origin("timeout") == "$TERMWEAVE_TIMEOUT"
+    assert found.origin("user") == "flag"
+    assert found.origin("dense") == "default"
     monkeypatch.setenv("TERMWEAVE_TIMEOUT", "soon")
-    assert settings.origin("timeout", settings.load(timeout=9).timeout) == "flag"
+    assert settings.load(timeout=9).origin("timeout") == "flag"
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"timout = 7", r"termweave\.toml sets 'timout', which is no setting. Is it 'timeout'\? There are: url, "),
-        (b"[engine]\nx = 7", r"termweave\.toml sets 'engine', which is no setting. There are: url, "),
+        (b"timout = 7", r"termweave\.toml sets 'timout', which is not a setting. Is it 'timeout'\? Settings: url, "),
+        (b"[engine]\nx = 7", r"termweave\.toml sets 'engine', which is not a setting. Settings: url, "),
         (b"timeout = 'soon'", r"timeout, from .*termweave\.toml, cannot be 'soon': input should be a valid number"),
-        (b"url = 'http://a:1'\ntimeout = ", r"termweave\.toml is no TOML: Invalid value .at its end, line 2"),
-        (b"timeout = [", r"termweave\.toml is no TOML: Invalid value .at its end, line 1"),
-        (b"timeout = 7\nurl = x", r"termweave\.toml is no TOML: Invalid value .at line 2"),
+        (b"url = 'http://a:1'\ntimeout = ", r"termweave\.toml is not valid TOML: Invalid value .at its end, line 2"),
+        (b"timeout = [", r"termweave\.toml is not valid TOML: Invalid value .at its end, line 1"),
+        (b"timeout = 7\nurl = x", r"termweave\.toml is not valid TOML: Invalid value .at line 2"),
         (b"user = '\xe9'", r"termweave\.toml cannot be read: .*utf-8"),
     ],
 )
@@ -87,7 +88,7 @@ def test_a_wrong_value_is_said_where_it_stands(nowhere, monkeypatch):
         settings.load()
     with pytest.raises(UsageError, match="timeout, from --timeout, cannot be -1: input should be greater than 0"):
         settings.load(timeout=-1)
-    (nowhere / "termweave.toml").write_text("timeout = 7\npassword = 4711")
+    (nowhere / "termweave.toml").write_text("url = 'http://file:1'\npassword = 4711")
     monkeypatch.delenv("TERMWEAVE_TIMEOUT")
     with pytest.raises(UsageError, match=r"password, from .* cannot be what it is") as caught:
         settings.load()
@@ -103,3 +104,11 @@ def test_a_settings_file_that_is_a_folder_is_named(nowhere):
 def test_the_password_does_not_show(monkeypatch):
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "hunter2")
     assert "hunter2" not in repr(settings.load())
+
+
+def test_a_variable_that_nothing_reads_is_named(monkeypatch, caplog):
+    monkeypatch.setenv("TERMWEAVE_TIMOUT", "8")
+    monkeypatch.setenv("TERMWEAVE_REQUIRE_ENGINE", "1")
+    assert settings.load().timeout == 60
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "Warning: $TERMWEAVE_TIMOUT is no setting and is not read. Did you mean $TERMWEAVE_TIMEOUT?"

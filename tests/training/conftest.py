@@ -76,8 +76,8 @@ def trained_folder(base, tmp_path):
     """A function: write a model with these heads as a folder that `export` takes."""
     import shutil
 
-    from termweave.encoders.analysis import ANALYSIS
-    from termweave.encoders.folder import Manifest
+    from termweave.encoders.analysis.words import ANALYSIS
+    from termweave.encoders.manifest import Manifest
     from termweave.encoders.models import store
 
     def write(model):
@@ -96,6 +96,28 @@ def model(base):
 
     torch.manual_seed(0)
     return JointModel(store.load_backbone(base), HeadShape(layer=1, hidden=16))
+
+
+@pytest.fixture
+def texts(toy, base):
+    """A function: twelve documents and six questions, prepared with a form of weights."""
+    from termweave.encoders.analysis.word_pieces import PieceTokenizer
+    from termweave.encoders.analysis.words import Analysis
+    from termweave.encoders.term_weighting.bm25_anchor import BM25
+    from termweave.training.data.pairs import count
+    from termweave.training.term_weights.inputs import prepare
+
+    documents, questions, _ = toy
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    analysis = Analysis(tokenizer.tokenizer)
+    statistics = count([documents], analysis)
+    asked = [f"{one} {two} about {one} xyzzy" for one, two in zip(questions[:6], questions[6:12], strict=True)]
+
+    def prepared(form):
+        common = (analysis, tokenizer, statistics, BM25())
+        return prepare(documents[:12], *common, "document", 64, form), prepare(asked, *common, "query", 64, form)
+
+    return prepared
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +139,7 @@ def folder(toy, tmp_path_factory):
 
 @pytest.fixture
 def own_cache(monkeypatch, tmp_path_factory):
-    monkeypatch.setattr("termweave.places.cache", lambda: tmp_path_factory.getbasetemp() / "cache")
+    monkeypatch.setattr("termweave.support.paths.cache", lambda: tmp_path_factory.getbasetemp() / "cache")
 
 
 def train(capsys, folder, base, out, *more, method="fectek", settings=SMALL, status=0):

@@ -12,21 +12,23 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from termweave.cli.export import command
-from termweave.encoders import export as exporting
+from termweave.cli.verbs.export import command
 from termweave.encoders import load
-from termweave.encoders.analyses import analysis_of
-from termweave.encoders.anchor import BM25
-from termweave.encoders.folder import ModelFolder, digests, write_manifest
+from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.manifest import ModelFolder, digests, write_manifest
 from termweave.encoders.models import store
-from termweave.encoders.pieces import PieceTokenizer
-from termweave.encoders.single import write_single
-from termweave.encoders.weighting import dot
+from termweave.encoders.onnx import export as exporting
+from termweave.encoders.onnx import graph_writer
+from termweave.encoders.onnx.single_text_graph import write_single
+from termweave.encoders.term_weighting.anchored_terms import dot
+from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
-from termweave.training import precision, scoring
-from termweave.training.pairs import Pairs
-from termweave.training.sparse import bm25_weights
+from termweave.training.data.bm25_index import bm25_weights
+from termweave.training.data.pairs import Pairs
+from termweave.training.dev_measure import DevelopmentSet, search_measure, stored
+from termweave.training.model_folder import quantisation_check
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 TEXTS = ["about granada", "mortar and telust about vexino", "", "about lumert " * 20]
@@ -134,10 +136,10 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     plain, asked = (
         bm25_weights(texts, analysis, statistics, BM25(), kind) for texts, kind in ((documents, "document"), (questions, "query"))
     )
-    development = scoring.Development(Pairs(questions, relevant), None, None, None, None, plain, asked, 8)
+    development = DevelopmentSet(Pairs(questions, relevant), plain, asked, 8)
 
     def cost():
-        return precision.cost(folder, ("weights", "dense"), development, documents, statistics)
+        return quantisation_check.cost(folder, ("weights", "dense"), development, documents, statistics)
 
     found = cost()
     assert (found["questions"], found["documents"] <= 6 * len(questions)) == (20, True)
@@ -152,16 +154,16 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     write_manifest(folder, replace(manifest, files=digests(folder)))
     other = cost()
     assert other["weights"]["fp32"] == found["weights"]["fp32"]
-    pool = precision._pool(development, range(20))
+    pool = quantisation_check._pool(development, range(20))
     gains = [{number: 1 for number, place in enumerate(pool) if place in known} for known in relevant]
-    bm25 = scoring.ndcg(scoring.stored([plain[place] for place in pool], 8), asked, gains).mean()
+    bm25 = search_measure(stored([plain[place] for place in pool], 8), asked, gains).mean()
     assert other["weights"]["int8"] == pytest.approx(bm25, abs=1e-3)
     assert abs(other["weights"]["change"]) > 0.01
     spared = [frozenset(range(len(documents))) - known for known in relevant]
     alone = replace(development, pairs=Pairs(questions, relevant, spared=spared))
-    found = precision.cost(folder, ("weights", "dense"), alone, documents, statistics)
+    found = quantisation_check.cost(folder, ("weights", "dense"), alone, documents, statistics)
     assert {found[output]["fp32"] for output in ("weights", "dense")} == {1.0}  # only answers are ranked
-    monkeypatch.setattr(precision, "_QUESTIONS", 7)
+    monkeypatch.setattr(quantisation_check, "_QUESTIONS", 7)
     assert cost()["questions"] == 7
 
 
@@ -174,8 +176,8 @@ def test_a_shipped_folder_cannot_be_exported(folder):
 def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
     """No mask, one operator for attention: the same numbers, of a text that is alone."""
     padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
-    exporting.write_fp32(model, padded)
-    assert write_single(padded, single, exporting.attention_heads(model)) == model.backbone.config.num_hidden_layers
+    graph_writer.write_fp32(model, padded)
+    assert write_single(padded, single, graph_writer.attention_heads(model)) == model.backbone.config.num_hidden_layers
     one, other = (onnxruntime.InferenceSession(str(each)) for each in (padded, single))
     assert [each.name for each in other.get_inputs()] == ["input_ids", "features"]
     for length in (1, 2, 33):
@@ -188,7 +190,7 @@ def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
 
 def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
-    exporting.write_fp32(model, padded)
+    graph_writer.write_fp32(model, padded)
     graph = onnx.load(padded)
     softmax = next(node for node in graph.graph.node if node.op_type == "Softmax")
     between = onnx.helper.make_node("Neg", [softmax.output[0]], ["negated"])
@@ -199,7 +201,7 @@ def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     graph.graph.node.insert(place, twice)
     graph.graph.node.insert(place, between)
     onnx.save(graph, padded)
-    assert write_single(padded, single, exporting.attention_heads(model)) == model.backbone.config.num_hidden_layers - 1
+    assert write_single(padded, single, graph_writer.attention_heads(model)) == model.backbone.config.num_hidden_layers - 1
     onnxruntime.InferenceSession(str(single))
 
 

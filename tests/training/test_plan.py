@@ -5,17 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from termweave.encoders.folder import resolve
+from termweave.encoders.model_lookup import resolve
+from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import InputError, UsageError
-from termweave.training import learning, making, methods
-from termweave.training.materials import mine
-from termweave.training.prospect import parts, prospect
-from termweave.training.scoring import ndcg
+from termweave.training import families
+from termweave.training.data.negatives import mine
+from termweave.training.data.sampler import BatchSampler
+from termweave.training.dev_measure import search_measure
+from termweave.training.methods import base as methods
+from termweave.training.mixture import DataPart, parts
+from termweave.training.setup import set_up
+
+FAMILY = families.get("term_weights")
 
 
 @pytest.fixture
 def made(tmp_path, base):
-    """A prospect over a corpus file of one's own; returns it and what was said."""
+    """A function: set up a run over a corpus file of its own; returns the set-up and what was said."""
 
     def make(text, count=120, **given):
         corpus = tmp_path / "corpus.jsonl"
@@ -26,7 +32,7 @@ def made(tmp_path, base):
         corpus.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
         said = []
         settings = methods.get("fectek").settings({"backbone": str(base), "dev": 10, "documents": 20, **given})
-        return prospect(str(corpus), settings, tmp_path, said.append), said
+        return set_up(str(corpus), settings, tmp_path, said.append), said
 
     return make
 
@@ -34,12 +40,11 @@ def made(tmp_path, base):
 def test_the_pool_is_hard_for_the_yardstick_whatever_the_anchor(made):
     plain, _ = made("the mortar of granada number {}")
     other, _ = made("the mortar of granada number {}", k1=0.1, b=0.0)
-    assert other.bm25 != plain.bm25
     assert other.places == plain.places
 
 
 def test_a_large_corpus_is_sampled_for_hard_documents_from_end_to_end(made, monkeypatch):
-    monkeypatch.setattr("termweave.training.prospect._MOST", 60)
+    monkeypatch.setattr("termweave.training.setup._MOST", 60)
     ahead, _ = made("the mortar of granada number {}", documents=2)
     answers = {place for known in ahead.dev.relevant for place in known}
     hard = [place for index, place in enumerate(ahead.places) if index not in answers]
@@ -69,11 +74,11 @@ def test_what_answers_a_question_is_none_of_its_hard_negatives(tmp_path, base):
     for split, rows in (("train", answers[:60]), ("dev", answers[60:])):
         (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
     settings = methods.get("fectek").settings({"backbone": str(base), "dev": 20, "documents": 10})
-    ahead = prospect(str(tmp_path), settings, tmp_path, lambda _: None)
+    ahead = set_up(str(tmp_path), settings, tmp_path, lambda _: None)
     assert len(ahead.places) == 60
     assert 0 < len(ahead.train) <= 10
     assert ahead.trained_on == 10
-    mined = mine(ahead.train.questions, ahead.texts, ahead.train.known, ahead.analysis, ahead.statistics, ahead.bm25, 25)
+    mined = mine(ahead.train.questions, ahead.texts, ahead.train.known, ahead.analysis, ahead.statistics, BM25(), 25)
     for question, known, wrong in zip(ahead.train.questions, ahead.train.known, mined, strict=True):
         subject = question.split()[0]
         assert {ahead.texts[place].split()[1] for place in known} == {subject}
@@ -87,14 +92,15 @@ def test_no_view_of_a_document_is_a_hard_negative_of_another(made):
     ahead, _ = made("granada mortar number {}", **given)
     method = methods.get("fectek")
     settings = method.settings({"backbone": str(ahead.backbone), "training_length": 64, "max_length": 64, **given})
-    model = making.make_model(method, settings, ahead.backbone)
-    material, development = learning.prepared(method, learning.Part("made", ahead, settings), model, lambda _: None)
-    of = [ahead.found.ids[place].partition("#")[0] for place in ahead.places]
+    model = FAMILY.build_model(method, settings, ahead.backbone)
+    prepared = FAMILY.prepare(method, DataPart("made", ahead, settings), model, lambda _: None)
+    material, development = prepared.inputs, prepared.development
+    of = [ahead.examples.ids[place].partition("#")[0] for place in ahead.places]
     assert sum(map(len, material.negatives)) > 0
     for relevant, wrong in zip(ahead.train.relevant, material.negatives, strict=True):
         assert {of[place] for place in relevant}.isdisjoint(of[place] for place in wrong)
     gains = [dict.fromkeys(known, 1) for known in ahead.dev.relevant]
-    assert development.bm25().mean() > ndcg(development.plain, development.asked, gains).mean()
+    assert development.bm25().mean() > search_measure(development.plain, development.asked, gains).mean()
 
 
 def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):
@@ -108,14 +114,14 @@ def test_what_is_held_out_is_not_trained_on_under_another_id(tmp_path, base):
     def ahead(held):
         for split, numbers in (("train", range(30)), ("dev", held)):
             (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(f"{split}{n}\t{n}\t1" for n in numbers) + "\n")
-        return prospect(str(tmp_path), settings, tmp_path, said.append)
+        return set_up(str(tmp_path), settings, tmp_path, said.append)
 
     said: list[str] = []
     found = ahead(range(20, 30))
     assert sorted(found.train.questions) == sorted(f"number {n}" for n in range(20))
     assert len(found.dev) == 10
-    assert any(line.startswith("10 questions to train on left out") for line in said)
-    with pytest.raises(InputError, match="is held out, too"):
+    assert any(line.startswith("10 training questions left out") for line in said)
+    with pytest.raises(InputError, match="is also held out"):
         ahead(range(30))
 
 
@@ -150,30 +156,29 @@ def test_each_data_set_beside_says_for_itself_where_its_questions_come_from(sets
     )
     said = []
     every = parts(method, str(own), settings, tmp_path, said.append)
-    assert [part.ahead.found.origin for part in every] == ["corpus", "qrels", "corpus"]
+    assert [part.setup.examples.origin for part in every] == ["corpus", "qrels", "corpus"]
     assert [part.settings["teacher_weight"] for part in every] == [9.0, 1.0, 9.0]
     assert any(line.startswith(f"{judged}: 60 documents") for line in said)
 
-    model = making.make_model(method, every[0].settings, every[0].ahead.backbone)
-    materials = [learning.prepared(method, part, model, said.append)[0] for part in every[:2]]
+    model = FAMILY.build_model(method, every[0].settings, every[0].setup.backbone)
+    materials = [FAMILY.prepare(method, part, model, said.append).inputs for part in every[:2]]
     assert [material.distilled.weight for material in materials] == [9.0, 1.0]
-    lesson = method.lesson_class()(model, materials, every[0].settings)
-    parted = [batch.material for batch in map(lesson.draw, range(200))]
+    objective, sampler = FAMILY.objective(method, model, materials, every[0].settings), BatchSampler(materials, every[0].settings)
+    parted = [batch.collection for batch in map(sampler.draw, range(200))]
     assert 135 < sum(parted) < 165
-    losses = [lesson(lesson.draw(parted.index(which)))["teacher"] for which in (0, 1)]
+    losses = [objective(sampler.draw(parted.index(which)))["teacher"] for which in (0, 1)]
     for which, weight in enumerate((9.0, 1.0)):
         one = replace(materials[which], distilled=replace(materials[which].distilled, weight=2 * weight))
-        doubled = method.lesson_class()(
-            model, [one if place == which else each for place, each in enumerate(materials)], settings
-        )
-        assert float(doubled(doubled.draw(parted.index(which)))["teacher"]) == pytest.approx(2 * float(losses[which]), rel=1e-5)
+        inputs = [one if place == which else each for place, each in enumerate(materials)]
+        doubled = FAMILY.objective(method, model, inputs, every[0].settings)
+        assert float(doubled(sampler.draw(parted.index(which)))["teacher"]) == pytest.approx(2 * float(losses[which]), rel=1e-5)
 
 
 def test_terms_of_another_kind_are_not_learned_beside(sets, base, tmp_path):
     own = sets("own", TEXTS) / "corpus.jsonl"
     chinese = sets("chinese", [f"研究生命起源的问题。第{place}个问题的答案在这里。" for place in range(60)]) / "corpus.jsonl"
     settings = methods.get("fectek").settings({"backbone": str(base), "beside": str(chinese)})
-    with pytest.raises(UsageError, match="terms of another kind"):
+    with pytest.raises(UsageError, match="another kind of terms"):
         parts(methods.get("fectek"), str(own), settings, tmp_path, lambda _: None)
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from termweave import locks
 from termweave.errors import InputError
-from termweave.training import checkpoints, lessons, methods, scratch
+from termweave.support import file_locks
 from termweave.training import run as running
-
-from .conftest import SMALL, train
+from termweave.training.backbone import char_backbone
+from termweave.training.data.sampler import BatchSampler
+from termweave.training.methods import base as methods
+from termweave.training.trainer import checkpoints
+from tests.training.conftest import SMALL, train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
@@ -36,7 +38,7 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
     sets = [each.format(first=tmp_path / "first") for each in (*SMALL, *sets)]
     whole = train(capsys, folder, base, tmp_path / "whole", settings=sets)
 
-    draw, at = lessons.Lesson.draw, {}
+    draw, at = BatchSampler.draw, {}
 
     def dies(self, step):
         if step == at.get("dies"):
@@ -45,12 +47,12 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
             os.kill(os.getpid(), signal.SIGINT)
         return draw(self, step)
 
-    monkeypatch.setattr(lessons.Lesson, "draw", dies)
+    monkeypatch.setattr(BatchSampler, "draw", dies)
     out = tmp_path / "out"
     at["dies"] = 8  # after a look at the frozen one's start only, or after a checkpoint
     assert "the machine went away" in train(capsys, folder, base, out, settings=sets, status=1)
     at.clear()
-    at["asked"] = 9  # Ctrl-C
+    at["asked"] = 10  # Ctrl-C; the data loader draws one batch ahead
     train(capsys, folder, base, out, "--resume", settings=sets, status=130)
     assert checkpoints.latest(out / "checkpoints").name == "checkpoint-10"
     (out / "checkpoints" / "checkpoint-11").mkdir()  # half written
@@ -125,20 +127,20 @@ def test_mistakes(capsys, folder, base, tmp_path):
     assert "above 0" in refused("scale=0")
     assert "no-such-set" in refused("beside=no-such-set")
     train(capsys, folder, base, out, settings=(*SMALL, "steps=1"))
-    assert "holds a run already" in train(capsys, folder, base, out, "--plan", status=2)
+    assert "already contains a run" in train(capsys, folder, base, out, "--plan", status=2)
     begun = json.loads((out / "run.json").read_text())
     del begun["settings"]["text_field"]  # by a version that did not have it
     (out / "run.json").write_text(json.dumps(begun))
     train(capsys, folder, base, out, "--resume", settings=(*SMALL, "steps=1"))
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("x")
-    assert "holds no run" in train(capsys, folder, base, tmp_path / "d", status=2)
+    assert "does not contain a run" in train(capsys, folder, base, tmp_path / "d", status=2)
 
 
 def test_one_process_trains_in_a_folder(capsys, folder, base, tmp_path):
-    with locks.one_at_a_time(tmp_path / ".out.lock", lambda: pytest.fail("nobody trains here")):
-        assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", status=2)
-        assert "Another process trains in" in train(capsys, folder, base, tmp_path / "out", "--resume", status=2)
+    with file_locks.one_at_a_time(tmp_path / ".out.lock", lambda: pytest.fail("nobody trains here")):
+        assert "Another process is training in" in train(capsys, folder, base, tmp_path / "out", status=2)
+        assert "Another process is training in" in train(capsys, folder, base, tmp_path / "out", "--resume", status=2)
     assert not any(tmp_path.iterdir())
 
 
@@ -146,7 +148,7 @@ def test_stopped_before_its_first_checkpoint_a_run_can_be_begun_otherwise(capsys
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lessons.Lesson, "draw", stopped)
+    monkeypatch.setattr(BatchSampler, "draw", stopped)
     train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=3"), status=130)
     assert not (tmp_path / "out").exists()
 
@@ -161,5 +163,5 @@ def test_killed_before_or_while_it_was_written_down(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            scratch.make(["granada"], tmp_path / "backbone", 64, 0)
-    assert (scratch.make(["granada"], tmp_path / "backbone", 64, 0) / "tokenizer.json").stat().st_size > 0
+            char_backbone.make(["granada"], tmp_path / "backbone", 64, 0)
+    assert (char_backbone.make(["granada"], tmp_path / "backbone", 64, 0) / "tokenizer.json").stat().st_size > 0

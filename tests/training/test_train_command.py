@@ -13,15 +13,14 @@ import onnx
 import pytest
 
 from termweave.cli import run
-from termweave.encoders import export as exporting
 from termweave.encoders import load
-from termweave.encoders.folder import ModelFolder, digests, write_manifest
-from termweave.training import shipped
-from termweave.training.measure import Pool, measure
-from termweave.training.pairs import Collection
-from termweave.training.shipped import Source, ship
-
-from .conftest import SMALL, train
+from termweave.encoders.manifest import ModelFolder, digests, write_manifest
+from termweave.encoders.onnx import export as exporting
+from termweave.training.data.pairs import Collection
+from termweave.training.model_folder.retrieval_figures import Pool, measure
+from termweave.training.recipes import shipped_model
+from termweave.training.recipes.shipped_model import RecipeData, ship
+from tests.training.conftest import SMALL, train
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
@@ -69,7 +68,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     exporting.export(read.path)
     assert "ndcg" not in ModelFolder.read(read.path).manifest.quantisation
     write_manifest(read.path, read.manifest)
-    assert "holds a run already" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
+    assert "already contains a run" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
     assert "steps was 60, is 61" in train(
         capsys, folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2
     )
@@ -77,7 +76,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
 
 def test_a_model_below_bm25_is_no_default(capsys, folder, base, tmp_path, monkeypatch):
     """Plain BM25 is made the winner; what training gives instead must say so."""
-    monkeypatch.setattr("termweave.training.scoring.Development.bm25", lambda self: np.ones(len(self.pairs)))
+    monkeypatch.setattr("termweave.training.dev_measure.DevelopmentSet.bm25", lambda self: np.ones(len(self.pairs)))
     data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=1"))
     assert data["default"] is False
     assert "not fit to be a default" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -194,12 +193,12 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
     shutil.copytree(folder, folder.parent / "other", dirs_exist_ok=True)
     small = {"documents": 100, "questions": 60}
     monkeypatch.setattr(
-        shipped, "SOURCES", (Source("toy", 3, "MIT", small), Source("other", 1, "CC0", {**small, "negatives": 3}))
+        shipped_model, "SOURCES", (RecipeData("toy", 3, "MIT", small), RecipeData("other", 1, "CC0", {**small, "negatives": 3}))
     )
-    monkeypatch.setattr(shipped, "DEVELOPMENT", (Pool("toy", "train"), Pool("other", "train")))
+    monkeypatch.setattr(shipped_model, "DEVELOPMENT", (Pool("toy", "train"), Pool("other", "train")))
     sets = [part for each in (*SMALL, "steps=20", "teacher=minmax", f"backbone={base}") for part in ("--set", each)]
     given = ["--data", str(folder.parent), "--out", str(tmp_path / "out"), "--keep", str(tmp_path / "keep"), *sets]
-    assert shipped.main(given) == 0, capsys.readouterr().err
+    assert shipped_model.main(given) == 0, capsys.readouterr().err
     read = ModelFolder.read(tmp_path / "out")
     assert [row["set"] for row in read.manifest.metrics["development"]] == ["toy train", "other train"]
     assert all(row["weights"] > row["bm25"] + 0.1 for row in read.manifest.metrics["development"])
@@ -207,7 +206,7 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
     assert "teacher=minmax" in card
     assert "| other | 100 documents, 60 questions (qrels), share 1 | CC0 |" in card
     assert load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0].weights is not None
-    assert shipped.main([*given, "--without", "other"]) == 0
+    assert shipped_model.main([*given, "--without", "other"]) == 0
     assert "CC0" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 

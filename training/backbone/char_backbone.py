@@ -1,7 +1,7 @@
-"""A small BERT-like backbone with random weights, for languages that no backbone is at hand for: every character is a word-piece.
+"""A small BERT-like backbone with random weights, for languages without a backbone: every character is a word-piece.
 
 The vocabulary is the corpus's most frequent characters, each also as the inside of a word (``##x``), so that any text can be cut.
-It knows nothing until it has been trained, as it is by default (`methods`).
+It knows nothing until it has been trained; all its layers are trained by default (`methods.parameters`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import unicodedata
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from termweave import atomic
-from termweave.encoders.folder import TOKENIZER
+from termweave.encoders.manifest import TOKENIZER
+from termweave.support import atomic_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Path:
-    """Write the backbone, unless it is there.
+    """Write the backbone, unless the folder holds it already.
 
     Args:
         corpus: Texts, for the vocabulary.
@@ -61,7 +61,7 @@ def make(corpus: Sequence[str], folder: Path, max_length: int, seed: int) -> Pat
     )
     folder.mkdir(parents=True, exist_ok=True)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    atomic.write(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode())  # last: with it the folder is whole
+    atomic_files.write(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode())  # last: with it the folder is whole
     return folder
 
 

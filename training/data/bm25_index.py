@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.encoders.weighting import anchored
+from termweave.encoders.term_weighting.anchored_terms import anchored
 from termweave.records import TermWeights
-from termweave.sequences import in_parts
-from termweave.training.pairs import ANALYSED
+from termweave.support.batching import in_parts
+from termweave.training.data.pairs import ANALYSED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis import Analysis
-    from termweave.encoders.anchor import BM25
-    from termweave.encoders.weighting import Kind
+    from termweave.encoders.analysis.words import Analysis
+    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting.bm25_anchor import BM25
     from termweave.statistics import CorpusStatistics
 
 
@@ -59,7 +59,7 @@ class SparseIndex:
         return scores
 
     def search(self, query: TermWeights, k: int, spared: Collection[int] = ()) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The k best documents with a score above 0, best first, ties by index; as if there were none of those `spared`."""
+        """Return the k best documents with a score above 0, best first, ties by index; documents in `spared` are left out."""
         scores = self.scores(query)
         scores[list(spared)] = 0.0
         if len(scores) > k:
@@ -74,7 +74,7 @@ class SparseIndex:
 def bm25_weights(
     texts: Sequence[str], analysis: Analysis, statistics: CorpusStatistics, bm25: BM25, kind: Kind
 ) -> list[TermWeights]:
-    """What the untrained model says: BM25 impacts of documents, occurrences of query terms."""
+    """BM25 impacts of documents, or occurrences of query terms: the weights of an untrained anchored model."""
     found = []
     for part in in_parts(texts, ANALYSED):
         for words in analysis.words(part):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from termweave.corpora import files
+from termweave.corpora.formats import lines as files
 from termweave.errors import InputError, UsageError
-from termweave.training.pairs import Pairs
-from termweave.words import counted
+from termweave.support.messages import counted
+from termweave.training.data.pairs import Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ _MOST = 1e100
 
 @dataclass
 class Clicks:
-    """What a log says of a corpus.
+    """The clicks of a log on the documents of a corpus.
 
     Attributes:
         counts: Query -> document -> clicks, summed over the lines.
@@ -51,7 +51,7 @@ class Clicks:
         return f"click log: {said} left out" if said else ""
 
     def pairs(self) -> Pairs:
-        """A question is drawn in proportion to log(1 + its clicks)."""
+        """Return questions with their clicked documents; a question is drawn in proportion to log(1 + its clicks)."""
         shares = np.array([math.log1p(sum(of.values())) for of in self.counts.values()])
         return Pairs(list(self.counts), [frozenset(of) for of in self.counts.values()], shares / shares.sum())
 
@@ -78,15 +78,15 @@ def gather(path: Path, place: Mapping[str, int]) -> Clicks:
             of[place[document]] = of.get(place[document], 0.0) + count
     if not found.counts:
         raise InputError(
-            f"No line of {path} is a click on a document of the corpus: {found.unknown:,} name others, {found.empty:,} have no query or "
-            "a count of 0 or less.",
+            f"No line of {path} is a click on a document of the corpus: {found.unknown:,} lines name an unknown document, "
+            f"{found.empty:,} have no query or a count that is not positive.",
             "Check the document ids and the counts.",
         )
     return found
 
 
 def read(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Query, document id and count of each line; a count is at most `_MOST`.
+    """Yield query, document id and count of each line; a count is at most `_MOST`.
 
     Raises:
         UsageError: There is no such file.

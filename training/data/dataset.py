@@ -1,6 +1,6 @@
-"""What a run learns from and is judged by: documents, questions with the documents that answer them, and a part held out.
+"""The data of a run: documents, questions with the documents that answer them, and a held-out part of the questions.
 
-Questions come from judgements (BEIR's qrels), from a click log, or are made of the corpus itself (`views`).
+Questions come from judgements (BEIR's qrels), from a click log, or are made of the corpus itself (`pseudo_queries`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source, path_and_split
 from termweave.errors import InputError, UsageError
-from termweave.training import clicks, views
-from termweave.training.pairs import Pairs
-from termweave.words import counted
+from termweave.support.messages import counted
+from termweave.training.data import click_log, pseudo_queries
+from termweave.training.data.pairs import Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ class Examples:
 
     Attributes:
         origin: "qrels", "clicks" or "corpus".
-        ids: Of `texts`.
-        texts: What the questions are answered by: the documents, or what is left of them.
-        corpus: Every document as an index would hold it, for statistics and for showing.
-        train: Indices into `texts`.
-        dev: Likewise; a question of it may be in `train` under another id (`prospect` leaves it out there).
-        sources: Ids of training questions, where they have some.
+        ids: The ids of `texts`.
+        texts: The documents that answer the questions, or their parts that remain when a question is taken out.
+        corpus: Every document as an index would hold it, for statistics and for display.
+        train: Pairs to train on; indices into `texts`.
+        dev: Held-out pairs; a question may be in `train` under another id (`setup.set_up` leaves it out there).
+        sources: Ids of the training questions, where they have ids.
         remark: What was left out; "" where nothing was.
     """
 
@@ -53,7 +53,7 @@ class Examples:
 
 
 def read(spec: str, settings: Mapping[str, Any]) -> Examples:
-    """Read what DATASET and the settings mean.
+    """Read the data set.
 
     Raises:
         UsageError: There is nothing of this name, or not what the settings ask for.
@@ -73,11 +73,11 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
 
 
 def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> tuple[list[Document], str]:
-    """The documents of a corpus that have a text, the first of each id, and what to say of the others.
+    """Return the documents of a corpus that have a text, the first of each id, and a remark on those left out.
 
     Args:
         spec: The corpus.
-        settings: Of these, the names of its fields.
+        settings: The names of its fields are read.
         skip_bad: Leave out what cannot be read, and the second of two with one id.
 
     Raises:
@@ -183,7 +183,7 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Map
     """A click log."""
     del base, split
     place = {document.id: index for index, document in enumerate(documents)}
-    clicked = clicks.gather(Path(str(settings["clicks"])), place)
+    clicked = click_log.gather(Path(str(settings["clicks"])), place)
     every = clicked.pairs()
     texts, ids = [document.content for document in documents], [document.id for document in documents]
     train, dev, kept = _held_out(every, settings)
@@ -197,14 +197,14 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
     answers, and nothing could be learned from them as right ones.
     """
     del base, split
-    wanted = views.parse(str(settings["views"]))
+    wanted = pseudo_queries.parse(str(settings["views"]))
     generator = random.Random(int(settings["seed"]))  # noqa: S311 - a draw, not a secret
     found = []
     for document in documents:
-        made = [(view, *pair) for view in wanted for pair in views.made(document, (view,), generator)]
+        made = [(view, *pair) for view in wanted for pair in pseudo_queries.made(document, (view,), generator)]
         for number, (view, question, rest) in enumerate(made):
             text = replace(document, title="", text=rest).content
-            found.append((f"{document.id}#{number}", question, text, document.id, view in views.PARTS))
+            found.append((f"{document.id}#{number}", question, text, document.id, view in pseudo_queries.PARTS))
     generator.shuffle(found)
     found = found[: int(settings["questions"]) + int(settings["dev"])]
     wholes, every_text = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)

@@ -1,4 +1,4 @@
-"""What a model is trained on: a collection, its statistics, and questions with their relevant documents."""
+"""Pairs of questions and relevant documents, and data sets on disk with their statistics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset
 from termweave.errors import InputError, TermweaveError
-from termweave.sequences import in_parts
 from termweave.statistics import CorpusStatistics, StatisticsCounter
+from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis import Analysis
+    from termweave.encoders.analysis.words import Analysis
     from termweave.records import Qrels, Query
 
 #: Texts analysed at a time.
@@ -35,8 +35,8 @@ class Pairs:
     Attributes:
         questions: Texts.
         relevant: For each question at least one document index.
-        shares: How often each question is drawn, float64 summing to 1; None: all alike.
-        spared: For each question documents that are taken for neither right nor wrong answers: never drawn, passed over in a ranking.
+        shares: How often each question is drawn, float64 summing to 1; None: all equally often.
+        spared: For each question documents that count as neither right nor wrong: never drawn, and left out of its ranking.
     """
 
     questions: list[str]
@@ -135,18 +135,18 @@ def count(collections: Iterable[Sequence[str]], analysis: Analysis) -> CorpusSta
 
 
 def most_frequent(statistics: CorpusStatistics, terms: int) -> CorpusStatistics:
-    """The same with the most frequent terms only: a default table small enough to ship; the rest count as never seen."""
+    """Keep the most frequent terms only: a default table small enough to ship; other terms count as never seen."""
     kept = sorted(statistics.document_frequency.items(), key=lambda pair: (-pair[1], pair[0]))[:terms]
     return CorpusStatistics(statistics.analysis, statistics.documents, statistics.average_length, dict(kept))
 
 
 def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[list[int], Pairs]:
-    """A part of a collection small enough for a pass of the backbone: relevant documents first drawn, then their questions.
+    """Draw a part of a collection that is small enough for a pass of the backbone: relevant documents, then their questions.
 
     Args:
         pairs: All of them.
-        documents: At most so many.
-        questions: At most so many.
+        documents: Largest number of documents.
+        questions: Largest number of questions.
         seed: The same seed draws the same.
 
     Returns:

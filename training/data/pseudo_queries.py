@@ -1,4 +1,4 @@
-"""Questions made of the documents themselves, where nobody has asked any.
+"""Questions made of the documents themselves, for a corpus without questions.
 
 =========  =====================================================  ==================================================
 view       question                                               document
@@ -10,7 +10,7 @@ sentence   the first sentence                                     the rest
 span       a run of 4 to 12 words                                 the text without that run
 =========  =====================================================  ==================================================
 
-The question is always taken out of the document: with it left in, plain BM25 finds every answer and there is nothing to learn.
+The question is always taken out of the document: if it stayed in, plain BM25 would find every answer and nothing could be learned.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNDERLINE = re.compile(r"^[=\-~^]{3,}\s*$")
 
 
 def made(document: Document, views: Sequence[str], generator: random.Random) -> Iterator[tuple[str, str]]:
-    """Every (question, document) that the views make of one document."""
+    """Yield every (question, document) that the views make of one document."""
     for view in views:
         for question, rest in _VIEWS[view](document, generator):
             question, rest = " ".join(question.split()), rest.strip()  # noqa: PLW2901 - tidied
@@ -46,7 +46,7 @@ def made(document: Document, views: Sequence[str], generator: random.Random) -> 
 
 
 def parse(views: str) -> tuple[str, ...]:
-    """``title,span`` in parts.
+    """Split ``title,span`` into the names of views.
 
     Raises:
         UsageError: A view that is not known.

@@ -1,6 +1,6 @@
 """Scores of pairs to distil (FecTek, 4.1.3), from any scorer: a file of scores, the backbone's own vectors, or these and BM25.
 
-A file knows some pairs; the other teachers know every document, so that each document of a batch teaches each question.
+A file has scores of some pairs; the other teachers score every document, so that each document of a batch counts for each question.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from termweave.corpora import files
+from termweave.corpora.formats import lines
 from termweave.errors import InputError, UsageError
-from termweave.training.sparse import SparseIndex, bm25_weights
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from termweave.encoders.term_weighting.bm25_anchor import BM25
     from termweave.records import TermWeights
-    from termweave.training.prospect import Prospect
-    from termweave.training.states import States
+    from termweave.training.setup import RunSetup
 
 NONE = "none"
 #: Teachers that need the hidden states of the backbone as it came.
@@ -34,18 +34,18 @@ class Teacher(Protocol):
     """A scorer of pairs."""
 
     def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64 ``(Q, D)``; -inf where it says nothing."""
+        """Score every question with every document: float64 ``(Q, D)``; -inf where there is no score."""
         ...
 
 
 @dataclass(frozen=True)
 class Distilled:
-    """A teacher and how much it says.
+    """A teacher and its weight.
 
     Attributes:
         teacher: The scorer.
         weight: Of the distillation loss, beside the loss of the right document.
-        temperature: By which its scores are divided.
+        temperature: The teacher's scores are divided by it.
     """
 
     teacher: Teacher
@@ -54,7 +54,7 @@ class Distilled:
 
     @classmethod
     def of(cls, teacher: Teacher | None, settings: Mapping[str, Any]) -> Distilled | None:
-        """As the settings have it; None without a teacher."""
+        """Read weight and temperature from the settings; None without a teacher."""
         return None if teacher is None else cls(teacher, float(settings["teacher_weight"]), float(settings["temperature"]))
 
 
@@ -80,7 +80,7 @@ class Vectors:
 
     Attributes:
         documents: Unit vectors, float32 ``(N, d)``.
-        questions: Likewise.
+        questions: Unit vectors, float32 ``(M, d)``.
     """
 
     documents: NDArray[np.float32]
@@ -130,39 +130,37 @@ def _scaled(rows: NDArray[np.float64], base: NDArray[np.float64], unit: NDArray[
     return result
 
 
-def of(spec: str, ahead: Prospect, documents: States | None, questions: States | None, width: int) -> Teacher | None:
-    """The teacher that a setting names.
+def made(
+    spec: str,
+    setup: RunSetup,
+    bm25: BM25,
+    document_means: NDArray[np.float32],
+    question_means: NDArray[np.float32],
+) -> Teacher:
+    """A teacher that is made of the backbone's vectors.
 
     Args:
-        spec: One of `MADE`, `NONE`, or a file.
-        ahead: What is trained on.
-        documents: Hidden states, for `MADE`.
-        questions: Likewise.
-        width: Of a hidden state.
-
-    Raises:
-        TermweaveError: As `written`.
+        spec: One of `MADE`.
+        setup: The data set.
+        bm25: What "minmax" and "zscore" add to the vectors.
+        document_means: Mean state of the last layer of each document, float32 ``(N, d)``.
+        question_means: The same of each training question.
     """
-    if spec not in MADE:
-        return written(spec, ahead)
-    assert documents is not None
-    assert questions is not None
-    vectors = Vectors(_units(documents, width), _units(questions, width))
+    vectors = Vectors(_units(document_means), _units(question_means))
     if spec == "dense":
         return vectors
-    common = (ahead.analysis, ahead.statistics, ahead.bm25)
-    index = SparseIndex(bm25_weights(ahead.texts, *common, "document"))
-    return Sum(vectors, index, bm25_weights(ahead.train.questions, *common, "query"), spec)
+    common = (setup.analysis, setup.statistics, bm25)
+    index = SparseIndex(bm25_weights(setup.texts, *common, "document"))
+    return Sum(vectors, index, bm25_weights(setup.train.questions, *common, "query"), spec)
 
 
-def _units(states: States, width: int) -> NDArray[np.float32]:
-    means = states.means[:, -width:]
+def _units(means: NDArray[np.float32]) -> NDArray[np.float32]:
     scaled: NDArray[np.float32] = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     return scaled
 
 
-def written(spec: str, ahead: Prospect) -> Written | None:
-    """The teacher that is a file; None where the setting names no file.
+def written(spec: str, setup: RunSetup) -> Written | None:
+    """Read teacher scores from a file; None if the setting does not name a file.
 
     Raises:
         UsageError: There is no such file.
@@ -173,13 +171,13 @@ def written(spec: str, ahead: Prospect) -> Written | None:
     path = Path(spec)
     if not path.is_file():
         raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join((*MADE, NONE))}.")
-    position = {ahead.found.ids[place]: index for index, place in enumerate(ahead.places)}
-    text_of = dict(zip(ahead.found.sources, ahead.found.train.questions, strict=True))
+    position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
+    text_of = dict(zip(setup.examples.sources, setup.examples.train.questions, strict=True))
     scores: dict[str, dict[int, float]] = {}
     for query, document, score in scored(path):
         if document in position:
             scores.setdefault(text_of.get(query, query), {})[position[document]] = score
-    found: list[Mapping[int, float]] = [scores.get(question, {}) for question in ahead.train.questions]
+    found: list[Mapping[int, float]] = [scores.get(question, {}) for question in setup.train.questions]
     if not any(found):
         raise InputError(f"{path} scores no pair of a training question.", "Its queries are ids or texts of the training split.")
     return Written(found)
@@ -191,8 +189,8 @@ def scored(path: Path) -> Iterator[tuple[str, str, float]]:
     Raises:
         InputError: A line is neither.
     """
-    for number, raw in files.raw_lines(path):
-        line = (raw or b"").removeprefix(files.BOM).decode(errors="replace").strip("\r\n")
+    for number, raw in lines.raw_lines(path):
+        line = (raw or b"").removeprefix(lines.BOM).decode(errors="replace").strip("\r\n")
         tabs, parts = line.split("\t"), line.split()
         try:
             found = (tabs[0], tabs[1], float(tabs[2])) if len(tabs) == 3 else None

@@ -1,31 +1,127 @@
 """BERT-Scorer (paper 000, LE-BS, sections 3.1 and 3.2.1; and DeepCT's target): term weights by regression.
 
     t_w^{x,y} = (n_{w,y} / |y|) * log(|Y| / (df_w + 1))          Eq. 1: tf-idf of the question's word w in the document y
-    t^_i      = W h_i + b                                        Eq. 2, 3: one number per piece
+    H         = BERT(w_1 .. w_n)                                 Eq. 2
+    t^_i      = W h_i + b                                        Eq. 3: one number per piece
     J         = mean over pieces of (t_i - t^_i)^2               Eq. 4 (the paper prints the sum)
 
-Target `tfidf`: the pieces of a question x against Eq. 1 for each of its relevant documents y; with `sides=both` also the pieces
-of y against Eq. 1 for y itself. Target `recall` (DeepCT): the pieces of a document against the share of its own questions
-that hold the word; a query's words then weigh one each, and the weights suit the signal `term_frequency`.
+Target `tfidf`: the pieces of a question x are compared with Eq. 1 for a relevant document y; with `sides=both` also the pieces of y with Eq. 1
+for y itself. Target `recall` (DeepCT): the pieces of a document are compared with the share of its own questions that hold the word; a query's
+words then weigh one each, and the weights suit the signal `term_frequency`.
 
-The weight of a word is shared out among its pieces (LE-BS does so with the characters of a Chinese word) and is their sum
-again in use; what is negative is dropped. `bmes` adds to the input an embedding of each piece's place in its word (begin,
-middle, end, single), which needs a backbone that is trained.
+The weight of a word is shared out among its pieces (LE-BS does so with the characters of a Chinese word) and is their sum again in use; a
+negative weight is dropped. `bmes` adds to the input an embedding of each piece's place in its word (begin, middle, end, single), which needs
+a backbone that is trained.
+
+``--set preset=paper`` trains Eq. 1-4: a linear head on the last layer, all layers trained, questions alone. The default is not Eq. 2-3: its
+head is deep, reads two layers of a frozen backbone, idf and BM25, and documents are trained on, too.
 
 Worked example: |y| = 20, n = 2, |Y| = 1000, df = 9: t = .1 * log(1000 / 10) = .460517.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.training.methods import BITS, Method, Parameter
+from termweave.support.lazy_module import LazyModule
+from termweave.training.methods.base import Preset
+from termweave.training.methods.parameters import BACKBONE, DATA, LOOP, OPTIMISER, TrainingParameter
+from termweave.training.term_weights.declaration import HEAD, START, TermWeightMethod
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from termweave.encoders.form import Form
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from termweave.encoders.term_weighting.anchored_terms import Anchored, Kind
+    from termweave.encoders.term_weighting.weight_function import Form
+    from termweave.statistics import CorpusStatistics
+    from termweave.training.data.sampler import Batch
+    from termweave.training.term_weights.batch import BatchSide
+    from termweave.training.term_weights.weight_objective import TermWeightObjective
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+
+
+def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
+    """Eq. 4: the mean squared error of the batch's pieces."""
+    inputs, settings = objective.inputs[batch.collection], objective.settings
+    documents = batch.documents[: len(batch.questions)]
+    asked, given = inputs.questions.anchors, inputs.documents.anchors
+    errors: list[Tensor] = []
+    if settings["target"] == "recall":
+        targets = [recall(given[y], [asked[x] for x in inputs.answered[y]]) for y in documents.tolist()]
+        errors.append(_errors(objective, batch, documents, "document", targets))
+    else:
+        pairs = zip(batch.questions.tolist(), documents.tolist(), strict=True)
+        targets = [tfidf(asked[x], given[y], inputs.statistics) for x, y in pairs]
+        errors.append(_errors(objective, batch, batch.questions, "query", targets))
+        if settings["sides"] == "both":
+            targets = [tfidf(given[y], given[y], inputs.statistics) for y in documents.tolist()]
+            errors.append(_errors(objective, batch, documents, "document", targets))
+    every = torch.cat(errors)
+    return {"regression": every.mean() if len(every) else every.sum()}  # 0 where no text of the batch has a term
+
+
+def _errors(
+    objective: TermWeightObjective,
+    batch: Batch,
+    texts: NDArray[np.int64],
+    kind: Kind,
+    targets: Sequence[NDArray[np.float64]],
+) -> Tensor:
+    """Squared error of each piece of some texts: ``(P,)``."""
+    side = objective.side(batch, texts, {}, kind, everything=True)
+    features = objective.features(side, objective.encode(batch, side)[0])
+    wanted = torch.from_numpy(piece_targets(side, targets) * objective.settings["target_scale"]).to(features)
+    return (objective.logits(side, features) - wanted) ** 2
+
+
+def tfidf(asked: Anchored, given: Anchored, statistics: CorpusStatistics) -> NDArray[np.float64]:
+    """Eq. 1: ``(n_wy / |y|) * log(|Y| / (df_w + 1))`` of each term of `asked` in `given`; 0 for a term that `given` lacks.
+
+    Args:
+        asked: The text x whose terms are weighed.
+        given: The text y.
+        statistics: Of all documents Y.
+
+    Returns:
+        float64 ``(terms of asked,)``; may be negative for a term that nearly every document holds.
+    """
+    occurrences = np.bincount(given.term_of_word[given.term_of_word >= 0], minlength=len(given.terms))
+    counts = dict(zip(given.terms, occurrences.tolist(), strict=True))
+    length = sum(counts.values())
+    return np.array([counts.get(term, 0) / length * _idf(term, statistics) if length else 0.0 for term in asked.terms])
+
+
+def recall(given: Anchored, questions: Sequence[Anchored]) -> NDArray[np.float64]:
+    """DeepCT's query-term recall: the share of a document's own questions that hold each of its terms; ``(terms,)``."""
+    term_sets = [set(question.terms) for question in questions]
+    return np.array([sum(term in terms for terms in term_sets) / max(1, len(term_sets)) for term in given.terms])
+
+
+def _idf(term: str, statistics: CorpusStatistics) -> float:
+    return math.log(statistics.documents / (statistics.document_frequency.get(term, 0) + 1))
+
+
+def piece_targets(side: BatchSide, targets: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The target of each chosen piece: that of its word, shared out among the word's pieces; ``(P,)``."""
+    _, inverse, counts = np.unique(side.word, return_inverse=True, return_counts=True)
+    of_term = np.array(
+        [targets[row][term] for row, term in zip(side.row.tolist(), side.term.tolist(), strict=True)], dtype=np.float64
+    )
+    return of_term / counts[inverse]
+
+
+def _form(settings: Mapping[str, Any]) -> Form:
+    from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
+
+    return Form(settings["anchor"], "linear", "sum", "one" if settings["target"] == "recall" else "learned")
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -35,42 +131,57 @@ def _check(settings: Mapping[str, Any]) -> None:
         raise UsageError("A model with bmes gives weights alone.", "Add --set outputs=weights.")
 
 
-def _form(settings: Mapping[str, Any]) -> Form:
-    from termweave.encoders.form import Form  # noqa: PLC0415 - numpy
+#: Targets and head of the paper.
+_PRINTED = {
+    "target": "tfidf",
+    "sides": "query",
+    "shared": True,
+    "hidden": 0,
+    "anchor": "none",
+    "target_scale": 1.0,
+    "outputs": "weights",
+}
 
-    return Form(settings["anchor"], "linear", "sum", "one" if settings["target"] == "recall" else "learned")
-
-
-METHOD = Method(
+METHOD = TermWeightMethod(
     name="bert-scorer",
     title="Weights by regression on tf-idf or query-term recall.",
     source="LE-BS: Label Enhancement for embedding retrieval (paper 000), Eq. 1-4; target 'recall': DeepCT (Dai and Callan 2019)",
     equations=(
         "Eq. 1  t_w = (n_wy / |y|) * log(|Y| / (df_w + 1))   (target=tfidf)",
         "       t_w = share of the document's questions that hold w   (target=recall)",
-        "Eq. 3  t^_i = W h_i + b",
+        "Eq. 3  t^_i = W h_i + b                             (hidden=0; the default's head is deep)",
         "Eq. 4  J = mean (t - t^)^2",
     ),
     note=(
         "It needs no negatives and learns what is probable, not what tells documents apart: on English sets it stays below the contrastive "
-        "method (docs/term-weights.md). With anchor=bm25 or idf the predicted number multiplies the anchor. Chinese: "
-        "--set backbone=scratch --set bmes=true."
+        "method (docs/term-weights.md). With anchor=bm25 or idf the predicted number multiplies the anchor. preset=paper trains Eq. 1-4 as "
+        "printed, with all layers of the backbone. Chinese: --set backbone=scratch --set bmes=true."
     ),
+    presets={
+        "paper": Preset(
+            "Eq. 1-4: a linear head on the last layer, all layers trained, questions alone", {**_PRINTED, "top_layers": -1}
+        ),
+        "paper-frozen": Preset("the paper's target and linear head on a frozen backbone: minutes", _PRINTED),
+    },
     parameters=(
-        Parameter("target", "tfidf", "What is predicted.", ("tfidf", "recall")),
-        Parameter("anchor", "none", "What the predicted number is multiplied with in the index.", ("none", "idf", "bm25")),
-        Parameter(
+        TrainingParameter("target", "tfidf", "What is predicted.", ("tfidf", "recall")),
+        TrainingParameter(
+            "anchor", "none", "What the predicted number is multiplied with in the index.", ("none", "idf", "bm25")
+        ),
+        TrainingParameter(
             "sides",
             "both",
             "Whose words are trained on with target=tfidf: the questions' (as in the paper), or the documents' too.",
             ("query", "both"),
         ),
-        Parameter("shared", default=True, help="One head for documents and queries, as in the paper."),
-        Parameter("target_scale", 1.0, "Targets are multiplied by it; tf-idf targets are minute.", least=1e-6, most=1e6),
-        Parameter("bmes", default=False, help="Add an embedding of each piece's place in its word to the input (Chinese)."),
-        BITS,
+        TrainingParameter("shared", default=True, help="One head for documents and queries, as in the paper."),
+        TrainingParameter("target_scale", 1.0, "Targets are multiplied by it; tf-idf targets are minute.", least=1e-6, most=1e6),
+        TrainingParameter(
+            "bmes", default=False, help="Add an embedding of each piece's place in its word to the input (Chinese)."
+        ),
     ),
+    groups=(HEAD, START, BACKBONE, DATA, LOOP, OPTIMISER),
     form=_form,
-    lesson="termweave.training.regression:Regression",
+    loss=loss,
     check=_check,
 )

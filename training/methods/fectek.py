@@ -1,20 +1,22 @@
 """FecTek (paper 001), and the anchored head that grew out of it: impacts learned by telling the right document from others.
 
-For a batch of Q questions with their relevant documents and one mined BM25 negative each (D documents), with term weights
-``wq`` and ``wd`` as `encoders.form` makes them of the logits of a head on the states H of a BERT-like backbone:
+A batch has Q questions, a relevant document of each, and hard negatives: D documents. Term weights ``wq`` and ``wd`` are made of the logits
+of a head that reads the states H of a BERT-like backbone (`encoders.term_weighting.weight_function`):
 
+    W_i     = log(1 + ReLU(w_1 f_i + b_1))                                                    Eq. 1 (anchor=none)
+    F       = H * sigmoid(W'' relu(W' mean(H)))                                               Eq. 2, FCM (fcm=true)
+    P_i     = sigmoid(w_2 h_i + b_2)                                                          Eq. 3, TKGM (tkgm=true)
     S[q, d] = sum over terms t of wq(t) * wd(t)
-    L_text  = mean over q of -log softmax(a * S[q, :])[relevant document of q]                          Eq. 4
-    L_term  = BCE(P, y) over the words of the questions + the same over those of their documents         Eq. 5-7
-    L       = L_text + L_term [+ KL(teacher || S)] [+ dense losses, where layers are trained]            Eq. 8, 4.1.3
+    L_text  = mean over q of -log softmax(a * S[q, :])[relevant document of q]                Eq. 4, a = 1
+    L_term  = BCE(P, y) over the words of the questions + the same over those of their documents      Eq. 5-7
+    L       = L_text + L_term [+ KL(teacher || S)] [+ dense losses, where layers are trained]         Eq. 8, 4.1.3
 
-y = 1 for a term that question and relevant document share. P (TKGM, Eq. 3) is a sigmoid over what the head's last layer sees:
-for a linear head without gate these are the states, as in the paper; for a deep head its hidden layer, which is then taught by
-both losses also while the backbone is frozen. (With a frozen backbone and a linear head TKGM cannot change a weight.)
-The gate (FCM, Eq. 2) is `encoders.models.anchored.ContextGate`.
+y = 1 for a term that question and relevant document share. FCM is `encoders.models.anchored.ContextGate`. P reads H before the gate. With a
+linear head H are the states of the last layer, as in the paper; a deep head has P read its hidden layer (computed without the gate), which is
+then taught by both losses also while the backbone is frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
 
-Readings that differ from the paper are parameters: `anchor=none hidden=0 fcm=true tkgm=true scale=1 in_batch=false drawn=15`
-is the paper's model on words.
+``--set preset=paper`` trains the model that the paper prints: one linear head, one projector for P, FCM and TKGM, no anchor, a = 1 fixed, 15
+hard negatives for each question and no others. The default is the anchored head: weight = BM25 impact * softplus(z + ln(e - 1)).
 
 Worked example: one question with one term of weight 1; the relevant document gives it 3, the negative 1; a = .3:
 L_text = -log(e^.9 / (e^.9 + e^.3)) = .437.
@@ -22,15 +24,168 @@ L_text = -log(e^.9 / (e^.9 + e^.3)) = .437.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
-from termweave.training.methods import BITS, FROM_SCRATCH, Method, Parameter
+from termweave.support.lazy_module import LazyModule
+from termweave.training.methods.base import Preset
+from termweave.training.methods.parameters import (
+    BACKBONE,
+    DATA,
+    FROM_SCRATCH,
+    LOOP,
+    MIXTURE,
+    NEGATIVES,
+    OPTIMISER,
+    TEACHER,
+    TrainingParameter,
+)
+from termweave.training.term_weights.declaration import HEAD, START, TermWeightMethod
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from termweave.encoders.form import Form
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from termweave.encoders.models.anchored import JointModel
+    from termweave.encoders.term_weighting.weight_function import Form
+    from termweave.training.data.sampler import Batch
+    from termweave.training.data.teacher_scores import Distilled
+    from termweave.training.term_weights.batch import BatchSide
+    from termweave.training.term_weights.weight_objective import TermWeightObjective
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+
+#: Temperature of the vectors' contrastive loss, and the weight of staying near the original vector.
+_DENSE_TEMPERATURE, _STAY = 0.05, 5.0
+
+
+def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
+    """Eq. 8: the parts of a batch's loss.
+
+    Args:
+        objective: Encodes the texts; `log_scale` and `knowledge` are the method's `extras`.
+        batch: Q questions, D documents.
+
+    Returns:
+        "text" (Eq. 4), and, where they are switched on, "term" (Eq. 7), "teacher" (4.1.3), "dense" and "stay".
+    """
+    inputs, settings = objective.inputs[batch.collection], objective.settings
+    asked, given = objective.sides(batch, everything=bool(settings["tkgm"]))
+    (asked_states, asked_vectors), (given_states, given_vectors) = objective.encode(batch, asked), objective.encode(batch, given)
+    asked_features, given_features = objective.features(asked, asked_states), objective.features(given, given_states)
+    products = objective.weights(asked, asked_features) @ objective.weights(given, given_features).T
+    scores = objective.log_scale.exp() * products if settings["learn_scale"] else settings["scale"] * products
+    masked = left_out(inputs.pairs.known, batch, in_batch=bool(settings["in_batch"]))
+    parts = {"text": text_loss(scores, masked)}
+    if settings["tkgm"]:
+        of_questions, of_documents = (
+            objective.knowledge["query" if "query" in objective.knowledge else "document"],
+            objective.knowledge["document"],
+        )
+        asked_logits = of_questions(objective.ungated_features(asked, asked_states, asked_features)).squeeze(-1)
+        given_logits = of_documents(objective.ungated_features(given, given_states, given_features)).squeeze(-1)
+        parts["term"] = term_loss(asked_logits, shared_terms(asked, given)) + term_loss(*of_relevant(given_logits, given, asked))
+    if inputs.distilled is not None:
+        parts["teacher"] = _teacher_loss(scores, batch, inputs.distilled, in_batch=bool(settings["in_batch"]))
+    if settings["joint"] > 0 and asked_vectors is not None and given_vectors is not None:
+        parts["dense"] = settings["joint"] * text_loss(asked_vectors @ given_vectors.T / _DENSE_TEMPERATURE, masked)
+        parts["stay"] = _STAY * (
+            objective.distance_to_start(batch, asked, asked_vectors) + objective.distance_to_start(batch, given, given_vectors)
+        )
+    return parts
+
+
+def extras(model: JointModel, settings: Mapping[str, Any]) -> dict[str, nn.Module | nn.Parameter]:
+    """What only training needs: the learned scale a, and TKGM's projector (w_2, b_2 of Eq. 3).
+
+    The paper has one projector for queries and passages. Separate deep heads have hidden layers of their own, and so a projector each.
+    """
+    modules: dict[str, nn.Module | nn.Parameter] = {}
+    if settings["learn_scale"]:
+        modules["log_scale"] = torch.nn.Parameter(torch.tensor(math.log(settings["scale"])))
+    if settings["tkgm"]:
+        kinds = ("document",) if settings["shared"] else ("query", "document")
+        modules["knowledge"] = torch.nn.ModuleDict({kind: torch.nn.Linear(model.heads.document.width, 1) for kind in kinds})
+    return modules
+
+
+def left_out(known: Sequence[frozenset[int]], batch: Batch, *, in_batch: bool) -> NDArray[np.bool_]:
+    """Which documents are left out of a question's softmax, ``(Q, D)``.
+
+    These are its other right answers, and without `in_batch` all documents that were drawn for other questions.
+    """
+    mask = np.array(
+        [[document in known[question] for document in batch.documents.tolist()] for question in batch.questions.tolist()]
+    )
+    if not in_batch:
+        mask |= batch.foreign()
+    np.fill_diagonal(mask, val=False)
+    return mask
+
+
+def text_loss(scores: Tensor, masked: NDArray[np.bool_]) -> Tensor:
+    """Eq. 4: cross-entropy of ``(Q, D)`` scores, document q relevant to question q; masked documents are left out."""
+    kept = scores.masked_fill(torch.from_numpy(masked).to(scores.device), -torch.inf)
+    return torch.nn.functional.cross_entropy(kept, torch.arange(len(scores), device=scores.device))
+
+
+def shared_terms(one: BatchSide, other: BatchSide) -> NDArray[np.float32]:
+    """The indicator's labels: 1 for a piece whose term is also in the text of the same row on the other side, else 0; ``(P,)``."""
+    sets = [set(other.prepared.anchors[text].terms) for text in other.texts[: len(one.texts)].tolist()]
+    own = [one.prepared.anchors[text].terms for text in one.texts.tolist()]
+    pairs = zip(one.row.tolist(), one.term.tolist(), strict=True)
+    return np.array([row < len(sets) and own[row][term] in sets[row] for row, term in pairs], dtype=np.float32)
+
+
+def of_relevant(logits: Tensor, given: BatchSide, asked: BatchSide) -> tuple[Tensor, NDArray[np.float32]]:
+    """Logits and labels of the relevant documents' pieces; hard negatives are left out (the paper leaves this open)."""
+    own = np.flatnonzero(given.row < len(asked.texts))
+    return logits[torch.from_numpy(own).to(logits.device)], shared_terms(given, asked)[own]
+
+
+def term_loss(logits: Tensor, labels: NDArray[np.float32]) -> Tensor:
+    """Eq. 5 and 6, with the minus sign that was lost in print, from logits."""
+    if not len(labels):
+        return logits.sum() * 0.0
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(labels).to(logits.device))
+
+
+def _teacher_loss(scores: Tensor, batch: Batch, distilled: Distilled, *, in_batch: bool) -> Tensor:
+    wanted = distilled.teacher.scores(batch.questions, batch.documents)
+    if not in_batch:
+        wanted[batch.foreign()] = -np.inf
+    return distilled.weight * distillation(scores, torch.from_numpy(wanted).to(scores) / distilled.temperature)
+
+
+def distillation(scores: Tensor, wanted: Tensor) -> Tensor:
+    """KL(teacher || student) over the documents that the teacher scored (4.1.3).
+
+    Args:
+        scores: Of the student, ``(Q, D)``.
+        wanted: Of the teacher; -inf is no score. A question with fewer than two scores counts 0.
+    """
+    known = torch.isfinite(wanted)
+    enough = known.sum(dim=1) >= 2
+    if not bool(enough.any()):
+        return scores.sum() * 0.0
+    known, wanted, scores = known[enough], wanted[enough], scores[enough]
+    teacher = torch.softmax(wanted, dim=1)
+    student = torch.log_softmax(scores.masked_fill(~known, -torch.inf), dim=1).masked_fill(~known, 0.0)
+    entropy = (teacher * torch.log(teacher.clamp(min=1e-12))).sum(dim=1)
+    return (entropy - (teacher * student).sum(dim=1)).mean()
+
+
+def _form(settings: Mapping[str, Any]) -> Form:
+    from termweave.encoders.term_weighting.weight_function import Form  # noqa: PLC0415 - numpy
+
+    return Form(
+        settings["anchor"], "log" if settings["anchor"] == "none" else "softplus", "max", settings["query"], settings["tf_power"]
+    )
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -43,22 +198,29 @@ def _check(settings: Mapping[str, Any]) -> None:
             "beside needs a backbone that knows all data sets: one from scratch is made of DATASET's characters alone.",
             "Leave beside out, or name a backbone.",
         )
+    if settings["fcm"] and settings["training_length"] != settings["max_length"]:
+        raise UsageError(
+            f"The gate of fcm reads the mean of the whole text: training_length={settings['training_length']} and "
+            f"max_length={settings['max_length']} would give it another text in training than in use.",
+            "Set one of them; the other follows.",
+        )
 
 
-def _form(settings: Mapping[str, Any]) -> Form:
-    from termweave.encoders.form import Form  # noqa: PLC0415 - numpy
+def _defaults(given: Mapping[str, object]) -> Mapping[str, object]:
+    """With FCM one length holds for training and use, because the gate reads the mean of the whole text."""
+    if str(given.get("fcm", "false")).strip().lower() not in ("true", "yes", "on", "1"):
+        return {}
+    if "training_length" in given and "max_length" not in given:
+        return {"max_length": given["training_length"]}
+    return {"training_length": given.get("max_length", 256)}
 
-    return Form(
-        settings["anchor"], "log" if settings["anchor"] == "none" else "softplus", "max", settings["query"], settings["tf_power"]
-    )
 
-
-#: By what each teacher's scores are divided: they lie between 0 and 1, 0 and 2, in deviations, or are a cross-encoder's logits.
+#: The divisor of each teacher's scores: they lie between 0 and 1, 0 and 2, are z-scores, or are a cross-encoder's logits.
 _TEMPERATURES = {"dense": 0.05, "minmax": 0.1, "zscore": 0.5}
 
 
 def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
-    """Questions made of the corpus are not like those that people ask: there the teacher says most (docs/term-weights.md)."""
+    """Questions made of the corpus are not like those that people ask: there the teacher counts most (docs/term-weights.md)."""
     teacher = settings["teacher"]
     if teacher == "auto":
         whole = settings["top_layers"] == 0 and settings["layers"] == 0 and settings["backbone"] != FROM_SCRATCH
@@ -71,7 +233,24 @@ def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
     }
 
 
-METHOD = Method(
+#: Model, targets and negatives of the paper (sections 3.1-3.4 and 4.1.2).
+_PRINTED = {
+    "anchor": "none",
+    "hidden": 0,
+    "shared": True,
+    "fcm": True,
+    "tkgm": True,
+    "query": "learned",
+    "negatives": 50,
+    "drawn": 15,
+    "in_batch": False,
+    "scale": 1.0,
+    "learn_scale": False,
+    "teacher": "none",
+    "outputs": "weights",
+}
+
+METHOD = TermWeightMethod(
     name="fectek",
     title="Impacts by contrast: a multiplier on BM25 or idf (the anchored head), or FecTek as in the paper.",
     source="FecTek: Enhancing Term Weight in Lexicon-Based Retrieval with Feature Context and Term-level Knowledge (paper 001)",
@@ -85,64 +264,60 @@ METHOD = Method(
     note=(
         "The default is the anchored head: a term is worth its BM25 impact times a learned multiplier, so that an untrained model is BM25 "
         "and training keeps nothing that is worse on the development questions. anchor=idf leaves the term frequency out, anchor=none is the "
-        "paper's own formula. On a frozen backbone it trains in a minute and the vector of the same pass stays as it was."
+        "paper's own formula. On a frozen backbone it trains in a minute and the vector of the same pass stays as it was. preset=paper trains "
+        "what the paper prints, with all layers of the backbone, which takes hours without a GPU."
     ),
+    presets={
+        "paper": Preset(
+            "the model, the losses and the optimiser that the paper prints, all layers trained",
+            {
+                **_PRINTED,
+                "terms": "piece",
+                "top_layers": -1,
+                "max_length": 192,
+                "training_length": 192,
+                "batch": 8,
+                "rate": 2e-5,
+                "layers_rate": 2e-5,
+                "schedule": "linear",
+                "warmup": 0.1,
+                "steps": 7500,
+                "every": 500,
+            },
+        ),
+        "paper-frozen": Preset("the paper's model and losses on words, on a frozen backbone: minutes", _PRINTED),
+    },
     parameters=(
-        Parameter("anchor", "bm25", "What a document's weight is a multiple of.", ("bm25", "idf", "none")),
-        Parameter(
+        TrainingParameter("anchor", "bm25", "What a document's weight is a multiple of.", ("bm25", "idf", "none")),
+        TrainingParameter(
             "tf_power",
             1.0,
             "With anchor=bm25: power of BM25's frequency part; 1 is BM25, 0.5 lets repetitions count less.",
             least=0,
             most=10,
         ),
-        Parameter(
+        TrainingParameter(
             "query",
             "learned",
             "Weights of a query's terms: a head of its own, idf, or one for each occurrence.",
             ("learned", "idf", "one"),
         ),
-        Parameter("shared", default=False, help="One head for documents and queries, as in the paper."),
-        Parameter("fcm", default=False, help="Feature context module: features are gated by the mean state of the text."),
-        Parameter("tkgm", default=False, help="Term-level knowledge: tell, beside, which terms question and document share."),
-        Parameter("negatives", 25, "BM25's best wrong documents of a question, to draw from; 0: none.", least=0, most=10_000),
-        Parameter("drawn", 1, "How many of them a question gets in a batch; the paper has 15.", least=0, most=10_000),
-        Parameter("in_batch", default=True, help="The other questions' documents are negatives too."),
-        Parameter(
-            "scale", 0.3, "Where the learned scale of the scores starts; scores are large with an anchor.", above=0, most=1000
+        TrainingParameter("shared", default=False, help="One head for documents and queries, as in the paper."),
+        TrainingParameter(
+            "fcm",
+            default=False,
+            help="Feature context module: features are gated by the mean state of the text. training_length then equals max_length.",
         ),
-        BITS,
-        Parameter(
-            "teacher",
-            "auto",
-            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'dense': the backbone's own vectors; 'minmax' or "
-            "'zscore': BM25 and vectors, each scaled so, added; none; auto: minmax where questions are made of the corpus and the backbone "
-            "is frozen, else none.",
+        TrainingParameter(
+            "tkgm", default=False, help="Term-level knowledge: learn also which terms question and document share."
         ),
-        Parameter(
-            "teacher_weight",
-            0.0,
-            "Weight of the distillation loss; 0: 9 where questions are made of the corpus, else 1.",
-            least=0,
-            most=1e6,
+        TrainingParameter(
+            "scale", 0.3, "Factor of the scores in the softmax; scores are large with an anchor.", above=0, most=1000
         ),
-        Parameter(
-            "temperature",
-            0.0,
-            "The teacher's scores are divided by it; 0: 0.05 for dense, 0.1 for minmax, 0.5 for zscore, 1 for a file.",
-            least=0,
-            most=1e6,
+        TrainingParameter(
+            "learn_scale", default=True, help="Learn the factor, beginning with scale; the paper has none (scale 1)."
         ),
-        Parameter(
-            "beside",
-            "",
-            "Other data sets to learn from, with commas between. Of a BEIR folder the judged pairs are used, of a corpus questions are "
-            "made; pairs, clicks, a teacher's file and the names of fields are said of DATASET alone.",
-        ),
-        Parameter(
-            "beside_share", 1.0, "How many batches of each data set beside there are for one of DATASET.", above=0, most=1000
-        ),
-        Parameter(
+        TrainingParameter(
             "joint",
             0.0,
             "Weight of the vectors' own contrastive loss, where layers are trained (0.5 was tried).",
@@ -150,8 +325,11 @@ METHOD = Method(
             most=1e6,
         ),
     ),
+    groups=(HEAD, START, NEGATIVES, TEACHER, MIXTURE, BACKBONE, DATA, LOOP, OPTIMISER),
     form=_form,
-    lesson="termweave.training.lessons:Contrast",
+    loss=loss,
+    extras=extras,
     check=_check,
+    defaults=_defaults,
     fitted=_fitted,
 )

@@ -1,9 +1,10 @@
-"""The table in a model's card: learned weights against BM25 as exact sparse dot products, without an engine.
+"""Measure the table of a model card: learned weights against BM25, by exact sparse dot products in memory, without a server.
 
-    python -m termweave.training.measure --model DIR --data ../shared/data [--sets squad cranfield] [--precision int8 fp32] [--record DIR]
+    python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data [--sets squad cranfield]
+        [--precision int8 fp32] [--record DIR]
 
-Document frequencies always come from the whole collection, also where only a part of it is searched (on two cores encoding
-everything takes longer than the rest of the recipe).
+Document frequencies always come from the whole collection, even if only a part of it is searched, because on two cores encoding
+everything would take longer than the rest of the recipe.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from termweave.encoders import load
-from termweave.encoders.analyses import analysis_of
-from termweave.encoders.anchor import BM25
-from termweave.encoders.folder import TOKENIZER, ModelFolder, resolve, write_manifest
-from termweave.encoders.pieces import PieceTokenizer
+from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.manifest import TOKENIZER, ModelFolder, write_manifest
+from termweave.encoders.model_lookup import resolve
+from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run
-from termweave.training import card
-from termweave.training.pairs import Collection
-from termweave.training.sparse import SparseIndex, bm25_weights
-from termweave.training.teachers import minmax
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.pairs import Collection
+from termweave.training.data.teacher_scores import minmax
+from termweave.training.model_folder import card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,15 +45,15 @@ DEPTH = 100
 
 @dataclass(frozen=True)
 class Pool:
-    """Which queries are asked of which part of a collection.
+    """The queries and the part of a collection with which a model is measured.
 
     Attributes:
-        name: Of the data set.
-        split: Of its judgements.
-        queries: At most so many, drawn once; None: all.
-        hard: For each query so many of BM25's best documents are in the pool; 0 with `others` 0: the whole collection.
-        others: Documents drawn from the rest of the collection.
-        judged: Only judged documents.
+        name: Name of the data set.
+        split: Split of the judgements.
+        queries: Largest number of queries, drawn at random with a fixed seed; None: all.
+        hard: Number of BM25's best documents for each query that are in the pool; if `others` is also 0, everything is searched.
+        others: Number of documents drawn from the rest of the collection.
+        judged: Whether only judged documents are searched.
     """
 
     name: str
@@ -63,11 +65,11 @@ class Pool:
 
     @property
     def whole(self) -> bool:
-        """Whether everything is searched."""
+        """Whether the whole collection is searched."""
         return not (self.hard or self.others or self.judged)
 
 
-#: Of the large sets a part is searched: see `Pool`, and the card for what that means.
+#: The test sets of the card. Only a part of the large ones is searched; the card explains the consequences.
 TESTS = (
     Pool("squad", queries=2000, others=1500),
     Pool("medquad", queries=400, hard=10),
@@ -81,20 +83,20 @@ TESTS = (
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table; figures are nDCG@10.
+class PoolFigures:
+    """One line of the table. Figures are nDCG@10.
 
     Attributes:
         set: Data set and split.
-        documents: Searched.
-        queries: Asked.
-        bm25: Of stemmed words, k1 1.2, b .75.
-        weights: Of the learned weights.
-        p: Two-sided randomisation test of `weights` against `bm25`.
-        dense: Of the vectors.
-        lexical_hybrid: BM25 and vectors, min-max, equal.
-        learned_hybrid: Learned weights and vectors, likewise.
-        precision: Which graph.
+        documents: Number of documents searched.
+        queries: Number of queries.
+        bm25: nDCG@10 of BM25 on stemmed words, k1 1.2, b .75.
+        weights: nDCG@10 of the learned weights.
+        p: p-value of a two-sided randomisation test of `weights` against `bm25`.
+        dense: nDCG@10 of the vectors.
+        lexical_hybrid: nDCG@10 of BM25 and vectors, fused in equal parts after min-max scaling.
+        learned_hybrid: nDCG@10 of learned weights and vectors, fused in the same way.
+        precision: Precision of the graph: "int8" or "fp32".
     """
 
     set: str
@@ -120,46 +122,50 @@ class Row:
         )
 
 
-def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision: str = "int8") -> Row:
-    """Encode, search exactly, compare.
+def measure(encoder: TextEncoder, collection: Collection, pool: Pool, precision: str = "int8") -> PoolFigures:
+    """Measure a model on one data set.
 
     Args:
-        encoder: Weights and dense from one model.
+        encoder: The encoder, with weights and vectors of one model.
         collection: The data set.
-        pool: What to search and ask.
-        precision: For the table.
+        pool: The queries and documents to use.
+        precision: Precision of the graph, for the table.
     """
     searched, values = figures(encoder, collection, pool)
     means = {name: float(value.mean()) for name, value in values.items()}
     p = randomisation_test(values["weights"], values["bm25"])
-    return Row(f"{pool.name} {pool.split}", searched, len(values["bm25"]), p=p, precision=precision, **means)
+    return PoolFigures(f"{pool.name} {pool.split}", searched, len(values["bm25"]), p=p, precision=precision, **means)
 
 
 def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[int, dict[str, NDArray[np.float64]]]:
-    """How many documents are searched, and system -> nDCG@10 of each query, float64 ``(Q,)``. Arguments as `measure`."""
+    """Compute nDCG@10 of each system for each query; the arguments are those of `measure`.
+
+    Returns:
+        The number of documents searched, and system -> float64 ``(Q,)``.
+    """
     model = encoder.models["weights"]
     manifest = ModelFolder.read(model.folder, check=False).manifest
-    bm25 = BM25()  # the yardstick, whatever the model is anchored on
+    bm25 = BM25()  # with its usual parameters, because results are compared with it
     analysis = analysis_of(manifest.analysis, PieceTokenizer(model.folder / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
     queries, qrels = drawn(collection, pool)
     texts = [query.text for query in queries]
-    asked = bm25_weights(texts, analysis, statistics, bm25, "query")
+    query_terms = bm25_weights(texts, analysis, statistics, bm25, "query")
     places = searched(
-        collection, pool, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), asked)
+        collection, pool, qrels, lambda: (bm25_weights(collection.texts, analysis, statistics, bm25, "document"), query_terms)
     )
     documents = [collection.texts[place] for place in places]
     ids = [collection.ids[place] for place in places]
 
     encoded = encoder.encode(documents, kind="document", statistics=statistics)
-    asking = encoder.encode(texts, kind="query", statistics=statistics)
+    encoded_queries = encoder.encode(texts, kind="query", statistics=statistics)
     learned = SparseIndex(each.weights for each in encoded if each.weights is not None)
     plain = SparseIndex(bm25_weights(documents, analysis, statistics, bm25, "document"))
     vectors = np.stack([each.vector for each in encoded if each.vector is not None])
-    cosines = [np.asarray(vectors @ each.vector, np.float64) for each in asking if each.vector is not None]
+    cosines = [np.asarray(vectors @ each.vector, np.float64) for each in encoded_queries if each.vector is not None]
     sparse = {
-        "bm25": [plain.scores(query) for query in asked],
-        "weights": [learned.scores(query.weights) for query in asking if query.weights is not None],
+        "bm25": [plain.scores(query) for query in query_terms],
+        "weights": [learned.scores(query.weights) for query in encoded_queries if query.weights is not None],
     }
     systems: dict[str, Sequence[NDArray[np.float64]]] = {
         **sparse,
@@ -172,16 +178,16 @@ def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[i
     }
 
 
-def tables(rows: Sequence[Row]) -> str:
-    """Markdown: one table a precision."""
+def tables(rows: Sequence[PoolFigures]) -> str:
+    """Format figures as Markdown, one table for each precision."""
     parts = []
     for precision in dict.fromkeys(row.precision for row in rows):
-        parts += [f"{precision} graph:", "", Row.HEADER, *(str(row) for row in rows if row.precision == precision), ""]
+        parts += [f"{precision} graph:", "", PoolFigures.HEADER, *(str(row) for row in rows if row.precision == precision), ""]
     return "\n".join(parts)
 
 
 def drawn(collection: Collection, pool: Pool) -> tuple[list[Query], Qrels]:
-    """The queries of a pool, and their judgements."""
+    """Return the queries of a pool, and their judgements."""
     queries, qrels = collection.judged(pool.split)
     if pool.queries is not None and len(queries) > pool.queries:
         queries = random.Random(0).sample(queries, pool.queries)  # noqa: S311
@@ -194,16 +200,16 @@ def searched(
     qrels: Qrels,
     bm25: Callable[[], tuple[list[TermWeights], list[TermWeights]]],
 ) -> list[int]:
-    """The documents to search, as indices into the collection."""
+    """Choose the documents to search, as indices into the collection."""
     if pool.whole:
         return list(range(len(collection.texts)))
-    # Of a split's own judgements all are in the pool, also those of queries that were not drawn.
+    # All judged documents of the split are in the pool, also those of queries that were not drawn.
     judgements = collection.judged(pool.split)[1] if pool.others else qrels
     wanted = {collection.index[document] for query in judgements.values() for document in query if document in collection.index}
     if pool.hard:
-        documents, asked = bm25()
+        documents, queries = bm25()
         index = SparseIndex(documents)
-        for query in asked:
+        for query in queries:
             wanted.update(index.search(query, pool.hard)[0].tolist())
     rest = [place for place in range(len(collection.texts)) if place not in wanted]
     wanted.update(random.Random(1).sample(rest, min(pool.others, len(rest))))  # noqa: S311
@@ -219,27 +225,29 @@ def _ndcg(
     *,
     positive: bool,
 ) -> NDArray[np.float64]:
-    found: dict[str, Mapping[str, float]] = {}
-    for query, each in zip(queries, scores, strict=True):
-        best = np.argsort(-each, kind="stable")[:DEPTH]
-        found[query.id] = {ids[place]: float(each[place]) for place in best.tolist() if not positive or each[place] > 0}
-    return per_query(Run(name, found), qrels, [query.id for query in queries], measures=(LEADING,))[LEADING]
+    rankings: dict[str, Mapping[str, float]] = {}
+    for query, row in zip(queries, scores, strict=True):
+        best = np.argsort(-row, kind="stable")[:DEPTH]
+        rankings[query.id] = {ids[place]: float(row[place]) for place in best.tolist() if not positive or row[place] > 0}
+    return per_query(Run(name, rankings), qrels, [query.id for query in queries], measures=(LEADING,))[LEADING]
 
 
-def record(path: Path, split: str, rows: Sequence[Row]) -> None:
-    """Keep rows in a model folder: in ``termweave.json`` under "metrics", and in its card."""
+def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
+    """Write rows into a model folder: into ``termweave.json`` under "metrics", and into its card."""
     manifest = ModelFolder.read(path, check=False).manifest
-    kept = [Row(**row) for row in manifest.metrics.get(split, [])]
+    kept = [PoolFigures(**row) for row in manifest.metrics.get(split, [])]
     done = {(row.set, row.precision) for row in rows}
     every = [*(row for row in kept if (row.set, row.precision) not in done), *rows]
     manifest = replace(manifest, metrics={**manifest.metrics, split: [asdict(row) for row in every]})
     write_manifest(path, manifest)
-    card.write(path, manifest, {name: tables([Row(**row) for row in found]) for name, found in manifest.metrics.items()})
+    card.write(path, manifest, {name: tables([PoolFigures(**row) for row in found]) for name, found in manifest.metrics.items()})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="python -m termweave.training.measure", description="Learned weights against BM25.")
+    """Run the command line; see the docstring of the module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m termweave.training.model_folder.retrieval_figures", description="Learned weights against BM25."
+    )
     parser.add_argument("--model", required=True, help="model folder or name")
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets")
     parser.add_argument("--sets", nargs="*", default=[pool.name for pool in TESTS], choices=[pool.name for pool in TESTS])
@@ -247,15 +255,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--record", type=Path, nargs="*", default=[], metavar="DIR", help="model folders whose card gets the table"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     rows = []
     for pool in TESTS:
-        if pool.name in given.sets:
-            collection = Collection(given.data / pool.name)
-            for precision in given.precision:
-                rows.append(measure(load(given.model, given.model, precision=precision), collection, pool, precision))
+        if pool.name in options.sets:
+            collection = Collection(options.data / pool.name)
+            for precision in options.precision:
+                rows.append(measure(load(options.model, options.model, precision=precision), collection, pool, precision))
                 print(rows[-1], file=sys.stderr, flush=True)  # noqa: T201
-    for folder in given.record:
+    for folder in options.record:
         record(resolve(str(folder)), "test", rows)
     print(tables(rows))  # noqa: T201
 

@@ -1,11 +1,11 @@
 """The recipe of the model that ships with termweave: heads anchored between BM25 and idf, on all-MiniLM-L6-v2 as it is.
 
-    python -m termweave.training.shipped --data ../shared/data --out encoders/shipped/minilm-l6-anchored
+    python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
 
 A recipe is data: the method `fectek` with some settings (`SETTINGS`) on a mixture of collections (`SOURCES`); the rest is what
 `termweave train` does. On two cores: some 5 minutes for the hidden states (kept in the cache folder), two for the heads, half a
 minute for the export, 3 to 5 for the development figures. `--out` gets what is shipped; the whole folder, with torch weights and the
-fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants, to be measured by `training.measure`.
+fp32 graph, goes to the models folder (`--keep`). `--set` and `--without` make variants, to be measured by `training.model_folder.retrieval_figures`.
 
 The mixture is squad 2 : medquad 1 : stackfaq .3 (not nfcorpus: no licence is stated for it).
 """
@@ -20,36 +20,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave import places
 from termweave.encoders import load
-from termweave.encoders.export import export
-from termweave.encoders.folder import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, ModelFolder, digests, write_manifest
+from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, ModelFolder, digests, write_manifest
 from termweave.encoders.models.store import HEADS
+from termweave.encoders.onnx.export import export
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
-from termweave.training import card, making, methods
-from termweave.training.learning import Part, learn
-from termweave.training.measure import Pool, measure, record
-from termweave.training.pairs import DEFAULT_TABLE, Collection, count, most_frequent
-from termweave.training.prospect import prospect
-from termweave.words import sized
+from termweave.support import paths
+from termweave.support.messages import sized
+from termweave.training.data.pairs import DEFAULT_TABLE, Collection, count, most_frequent
+from termweave.training.methods import base
+from termweave.training.mixture import DataPart, learn
+from termweave.training.model_folder import card, writer
+from termweave.training.model_folder.retrieval_figures import Pool, measure, record
+from termweave.training.setup import set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from termweave.training.loop import History
+    from termweave.training.trainer.callbacks import History
 
 NAME = "minilm-l6-anchored"
 
 
 @dataclass(frozen=True)
-class Source:
-    """What is taken of a data set.
+class RecipeData:
+    """One data set of the recipe.
 
     Attributes:
-        set: Its name.
+        set: Name of the data set.
         share: How often batches come from it.
         licence: Of the data.
-        settings: That differ for it: which part is used, where its questions come from, a teacher.
+        settings: Settings that differ for it: which part is used, where its questions come from, a teacher.
     """
 
     set: str
@@ -70,9 +71,9 @@ SETTINGS: Mapping[str, object] = {
     "patience": 5,
 }
 SOURCES = (
-    Source("squad", 2.0, "CC BY-SA 4.0", {"documents": 5000, "questions": 12000}),
-    Source("medquad", 1.0, "CC BY 4.0", {"documents": 3000, "questions": 6000}),
-    Source("stackfaq", 0.3, "MIT (questions and answers: StackExchange, CC BY-SA)", {"documents": 1000, "questions": 2000}),
+    RecipeData("squad", 2.0, "CC BY-SA 4.0", {"documents": 5000, "questions": 12000}),
+    RecipeData("medquad", 1.0, "CC BY 4.0", {"documents": 3000, "questions": 6000}),
+    RecipeData("stackfaq", 0.3, "MIT (questions and answers: StackExchange, CC BY-SA)", {"documents": 1000, "questions": 2000}),
 )
 DEVELOPMENT = (
     Pool("squad", "dev", queries=300, hard=5),
@@ -104,12 +105,12 @@ def build(
         InputError: A data set is missing; all that are missing are named.
         ModelError: Export parity failed, or the model is significantly below BM25 on a development split.
     """
-    method = methods.get(METHOD)
+    method = base.get(METHOD)
     asked = method.settings({**SETTINGS, **changed})
     settings = method.fitted(asked, made=False)
     if unknown := set(without) - {source.set for source in SOURCES}:
         raise UsageError(
-            f"The recipe has no {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in SOURCES)}."
+            f"The recipe has no data set {', '.join(sorted(unknown))}.", f"It has {', '.join(source.set for source in SOURCES)}."
         )
     sources = [source for source in SOURCES if source.set not in without]
     if missing := [source.set for source in sources if not (data / source.set).is_dir()]:
@@ -118,17 +119,17 @@ def build(
             "Put BEIR folders of these names there, or name another folder with --data.",
         )
     parts = [
-        Part(source.set, prospect(str(data / source.set), own, keep, say), own, source.share)
+        DataPart(source.set, set_up(str(data / source.set), own, keep, say), own, source.share)
         for source in sources
         for own in [method.fitted(method.settings({**SETTINGS, **source.settings, **changed}), made=False)]
     ]
     with tempfile.TemporaryDirectory() as home:
         learned = learn(method, settings, parts, Path(home), say=say)
     say("counting the default statistics")
-    first = parts[0].ahead
-    table = most_frequent(count([part.ahead.found.corpus for part in parts], first.analysis), DEFAULT_TABLE)
+    first = parts[0].setup
+    table = most_frequent(count([part.setup.examples.corpus for part in parts], first.analysis), DEFAULT_TABLE)
     described = _described(method, asked, settings, sources, parts, learned.history)
-    making.write(NAME, method, settings, first, learned.model, table, described, keep)
+    writer.write(learned.model, keep, writer.FolderContents(NAME, method, settings, first, table, described))
     parity = export(keep)
     say(f"exported: {parity}")
     _prove(keep, {source.set: Collection(data / source.set) for source in sources}, say)
@@ -137,7 +138,7 @@ def build(
 
 
 def ship(keep: Path, out: Path) -> None:
-    """Copy what is shipped: the int8 graph, what reading it takes, and the heads in fp16 (to begin a training with)."""
+    """Copy the files that are shipped: the int8 graph, the files needed to load it, and the heads in fp16 (for start=shipped)."""
     from safetensors.torch import load_file, save_file  # noqa: PLC0415 - torch
 
     shutil.rmtree(out, ignore_errors=True)
@@ -151,19 +152,19 @@ def ship(keep: Path, out: Path) -> None:
 
 
 def _described(
-    method: methods.Method,
+    method: base.TrainingMethod,
     asked: Mapping[str, Any],
     settings: Mapping[str, Any],
-    sources: Sequence[Source],
-    parts: Sequence[Part],
+    sources: Sequence[RecipeData],
+    parts: Sequence[DataPart],
     history: History,
 ) -> dict[str, Any]:
-    """What the manifest says of the making."""
+    """Describe for the manifest how the model was made."""
     data = [
         {
             "set": source.set,
             "part": (
-                f"{part.ahead.trained_on:,} documents, {len(part.ahead.train):,} questions ({part.ahead.found.origin}), share {source.share:g}"
+                f"{part.setup.trained_on:,} documents, {len(part.setup.train):,} questions ({part.setup.examples.origin}), share {source.share:g}"
             ),
             "licence": source.licence,
         }
@@ -176,8 +177,8 @@ def _described(
         "data": data,
         "options": dict(settings),
         "history": history.__dict__,
-        "command": "python -m termweave.training.shipped --data ../shared/data --out encoders/shipped/minilm-l6-anchored",
-        "test_command": "python -m termweave.training.measure --model DIR --data ../shared/data --precision int8 fp32 --record DIR",
+        "command": "python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored",
+        "test_command": "python -m termweave.training.model_folder.retrieval_figures --model DIR --data ../shared/data --precision int8 fp32 --record DIR",
         "zero_shot": (
             f"Zero-shot here means: no pair of that set was in our training (all sets but {names}). MiniLM itself has seen SQuAD, "
             "MS MARCO and StackExchange pairs. StackFAQ's documents are the same in training and test; its questions differ."
@@ -201,17 +202,19 @@ def _prove(keep: Path, collections: Mapping[str, Collection], say: Callable[[str
     worse = [row.set for row in rows if row.weights < row.bm25 and row.p < 0.05]
     if worse:
         raise ModelError(
-            f"The model is significantly below BM25 on {', '.join(worse)}: it is not shipped.",
-            f"It lies in {keep}; look at its card.",
+            f"The model is significantly worse than BM25 on {', '.join(worse)}, so it is not shipped.",
+            f"Read its card in {keep}.",
         )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="python -m termweave.training.shipped", description="Make the shipped model again.")
+    parser = argparse.ArgumentParser(
+        prog="python -m termweave.training.recipes.shipped_model", description="Make the shipped model again."
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets: squad, medquad, stackfaq")
     parser.add_argument("--out", type=Path, required=True, help=f"folder to ship; gets {MANIFEST} and the int8 graph")
-    parser.add_argument("--keep", type=Path, default=places.models() / NAME, help="folder for everything [%(default)s]")
+    parser.add_argument("--keep", type=Path, default=paths.models() / NAME, help="folder for everything [%(default)s]")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe; repeatable"
     )
@@ -222,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.data,
             given.out,
             given.keep,
-            methods.given(given.set, None),
+            base.given(given.set, None),
             given.without,
             lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - a recipe run by make
         )

@@ -1,8 +1,8 @@
-"""One side of a batch, its questions or its documents: from states of pieces to a matrix of term weights, with gradients.
+"""The questions or the documents of a batch: compute a matrix of term weights from the hidden states of word-pieces, with gradients.
 
-The torch twin of `encoders.weighting`, and vectorised: only the pieces of terms that some question of the batch holds are
-looked at, which is what makes a step on cached states take milliseconds. Where what the model did not see is worth the mean of
-what it saw (`Form.beyond`), all pieces of a text that was cut are.
+This is the computation of `encoders.term_weighting`, in torch and for a whole batch. It reads only the pieces of terms that are in a
+question of the batch, so that a step on cached states takes milliseconds. The exception is a text that was cut, if words beyond the cut
+get the mean weight of the others (`Form.averages`): all its pieces are read.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from termweave.encoders.form import UNIT, Form, place_tags
+from termweave.encoders.term_weighting.weight_function import UNIT, Form, place_tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.pieces import Pieces
-    from termweave.encoders.weighting import Anchored, Kind
-    from termweave.training.states import States
+    from termweave.encoders.analysis.word_pieces import Pieces
+    from termweave.encoders.term_weighting.anchored_terms import Anchored, Kind
+    from termweave.training.term_weights.hidden_states import States
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Texts ready for training: anchors and pieces.
+    """Analysed texts, ready for training.
 
     Attributes:
-        anchors: One a text.
-        pieces: Likewise.
+        anchors: The terms of each text with their anchors.
+        pieces: The word-pieces of each text.
     """
 
     anchors: list[Anchored]
@@ -40,11 +40,11 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the heads look at.
+class HeadInputs:
+    """The states that the heads read.
 
     Attributes:
-        states: ``(P, s)``, of the pieces that a `Side` chose.
+        states: ``(P, s)``, the states of the pieces that a `BatchSide` chose.
         means: ``(T, s)``, the mean state of each text.
     """
 
@@ -52,17 +52,17 @@ class Seen:
     means: Tensor
 
 
-class Side:
-    """T texts of a batch; P chosen pieces; V terms of the batch's questions.
+class BatchSide:
+    """The questions or the documents of a batch: T texts, P chosen pieces, V terms of the batch's questions.
 
     Attributes:
         texts: int64 ``(T,)``, indices into `prepared`.
-        row: int64 ``(P,)``, which text of the batch a piece is of.
-        place: int64 ``(P,)``, where in the text it stands.
-        term: int64 ``(P,)``, index of its term in its text's `Anchored`.
-        cell: int64 ``(P,)``, row * V + column of its term, -1 where no question holds the term.
-        word: int64 ``(P,)``, which word of the batch it is of: the words of all texts counted on.
-        features: float32 ``(P, 3)``, what the head gets beside the states: idf, BM25 and the place tag.
+        row: int64 ``(P,)``, the text of the batch that a piece belongs to.
+        place: int64 ``(P,)``, the piece's position in its text.
+        term: int64 ``(P,)``, index of the piece's term in its text's `Anchored`.
+        cell: int64 ``(P,)``, row * V + column of the piece's term; -1 if no question contains the term.
+        word: int64 ``(P,)``, number of the piece's word, counted through all texts of the batch.
+        features: float32 ``(P, 3)``, the head's inputs beside the states: idf, BM25 and the place tag.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Side:
 
         Args:
             prepared: All texts of a collection.
-            texts: ``(T,)``, which of them.
+            texts: int64 ``(T,)``, indices of the texts in the batch.
             vocabulary: Term -> column.
-            kind: Documents or questions.
-            everything: Choose every piece of an indexed word, not only of terms in the vocabulary (term losses need them).
-            device: Where the tensors go.
+            kind: "document" or "query".
+            everything: Choose every piece of an indexed word, not only pieces of terms in the vocabulary (term losses need them).
+            device: The device of the tensors.
         """
         self.prepared, self.texts, self.kind, self.device = prepared, texts, kind, device
         self.shape = (len(texts), len(vocabulary))
@@ -114,16 +114,16 @@ class Side:
         self.features = torch.from_numpy(np.concatenate(features).astype(np.float32)).to(device)
         self._worth, self._unseen = torch.from_numpy(worth).to(device), torch.from_numpy(unseen).to(device)
 
-    def cached(self, states: States, *, gated: bool) -> Seen:
-        """States from the cache; the means, for which every piece must be read, only where a gate wants them."""
+    def cached(self, states: States, *, gated: bool) -> HeadInputs:
+        """Return states from the cache. Means need every piece of a text, so they are computed only if the head has a gate."""
         at = states.starts[self.texts[self.row]] + self.place
         means = states.means[self.texts] if gated else np.zeros((len(self.texts), 1), dtype=np.float32)
-        return Seen(
+        return HeadInputs(
             torch.from_numpy(states.values[at].astype(np.float32)).to(self.device), torch.from_numpy(means).to(self.device)
         )
 
     def padded(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What a backbone takes: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, of which only the tags are set."""
+        """Return the inputs of the backbone: ids ``(T, n)``, mask ``(T, n)`` and features ``(T, n, 3)``, in which only the tags are set."""
         pieces = [self.prepared.pieces[text] for text in self.texts.tolist()]
         ids = np.zeros((len(pieces), max(len(each.ids) for each in pieces)), dtype=np.int64)
         mask, features = np.zeros_like(ids), np.zeros((*ids.shape, 3), dtype=np.float32)
@@ -132,25 +132,25 @@ class Side:
             features[row, : len(each.ids), 2] = place_tags(each.words)
         return tuple(torch.from_numpy(each).to(self.device) for each in (ids, mask, features))
 
-    def live(self, hidden: Tensor, means: Tensor) -> Seen:
-        """States of a pass that was just made: ``(T, n, s)``, ``(T, s)``."""
-        return Seen(hidden[self._tensor(self.row), self._tensor(self.place)], means)
+    def live(self, hidden: Tensor, means: Tensor) -> HeadInputs:
+        """Select the chosen pieces from the states of a forward pass, ``(T, n, s)`` with means ``(T, s)``."""
+        return HeadInputs(hidden[self._tensor(self.row), self._tensor(self.place)], means)
 
-    def inner(self, head: Any, seen: Seen) -> Tensor:
-        """What the head's last layer sees of each chosen piece: ``(P, width)``."""
-        result: Tensor = head.before(seen.states, self.features, seen.means[self._tensor(self.row)])
+    def inner(self, head: Any, states: HeadInputs, *, gate: bool = True) -> Tensor:
+        """The inputs of the head's last layer for each chosen piece, ``(P, width)``; `gate`: after the feature gate, if there is one."""
+        result: Tensor = head.before(states.states, self.features, states.means[self._tensor(self.row)], gate=gate)
         return result
 
     def weights(self, logits: Tensor) -> Tensor:
-        """Term weights of the batch: ``(P,) -> (T, V)``."""
+        """Compute term weights from the logits of the pieces: ``(P,) -> (T, V)``."""
         if self.kind == "query" and self.form.query != "learned":
             return self._worth
-        held = np.flatnonzero((self.cell >= 0) | self._averaged[self.row])
-        _, first, word = np.unique(self.word[held], return_index=True, return_inverse=True)
-        joined = _grouped(logits[self._tensor(held)], self._tensor(word), len(first), self.form.pieces)
-        values, pieces = activate(joined, self.form.activation), held[first]
-        asked = np.flatnonzero(self.cell[pieces] >= 0)
-        cells, inside = self._tensor(self.cell[pieces[asked]]), values[self._tensor(asked)]
+        needed = np.flatnonzero((self.cell >= 0) | self._averaged[self.row])
+        _, first, word = np.unique(self.word[needed], return_index=True, return_inverse=True)
+        joined = _grouped(logits[self._tensor(needed)], self._tensor(word), len(first), self.form.pieces)
+        values, pieces = activate(joined, self.form.activation), needed[first]
+        in_questions = np.flatnonzero(self.cell[pieces] >= 0)
+        cells, inside = self._tensor(self.cell[pieces[in_questions]]), values[self._tensor(in_questions)]
         none = torch.zeros(self.shape[0] * self.shape[1], device=self.device)
         beyond = self._unseen * self._beyond(values, pieces)[:, None]
         if self.kind == "query":
@@ -159,7 +159,12 @@ class Side:
         return self._worth * (best.reshape(self.shape) + beyond)
 
     def _beyond(self, values: Tensor, pieces: NDArray[np.int64]) -> Tensor:
-        """`Form.beyond` of each text, from the values of words and a piece of each; only that of a cut text means something: ``(T,)``."""
+        """The value of words beyond the cut (`Form.beyond`) for each text, ``(T,)``.
+
+        Args:
+            values: Values of the words.
+            pieces: One piece of each word.
+        """
         rows, count = self.row[pieces], self.shape[0]
         if not self.form.averages:
             return torch.ones(count, device=self.device)
@@ -175,14 +180,14 @@ class Side:
 
 
 def _worth(anchor: Anchored, kind: Kind) -> NDArray[np.float64]:
-    """The constant factor of each term; for queries it is used only where their weights are not learned."""
+    """The constant factor of each term's weight. For a query it is used only if query weights are not learned."""
     if kind == "document":
         return anchor.worth()
     return anchor.anchor * (anchor.idf if anchor.form.query == "idf" else 1.0)
 
 
 def _missed(anchor: Anchored, term: NDArray[np.int64], word_of_piece: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
-    """What the model did not see: 1 for a term of a document without a piece, the occurrences of a query's term without one; ``(terms,)``."""
+    """Count the part of each term beyond the cut, ``(terms,)``: for a document 1 if no piece is left, for a query the lost occurrences."""
     if kind == "document":
         missed = np.ones(len(anchor.terms))
         missed[term[term >= 0]] = 0
@@ -192,7 +197,7 @@ def _missed(anchor: Anchored, term: NDArray[np.int64], word_of_piece: NDArray[np
 
 
 def activate(logits: Tensor, activation: str) -> Tensor:
-    """`Form.activate` with gradients."""
+    """Apply the activation of a head in torch, as `Form.activate` does in numpy."""
     if activation == "softplus":
         return nn.functional.softplus(logits + UNIT)
     positive = torch.relu(logits)
@@ -200,12 +205,12 @@ def activate(logits: Tensor, activation: str) -> Tensor:
 
 
 def _grouped(values: Tensor, groups: Tensor, count: int, how: str) -> Tensor:
-    """One number a group: its largest value or its sum."""
+    """Reduce each group of values to its largest value or its sum."""
     reduce = "amax" if how == "max" else "sum"
     return torch.zeros(count, device=values.device).scatter_reduce(0, groups, values, reduce=reduce, include_self=False)
 
 
 def vocabulary_of(prepared: Prepared, texts: NDArray[np.int64]) -> dict[str, int]:
-    """The terms of a batch's questions, each with its column."""
-    held = {term for text in texts.tolist() for term in prepared.anchors[text].terms}
-    return {term: column for column, term in enumerate(sorted(held))}
+    """Give each term of a batch's questions a column: term -> column."""
+    terms = {term for text in texts.tolist() for term in prepared.anchors[text].terms}
+    return {term: column for column, term in enumerate(sorted(terms))}

@@ -1,7 +1,7 @@
-"""Hidden states of a frozen backbone, computed once and kept: fp16, memory-mapped, in the user's cache folder (cache.py).
+"""Compute the hidden states of a frozen backbone once, and cache them as memory-mapped fp16 in the user's cache folder.
 
-They are made with the int8 graph that will be shipped, not with torch: four times as fast on two cores (80 passages a second
-against 18), and the heads learn from the very numbers they will meet.
+They are computed with the int8 graph that will be exported, not with torch. That is four times as fast on two cores (80 passages per
+second against 18), and the heads are trained on the same numbers that they will read in use.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave import atomic, locks, places
-from termweave.encoders.export import attention_heads, write_fp32, write_int8
-from termweave.encoders.folder import GRAPHS, Manifest, ModelFolder
+from termweave.encoders.manifest import GRAPHS, Manifest, ModelFolder
 from termweave.encoders.models.anchored import JointModel, StatesOnly
-from termweave.encoders.runtime import OnnxModel, cuda_usable
-from termweave.training import cache
+from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32, write_int8
+from termweave.encoders.onnx.runtime import OnnxModel, cuda_usable
+from termweave.support import atomic_files, file_locks, paths, private_files
+from termweave.training.term_weights import states_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.encoders.pieces import Pieces
+    from termweave.encoders.analysis.word_pieces import Pieces
 
 _BLOCK = 512
-#: Folder of the graph while it is run; a name that a run that goes on with the work of another knows.
+#: Folder of the graph while it runs. The name is fixed, so that a run that resumes can remove the folder of a killed one.
 _WORK = "graph"
 _SAY_EVERY = 15.0
 _NO_FEATURES = np.zeros((0, 2), dtype=np.float32)
@@ -40,11 +40,11 @@ _NO_FEATURES = np.zeros((0, 2), dtype=np.float32)
 
 @dataclass(frozen=True)
 class States:
-    """The states of many texts, one after the other.
+    """The hidden states of many texts, one after the other.
 
     Attributes:
-        values: float16 ``(pieces of all texts, 2d)``: the lower layer and the last, side by side; a memory map.
-        starts: int64 ``(texts + 1,)``: where each text begins.
+        values: float16 ``(pieces of all texts, 2d)``: for each piece the lower layer followed by the last; a memory map.
+        starts: int64 ``(texts + 1,)``: row where each text begins, and the end.
     """
 
     values: NDArray[np.float16]
@@ -52,7 +52,7 @@ class States:
 
     @cached_property
     def means(self) -> NDArray[np.float32]:
-        """The mean state of each text: float32 ``(texts, width)``."""
+        """Mean state of each text: float32 ``(texts, width)``."""
         return np.stack(
             [
                 np.asarray(self.values[first:last], dtype=np.float32).mean(axis=0)
@@ -69,40 +69,44 @@ def states(
     home: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> States:
-    """Compute the states, or find them.
+    """Return the hidden states from the cache, computing and storing them first if necessary.
 
     Args:
-        model: Its backbone is run; the heads are not.
+        model: The model whose backbone is run.
         identity: Digest of the backbone's weights.
-        pieces: Of the texts.
-        home: Where the cache lies; None: ``states/`` in `places.cache()`.
-        say: Told about progress.
+        pieces: Word-pieces of the texts.
+        home: Folder of the cache; None: ``states/`` in `paths.cache()`.
+        say: Called with lines about the progress.
 
     Returns:
-        Of the texts in their order.
+        The states of the texts, in the order of `pieces`.
 
     Raises:
-        OSError: The disk has no room for them.
+        OSError: The disk has not enough space.
     """
     layers = model.backbone.config.num_hidden_layers
     key = blake2b(f"{identity} {model.shape.layer} {layers}".encode(), digest_size=12)
     for each in pieces:
         key.update(each.ids.tobytes() + b"|")
-    folder = (home or places.cache() / "states") / key.hexdigest()
+    folder = (home or paths.cache() / "states") / key.hexdigest()
     starts = np.concatenate(([0], np.cumsum([len(each.ids) for each in pieces]))).astype(np.int64)
     width = 2 * int(model.backbone.config.hidden_size)
-    if not (folder / cache.DONE).is_file():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with locks.one_at_a_time(folder.with_suffix(".lock"), lambda: say("states: another run makes these; waiting for it")):
-            if not (folder / cache.DONE).is_file():
-                partial = folder.with_suffix(".partial")  # left by a run that was stopped: gone on with
+    if not (folder / states_cache.DONE).is_file():
+        private_files.make_folder(folder.parent)
+        with file_locks.one_at_a_time(
+            folder.with_suffix(".lock"), lambda: say("states: another run is computing these; waiting for it")
+        ):
+            if not (folder / states_cache.DONE).is_file():
+                partial = folder.with_suffix(".partial")  # exists if a run was stopped; it is continued
                 if not partial.is_dir():
-                    cache.make_room(folder.parent, 2 * int(starts[-1]) * width, say)
+                    states_cache.make_room(folder.parent, 2 * int(starts[-1]) * width, say)
                     partial.mkdir()
                 _compute(model, pieces, starts, partial / "states.f16", width, say)
-                (partial / cache.DONE).write_text(json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width}))
+                (partial / states_cache.DONE).write_text(
+                    json.dumps({"texts": len(pieces), "pieces": int(starts[-1]), "width": width})
+                )
                 partial.rename(folder)
-    cache.used(folder)
+    states_cache.used(folder)
     values = np.memmap(folder / "states.f16", dtype=np.float16, mode="r", shape=(int(starts[-1]), width))
     return States(values, starts)
 
@@ -110,16 +114,16 @@ def states(
 def _compute(
     model: JointModel, pieces: Sequence[Pieces], starts: NDArray[np.int64], file: Path, width: int, say: Callable[[str], None]
 ) -> None:
-    """Write the states of every text, block by block; blocks that an earlier run finished stay."""
+    """Write the states of every text, block by block; blocks that an earlier run finished are kept."""
     size = 2 * int(starts[-1]) * width
-    mark = file.with_suffix(cache.MARK)
+    mark = file.with_suffix(states_cache.MARK)
     whole = file.is_file() and file.stat().st_size == size and mark.is_file()
     ready = int(mark.read_text()) if whole else 0
     if not whole:
-        cache.allocate(file, size)
+        states_cache.allocate(file, size)
     out = np.memmap(file, dtype=np.float16, mode="r+", shape=(int(starts[-1]), width))
     work = file.with_name(_WORK)
-    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed
     work.mkdir()
     try:
         _fill(out, _graph(model, work), pieces, starts, ready, mark, say)
@@ -136,25 +140,25 @@ def _fill(
     mark: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Run the graph on every text from `ready` on; `mark` says after each block how many are done."""
-    begun = said = time.monotonic()
+    """Run the graph on all texts from number `ready` on. After each block the number of finished texts is written to the file `mark`."""
+    begun = reported = time.monotonic()
     for first in range(ready, len(pieces), _BLOCK):
         block = pieces[first : first + _BLOCK]
-        for index, (found,) in enumerate(
+        for index, (hidden,) in enumerate(
             graph.run([each.ids for each in block], [_NO_FEATURES] * len(block), ["states"]), start=first
         ):
-            out[starts[index] : starts[index + 1]] = found
+            out[starts[index] : starts[index + 1]] = hidden
         out.flush()
-        atomic.write(mark, str(first + len(block)).encode())
-        if time.monotonic() - said > _SAY_EVERY:
-            said = time.monotonic()
+        atomic_files.write(mark, str(first + len(block)).encode())
+        if time.monotonic() - reported > _SAY_EVERY:
+            reported = time.monotonic()
             done = first + len(block)
-            rate = (done - ready) / (said - begun)
+            rate = (done - ready) / (reported - begun)
             say(f"states: {done:,} of {len(pieces):,} texts, {rate:.0f}/s, {(len(pieces) - done) / rate:.0f} s left")
 
 
 def _graph(model: JointModel, work: Path) -> OnnxModel:
-    """The frozen part as an int8 graph, or fp32 where there is a GPU to run it."""
+    """Export the frozen part of the model as a graph: fp32 if a GPU can run it, else int8."""
     write_fp32(StatesOnly(model), work / GRAPHS["fp32"], ["states"])
     precision = "fp32" if cuda_usable() else "int8"
     if precision == "int8":

@@ -1,46 +1,45 @@
-"""What a lesson draws its batches from: a collection, cut into pieces, with its anchors, states and hard negatives."""
+"""The inputs of a term-weight objective: a data set as word-pieces, with anchors, hidden states and hard negatives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from termweave.encoders.form import Form
-from termweave.encoders.weighting import anchored
-from termweave.training.sides import Prepared
-from termweave.training.sparse import SparseIndex, bm25_weights
+from termweave.encoders.term_weighting.anchored_terms import anchored
+from termweave.encoders.term_weighting.weight_function import Form
+from termweave.training.term_weights.batch import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.analysis import Analysis
-    from termweave.encoders.anchor import BM25
-    from termweave.encoders.pieces import PieceTokenizer
-    from termweave.encoders.weighting import Kind
+    from termweave.encoders.analysis.word_pieces import PieceTokenizer
+    from termweave.encoders.analysis.words import Analysis
+    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.encoders.term_weighting.bm25_anchor import BM25
     from termweave.statistics import CorpusStatistics
-    from termweave.training.pairs import Pairs
-    from termweave.training.states import States
-    from termweave.training.teachers import Distilled
+    from termweave.training.data.pairs import Pairs
+    from termweave.training.data.teacher_scores import Distilled
+    from termweave.training.term_weights.hidden_states import States
 
 
 @dataclass(frozen=True)
-class Material:
-    """One collection as a lesson uses it.
+class TermWeightInputs:
+    """One data set for an objective of term weights; implements `data.sampler.TrainingInputs`.
 
     Attributes:
-        share: How often batches come from here, relative to the other collections of the lesson.
+        share: How often batches are drawn from this data set, relative to the others.
         pairs: Questions and relevant documents, as indices into `documents`.
-        documents: Prepared documents.
-        questions: Prepared questions.
-        document_states: Hidden states of `documents`; None where layers are trained and states change.
-        question_states: Hidden states of `questions`; likewise.
+        documents: The analysed documents.
+        questions: The analysed questions.
+        document_states: Hidden states of the documents; None if the backbone is trained, because they change.
+        question_states: Hidden states of the questions; None if the backbone is trained.
         negatives: For each question the indices of its hard negatives; may be empty.
-        statistics: Of the whole collection.
-        distilled: A scorer of pairs, and how much it says; None: nothing.
+        statistics: Statistics of the whole corpus.
+        distilled: Teacher scores and the weight of their loss; None: no teacher.
     """
 
     share: float
@@ -54,12 +53,21 @@ class Material:
     distilled: Distilled | None = None
 
     def prepared(self, kind: Kind) -> Prepared:
-        """One side."""
+        """Return the analysed questions or documents."""
         return self.questions if kind == "query" else self.documents
 
     def states(self, kind: Kind) -> States | None:
-        """Its hidden states."""
+        """Return the hidden states of the questions or of the documents."""
         return self.question_states if kind == "query" else self.document_states
+
+    @cached_property
+    def answered(self) -> dict[int, list[int]]:
+        """Relevant document -> the questions that it answers."""
+        answered: dict[int, list[int]] = {}
+        for question, relevant in enumerate(self.pairs.relevant):
+            for document in relevant:
+                answered.setdefault(document, []).append(question)
+        return answered
 
 
 def prepare(
@@ -72,26 +80,8 @@ def prepare(
     max_length: int,
     form: Form | None = None,
 ) -> Prepared:
-    """Analyse and cut texts; `Pieces.words` of the result are words of the analysis."""
+    """Analyse texts and cut them into word-pieces; `Pieces.words` of the result are indices of the analysis's words."""
     words = analysis.words(texts)
     cut = tokenizer.encode([each.clean for each in words], max_length, ends=[each.clean_ends for each in words])
     pieces = [replace(piece, words=each.of(piece)) for piece, each in zip(cut, words, strict=True)]
     return Prepared([anchored(each, statistics, bm25, kind, form or Form()) for each in words], pieces)
-
-
-def mine(
-    questions: Sequence[str],
-    documents: Sequence[str],
-    known: Sequence[frozenset[int]],
-    analysis: Analysis,
-    statistics: CorpusStatistics,
-    bm25: BM25,
-    depth: int,
-) -> list[NDArray[np.int64]]:
-    """Hard negatives: for each question BM25's best `depth` documents without those `known` to be no wrong answers."""
-    index = SparseIndex(bm25_weights(documents, analysis, statistics, bm25, "document"))
-    found = []
-    for query, spared in zip(bm25_weights(questions, analysis, statistics, bm25, "query"), known, strict=True):
-        best, _ = index.search(query, depth)
-        found.append(np.array([document for document in best.tolist() if document not in spared], dtype=np.int64))
-    return found

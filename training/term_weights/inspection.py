@@ -1,4 +1,4 @@
-"""What a trained model does to real text: sample passages word by word, and the terms that gained and lost against BM25."""
+"""Inspect a trained model on its corpus: weigh sample passages, and find the terms that gained and lost most against BM25."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import path_and_split
 from termweave.encoders import load
-from termweave.encoders.analyses import analysis_of
-from termweave.encoders.anchor import BM25
-from termweave.encoders.folder import TOKENIZER, ModelFolder
-from termweave.encoders.pieces import PieceTokenizer
-from termweave.training.examples import documents_of
-from termweave.training.pairs import count
-from termweave.training.sparse import bm25_weights
+from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.manifest import TOKENIZER, ModelFolder
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.training.data.bm25_index import bm25_weights
+from termweave.training.data.dataset import documents_of
+from termweave.training.data.pairs import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
     from termweave.records import TermWeights, WordWeight
 
-#: Documents looked at for gains and losses, passages shown, terms listed.
+#: Number of documents in which gains and losses are counted, of passages shown, and of terms listed.
 _SAMPLE, _SHOWN, _LISTED = 400, 10, 12
+#: Most characters of a passage that are shown.
 _LONGEST = 600
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A text as the model weighs it.
+    """A passage with the weights of its words.
 
     Attributes:
-        id: Of the document.
-        text: Its beginning.
-        words: Where they stand and what they weigh.
+        id: Id of the document.
+        text: Beginning of the document.
+        words: Positions and weights of the words.
     """
 
     id: str
@@ -43,12 +44,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of a term.
+    """The change of a term's weight against BM25.
 
     Attributes:
         term: The term.
-        ratio: Its summed impact against BM25's, both relative to their sums over all terms.
-        documents: Of the sample that hold it.
+        ratio: The model's share of all impacts that falls on the term, divided by BM25's share.
+        documents: Number of documents in the sample that contain the term.
     """
 
     term: str
@@ -58,12 +59,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Inspection:
-    """See the module.
+    """Sample passages, and the terms that changed most.
 
     Attributes:
-        passages: Ten of them.
-        gained: Most gained first.
-        lost: Most lost first.
+        passages: Up to ten passages.
+        gained: Terms that gained weight, largest gain first.
+        lost: Terms that lost weight, largest loss first.
     """
 
     passages: list[Sample]
@@ -72,14 +73,14 @@ class Inspection:
 
 
 def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
-    """Look at a model with the corpus it was trained on.
+    """Weigh a sample of the corpus that a model was trained on.
 
     Args:
-        folder: Of the model.
-        spec: DATASET.
-        settings: It was trained with.
+        folder: Folder of the model.
+        spec: The data set.
+        settings: The settings of the training.
     """
-    documents, _ = documents_of(path_and_split(spec)[0], settings, skip_bad=True)  # training has said what is bad
+    documents, _ = documents_of(path_and_split(spec)[0], settings, skip_bad=True)  # training has reported the bad entries
     encoder = load(str(folder), "")
     manifest = ModelFolder.read(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)
@@ -95,13 +96,13 @@ def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
         text = document.content
         text = text if len(text) <= _LONGEST else text[:_LONGEST].rpartition(" ")[0] or text[:_LONGEST]
         passages.append(Sample(document.id, text, encoder.shade(text, statistics=statistics)))
-    gained = [change for change in changes if round(change.ratio, 2) > 1]  # as it is shown: nobody learns from "x1.00"
+    gained = [change for change in changes if round(change.ratio, 2) > 1]  # a term that would be shown as "x1.00" is left out
     lost = [change for change in reversed(changes) if round(change.ratio, 2) < 1]
     return Inspection(passages, gained[:_LISTED], lost[:_LISTED])
 
 
 def compared(learned: Sequence[TermWeights], plain: Sequence[TermWeights]) -> list[Change]:
-    """Every term that enough documents hold, most gained first."""
+    """Compare the summed impacts of all terms that are in enough documents; largest gain first."""
     totals: list[dict[str, float]] = []
     frequency: dict[str, int] = {}
     for side in (learned, plain):

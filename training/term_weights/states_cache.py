@@ -1,6 +1,6 @@
-"""The folder in which hidden states are kept: room for new ones, and how much of older runs stays.
+"""The cache folder of hidden states: remove old states to make room for new ones.
 
-Hidden states take some 150 MB for a thousand passages: without a bound, a few evenings of training fill a disk.
+Hidden states take about 150 MB for a thousand passages, so without a limit a few runs would fill a disk.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from termweave.support import private_files
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: Bytes that may lie in the folder, new states included. What is older is made again when it is wanted again.
+#: Most bytes in the folder, including new states. States that were removed are computed again when they are needed.
 MOST = 8 * 2**30
-#: The file whose time says when states were last used; it comes last, so a folder that has it is whole.
+#: A file that is written last, so a folder that contains it is complete. Its time is that of the last use.
 DONE = "done.json"
-#: The ending of the file that counts the texts done, where states are not whole yet.
+#: Ending of the file with the number of finished texts, while states are incomplete.
 MARK = ".texts"
 _STARTED = time.time()
 #: Seconds for which states count as in use by another run.
@@ -28,28 +30,28 @@ _RECENT = 3600
 
 
 def used(folder: Path) -> None:
-    """Say that the states in `folder` are in use now."""
+    """Record that the states in `folder` are used now."""
     os.utime(folder / DONE)
 
 
 def make_room(home: Path, size: int, say: Callable[[str], None]) -> None:
-    """Remove the states used longest ago until `size` new bytes fit below `MOST`.
+    """Remove the states that were not used for the longest time, until `size` new bytes fit below `MOST`.
 
-    Those that this process has used stay, and so do those that were used, or added to, within the hour.
+    States that this process has used are kept, and so are states that were used or extended within the last hour.
 
     Args:
         home: The folder of all states.
-        size: Of the states about to be made.
-        say: Told what was removed.
+        size: Size of the new states.
+        say: Called with a line about the removed states.
     """
-    found = []
+    folders = []
     for folder in home.iterdir():
-        with suppress(FileNotFoundError):  # another run makes room, too
+        with suppress(FileNotFoundError):  # another run may remove it at the same time
             if folder.is_dir():
-                found.append((_last_use(folder), folder, _size(folder)))
-    total, removed, freed = sum(taken for *_, taken in found) + size, 0, 0
+                folders.append((_last_use(folder), folder, _size(folder)))
+    total, removed, freed = sum(taken for *_, taken in folders) + size, 0, 0
     in_use = min(_STARTED, time.time() - _RECENT)
-    for last_use, folder, taken in sorted(found):
+    for last_use, folder, taken in sorted(folders):
         if total - freed <= MOST or last_use >= in_use:
             break
         shutil.rmtree(folder, ignore_errors=True)
@@ -60,15 +62,16 @@ def make_room(home: Path, size: int, say: Callable[[str], None]) -> None:
 
 
 def allocate(file: Path, size: int) -> None:
-    """Make `file` with `size` bytes that are really there: a memory map on a full disk would end the process with SIGBUS.
+    """Create `file` with `size` bytes reserved on disk, because a memory map on a full disk would end the process with SIGBUS.
 
     Raises:
-        OSError: ENOSPC, there is no such room; nothing is left of the file.
+        OSError: The disk has not enough space (ENOSPC); the file is removed.
     """
     free = shutil.disk_usage(file.parent).free
-    if free < size:  # before anybody else's last bytes are taken
+    if free < size:  # checked first, so that other programs keep the last bytes
         raise OSError(errno.ENOSPC, f"Hidden states need {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free", str(file))
     try:
+        private_files.make_file(file)
         with file.open("wb") as opened:
             os.truncate(opened.fileno(), size)
             if hasattr(os, "posix_fallocate") and size:
@@ -79,11 +82,11 @@ def allocate(file: Path, size: int) -> None:
 
 
 def _last_use(folder: Path) -> float:
-    """When states were last read, or last written to where they are not whole yet."""
+    """Time when states were last read or, if they are incomplete, last written."""
     files = [folder / DONE, *folder.glob(f"*{MARK}")]
     return next((file for file in files if file.exists()), folder).stat().st_mtime
 
 
 def _size(folder: Path) -> int:
-    """Bytes on the disk."""
+    """Size of a folder on disk, in bytes."""
     return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())

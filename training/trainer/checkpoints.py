@@ -1,4 +1,4 @@
-"""Which of a run's checkpoints can be gone on from."""
+"""Find the latest checkpoint of a fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HISTORY = "history.json"
 
 
 def latest(home: Path) -> Path | None:
-    """The newest checkpoint in `home` that was written to its end; half-written ones are removed."""
+    """Return the newest complete checkpoint in `home`, or None; remove incomplete ones."""
     found = []
     for folder in home.glob("checkpoint-*"):
         if (folder / HISTORY).is_file():

@@ -1,4 +1,4 @@
-"""What is judged and kept instead of the parameters of a step: their running mean (``ema``), and some of where they began (``keep``)."""
+"""Averages of parameters that are evaluated and saved: the running mean of the steps (``ema``), mixed with the start (``keep``)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FILE, _BEGUN = "average.safetensors", "begun.safetensors"
 class Average:
     """``mean <- d * mean + (1 - d) * parameters`` after every step, d = min(decay, (1 + step) / (10 + step)).
 
-    The small d at the start forgets where the parameters began (Abadi et al. 2016, tf.train.ExponentialMovingAverage): a running mean
-    ranks more steadily than any one step. With a decay of 0 there is none.
+    The small d at the start forgets the initial parameters (Abadi et al. 2016, tf.train.ExponentialMovingAverage). A running mean
+    ranks more steadily than any one step. A decay of 0 switches it off.
 
-    ``keep * begun + (1 - keep) * mean`` is what is applied: between a model and what it became on other data lie models that are nearly as
-    good on both (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
+    ``keep * begun + (1 - keep) * mean`` is applied: models between the start and the fine-tuned one are nearly as good on both data
+    sets (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
     """
 
     def __init__(self, module: nn.Module, decay: float, keep: float = 0.0) -> None:
@@ -45,7 +45,7 @@ class Average:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within, the module's parameters are what is kept; afterwards, what they were."""
+        """Context in which the module has the averaged parameters; afterwards it has its own again."""
         with torch.no_grad():
             current = self._parameters()
             before = {name: current[name].detach().clone() for name in {**self._means, **self._begun}}
@@ -60,14 +60,14 @@ class Average:
                     current[name].copy_(each)
 
     def save(self, folder: Path) -> None:
-        """Beside a checkpoint."""
+        """Write the averages into a checkpoint's folder."""
         from safetensors.torch import save_file  # noqa: PLC0415
 
         for file, kept in ((_FILE, self._means), (_BEGUN, self._begun)):  # the model begun with may be another one by then
             save_file({name: each.contiguous().cpu() for name, each in kept.items()}, folder / file)
 
     def load(self, folder: Path) -> None:
-        """The inverse of `save`."""
+        """Read what `save` wrote."""
         from safetensors.torch import load_file  # noqa: PLC0415
 
         self._means = load_file(folder / _FILE)

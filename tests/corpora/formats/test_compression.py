@@ -7,10 +7,12 @@ from hashlib import sha512
 
 import pytest
 
-from termweave.corpora import files, open_dataset, open_source, packing
+from termweave.corpora import open_dataset, open_source
+from termweave.corpora.formats import compression
+from termweave.corpora.formats import lines as files
 from termweave.errors import InputError, UsageError
 
-zstd = packing._zstd()
+zstd = compression._zstd()
 
 #: Digests, because what hardly shrinks is unpacked piece by piece.
 ROWS = [
@@ -102,7 +104,7 @@ def test_a_damaged_file_is_named_with_the_place(tmp_path, make, pack, damage):
     path = tmp_path / "damaged"
     path.write_bytes(packed)
     tool = "gzip" if pack is gzip.compress else "zstd"
-    said = rf"damaged is packed, and damaged or cut short behind line [\d,]+, near byte [\d,]+ of {len(packed):,}: .*{tool} -t"
+    said = rf"damaged is compressed, and damaged or cut short after line [\d,]+, near byte [\d,]+ of {len(packed):,}: .*{tool} -t"
     with pytest.raises(InputError, match=said):
         list(open_source(path, skip_bad=True).documents())  # what is lost with a file's end is no line to skip
 
@@ -116,7 +118,7 @@ def test_a_damaged_packed_parquet_leaves_no_copy_behind(tmp_path, monkeypatch, p
     spool = tmp_path / "spool"
     spool.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(spool))
-    with pytest.raises(InputError, match="is packed, and damaged or cut short"):
+    with pytest.raises(InputError, match="is compressed, and damaged or cut short"):
         open_source(path)
     assert not list(spool.iterdir())
 
@@ -125,7 +127,7 @@ def test_a_window_that_takes_too_much_memory_is_named(tmp_path):
     path = tmp_path / "long.zst"
     with zstd.open(path, "wb", options={zstd.CompressionParameter.window_log: 28}) as stream:
         stream.write(b'{"id": "a", "text": ""}\n')
-    with pytest.raises(InputError, match=r"packed with a window of more than 128 MB. Pack it again without --long"):
+    with pytest.raises(InputError, match=r"compressed with a window of more than 128 MB. Compress it again without --long"):
         open_source(path)
 
 
@@ -141,13 +143,13 @@ def test_wide_tables_are_named(tmp_path, encoding):
     ("start", "said"),
     [
         (b"PK\x03\x04rest", "a zip archive"),
-        (b"\xfd7zXZ\0rest", "packed with xz"),
-        (b"BZh91AY&SY", "packed with bzip2"),
-        (b"\x04\x22\x4d\x18rest", "packed with lz4"),
+        (b"\xfd7zXZ\0rest", "compressed with xz"),
+        (b"BZh91AY&SY", "compressed with bzip2"),
+        (b"\x04\x22\x4d\x18rest", "compressed with lz4"),
         (b"%PDF-1.7\n", "a PDF"),
         (b"SQLite format 3\0", "an SQLite database"),
-        (b"\x7fELF\0\0", "in no format that is known here"),
-        (b"id;text\r1;a\r2;b\r", "end in carriage returns alone"),
+        (b"\x7fELF\0\0", "format of .* is not known"),
+        (b"id;text\r1;a\r2;b\r", "end in carriage returns only"),
     ],
 )
 def test_what_is_often_taken_for_a_corpus_is_named(tmp_path, start, said):

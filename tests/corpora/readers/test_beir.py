@@ -8,7 +8,7 @@ import pytest
 from termweave.corpora import open_dataset, open_source
 from termweave.errors import InputError, UsageError
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 
 CORPUS = '{"_id": "d1", "title": "", "text": "one"}\n{"_id": "d2", "text": "two"}\n{"_id": "d 3", "text": "three"}\n'
 QUERIES = '{"_id": "q2", "text": "second"}\n{"_id": "q1", "text": "first"}\n{"_id": "q3", "text": "unjudged"}\n'
@@ -58,11 +58,11 @@ def test_the_columns_judgements_may_have(tmp_path, table):
     ("table", "reason"),
     [
         (TEST + "q1\td2\n", "line 5: 2 columns where the first judgement has 3"),
-        (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is no whole number"),
-        (TEST + "q1\td2\t0.5\n", "line 5: the grade '0.5' is no whole number"),
+        (TEST + "q1\td2\thigh\n", "line 5: the grade 'high' is not a whole number"),
+        (TEST + "q1\td2\t0.5\n", "line 5: the grade '0.5' is not a whole number"),
         ("q1\td1\tnan\nq2\td2\tnan\n", "line 2: the grade 'nan'"),
-        (TEST + "q1\td1\t1624290000\n", "line 5: the grade '1624290000' is beyond 1,000,000"),
-        (TEST + "q1\td1\t-1e30\n", "line 5: the grade '-1e30' is beyond 1,000,000"),
+        (TEST + "q1\td1\t1624290000\n", "line 5: the grade '1624290000' is larger than 1,000,000"),
+        (TEST + "q1\td1\t-1e30\n", "line 5: the grade '-1e30' is larger than 1,000,000"),
         ("q1 d1 1\nq2 d 2 1\n", "line 2: 4 columns where the first judgement has 3"),
         (TEST + "q1\td1\t1\n", "line 5: the document 'd1' is judged twice for the query 'q1', with different grades"),
     ],
@@ -78,7 +78,7 @@ def test_bad_judgements_are_named(tmp_path, table, reason):
     [
         ('{"_id": "q4"}', "a query without text"),
         ('{"text": "x"}', "a query without id"),
-        ('{"_id": "q1", "text": "other"}', "the query 'q1' stands in the file twice"),
+        ('{"_id": "q1", "text": "other"}', "the query 'q1' is in the file twice"),
         ("{", "broken JSON"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_corpus_alone_is_a_source_and_no_data_set(tmp_path):
     source = open_source(folder)
     assert len(list(source.documents())) == 3
     assert source.fingerprint == open_source(tmp_path / "corpus.jsonl").fingerprint
-    with pytest.raises(UsageError, match=r"holds no queries\.jsonl"):
+    with pytest.raises(UsageError, match=r"contains no queries\.jsonl"):
         open_dataset(folder)
     make(tmp_path, {"queries.jsonl": QUERIES})
     with pytest.raises(UsageError, match=r"has no split 'test'\. Put judgements"):

@@ -85,7 +85,7 @@ def test_fields_of_a_collection_of_its_own_kind(register):
 
 def test_half_a_surrogate_pair_is_named_or_left_out(register):
     register("termweave-bad", docs=Papers([Paper("p", "", "good", ()), Paper("q", "", "bad \ud800", ())]))
-    with pytest.raises(InputError, match=r"ir:termweave-bad, line 2: it is no JSON: .*surrogates"):
+    with pytest.raises(InputError, match=r"ir:termweave-bad, line 2: a value is not valid JSON: .*surrogates"):
         list(open_source("ir:termweave-bad").documents())
     source = open_source("ir:termweave-bad", skip_bad=True)
     assert int(source.fingerprint, 16)
@@ -112,7 +112,7 @@ def test_a_data_set_has_judgements_itself_or_below_it(register):
 
 def test_judgements_that_are_no_grades_are_refused(register):
     register("termweave-stances", docs=DOCS, queries=QUERIES, qrels=Stances())
-    with pytest.raises(UsageError, match="judgements of termweave-stances are no grades"):
+    with pytest.raises(UsageError, match="judgements of termweave-stances are not grades"):
         open_dataset("ir:termweave-stances").qrels()
 
 
@@ -129,11 +129,11 @@ def test_what_is_not_there_is_said(register):
 
 def test_a_collection_that_cannot_be_fetched_ends_in_a_sentence(register):
     register("termweave-away", docs=Unreachable())
-    with pytest.raises(InputError, match="ir_datasets cannot give the docs of ir:termweave-away: no network"):
+    with pytest.raises(InputError, match="ir_datasets cannot read the docs of ir:termweave-away: no network"):
         list(open_source("ir:termweave-away").documents())
 
 
 def test_without_ir_datasets_the_command_that_brings_it_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(UsageError, match=r"ir_datasets is not installed\. Run `pip install 'termweave\[ir\]'`"):
+    with pytest.raises(UsageError, match=r"ir_datasets, which is not installed\. Run `pip install 'termweave\[ir\]'`"):
         open_source("ir:vaswani")

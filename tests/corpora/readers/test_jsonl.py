@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from termweave.corpora import files, open_source
+from termweave.corpora import open_source
+from termweave.corpora.formats import lines as files
 from termweave.errors import InputError, UsageError
 
 GOOD = b'{"_id": "a", "title": "T", "text": "one"}\n'
@@ -95,7 +96,7 @@ def test_lines_are_counted_as_an_editor_counts_them(tmp_path):
         (b'{"_id": "b", "text": ["x"]}', "'text' is [\"x\"] where a string should be"),
         (b'{"_id": "b", "text": 3}', "'text' is 3"),
         (b'{"_id": "b", "text": "x", "title": {}}', "'title' is {}"),
-        (b'{"text": "x"}', "no id, where the documents before have one"),
+        (b'{"text": "x"}', "no id, though earlier documents have one"),
     ],
 )
 def test_a_bad_line_7_is_named_or_left_out(tmp_path, line, reason):
@@ -159,7 +160,7 @@ def test_packed_is_recognised_by_content_not_by_name(tmp_path):
 def test_a_packed_file_cut_short_is_named(tmp_path, keep):
     packed = gzip.compress(b"".join(b'{"_id": "%d", "text": "%d"}\n' % (n, n * n) for n in range(50_000)))
     path = write(tmp_path, packed[: max(4, int(len(packed) * keep))], "corpus.jsonl.gz")
-    with pytest.raises(InputError, match=r"corpus\.jsonl\.gz is packed, and damaged or cut short"):
+    with pytest.raises(InputError, match=r"corpus\.jsonl\.gz is compressed, and damaged or cut short"):
         read(path, skip_bad=True)  # what is lost with the end of a file is not a line to skip
 
 
@@ -223,3 +224,22 @@ def test_a_file_that_may_not_be_read(tmp_path):
             open_source(path)
     else:
         pytest.skip("this user may read everything")
+
+
+@pytest.mark.parametrize(
+    ("options", "mapping"),
+    [
+        ({}, "id = 'id'; title = 'title'; text = 'body'; metadata = 'sku', 'year'"),
+        ({"id_field": "sku", "text_fields": ["title", "body"]}, "id = 'sku'; text = 'title' + 'body'; metadata = 'id', 'year'"),
+    ],
+)
+def test_which_keys_are_read_as_what_is_said(tmp_path, options, mapping):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"id": "1", "sku": "s", "title": "T", "body": "B", "year": 2020}\n')
+    assert open_source(path, **options).remarks == [f"{path}: on its first line, {mapping}."]
+
+
+def test_a_first_line_that_cannot_be_read_is_left_to_reading(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"id": \n')
+    assert open_source(path).remarks == []

@@ -7,7 +7,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.indexer import Options, build, verify_against_source
+from termweave.indexer import BuildOptions, build, verify_against_source
 from termweave.search import Index
 
 pytestmark = pytest.mark.engine
@@ -67,7 +67,7 @@ NESTED = [
 @pytest.mark.parametrize(("make", "filters"), [(jsonl, FLAT + NESTED), (csv, FLAT), (parquet, FLAT + NESTED)])
 def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp_path, make, filters):
     source = corpora.open_source(make(tmp_path))
-    build(opensearch_engine, source, name, Options(weights="none", dense="none"))
+    build(opensearch_engine, source, name, BuildOptions(weights="none", dense="none"))
     index = Index.open(opensearch_engine, name, weights="none", dense="none")
     for where, expected in filters:
         assert [hit.id for hit in index.search("tea", where=[where])] == expected, where
@@ -78,28 +78,28 @@ def test_what_every_reader_gives_can_be_filtered_on(opensearch_engine, name, tmp
 
 def test_a_filter_that_no_document_meets_names_values_that_some_have(opensearch_engine, name, tmp_path):
     """A pandas that once met a missing year writes 2020.0, and letters have a case: nothing found is not answer enough."""
-    build(opensearch_engine, corpora.open_source(jsonl(tmp_path)), name, Options(weights="none", dense="none"))
+    build(opensearch_engine, corpora.open_source(jsonl(tmp_path)), name, BuildOptions(weights="none", dense="none"))
     index = Index.open(opensearch_engine, name, weights="none", dense="none")
 
     def remarks(*terms):
         return index.answer("tea", where=[{"term": {f"metadata.{field}": value}} for field, value in terms]).remarks
 
     assert remarks(("price", "-2")) == (
-        "No document has '-2' in 'metadata.price'; there are '1.5', '-2.0' and perhaps others. Filters compare letter by letter.",
+        "No document has '-2' in 'metadata.price'; other documents have '1.5', '-2.0'. Filters match only the exact value.",
     )
-    assert "has 'X' in 'metadata.tags'; there are 'x', 'y' and" in remarks(("tags", "X"))[0]
-    assert "there are 'JP', 'IN' and" in remarks(("from.country.code", {"value": "jp"}))[0]
-    assert "has 'null' in 'metadata.fresh'; there are 'true', 'false' and" in remarks(("fresh", "null"))[0]
+    assert "has 'X' in 'metadata.tags'; other documents have 'x', 'y'" in remarks(("tags", "X"))[0]
+    assert "other documents have 'JP', 'IN'" in remarks(("from.country.code", {"value": "jp"}))[0]
+    assert "has 'null' in 'metadata.fresh'; other documents have 'true', 'false'" in remarks(("fresh", "null"))[0]
     nowhere, strange = remarks(("years", 2020), ("year", 20))
-    assert nowhere == "No document has a field 'metadata.years' to filter by."
-    assert strange.startswith("No document has '20' in 'metadata.year'; there are '2020', '2021' and")
+    assert nowhere == "The filter matches nothing: no document has a field 'metadata.years'."
+    assert strange.startswith("No document has '20' in 'metadata.year'; other documents have '2020', '2021'")
     assert remarks(("year", 2020), ("fresh", "false")) == ()  # each is met, by different documents
 
 
 def test_the_id_and_an_entry_of_the_metadata_called_so_are_two_things_to_filter_by(opensearch_engine, name, tmp_path, capsys):
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"_id": "1", "text": "tea", "metadata": {"id": "2"}}\n{"_id": "2", "text": "tea", "id": "1"}\n')
-    build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"))
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
 
     def found(condition):
         assert run(["search", name, "tea", "--filter", condition, "--json", "--url", opensearch_engine.url]) == 0
@@ -115,7 +115,11 @@ def test_how_many_there_are_is_told_by_the_bytes_read(opensearch_engine, name, t
     path.write_text("".join(f'{{"id": "{number}", "text": "{"word " * 400}"}}\n' for number in range(2000)))
     told = []
     build(
-        opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none"), lambda *now: told.append(now)
+        opensearch_engine,
+        corpora.open_source(path),
+        name,
+        BuildOptions(weights="none", dense="none"),
+        lambda *now: told.append(now),
     )
     reading = [(done, total) for stage, done, total, *_ in told if stage == "Reading"]
     assert reading[-1] == (2000, 2000)
@@ -128,7 +132,7 @@ def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(ope
     columns = ["--id-field", "sku", "--title-field", "label", "--text-field", "about"]
     models = ["--weights", "none", "--dense", "none", "--url", opensearch_engine.url]
     assert run(["index", str(path), name, *columns, *models]) == 1
-    assert f"{path}, line 3: 2 cells where 4 should be.\nMend it, or leave such entries out" in capsys.readouterr().err
+    assert f"{path}, line 3: 2 cells where 4 should be.\nCorrect it, or skip such entries" in capsys.readouterr().err
     assert run(["index", str(path), name, *columns, *models, "--skip-bad", "--json"]) == 0
     said = capsys.readouterr()
     notes = json.loads(said.out)["notes"]
@@ -138,7 +142,7 @@ def test_columns_are_named_on_the_command_line_and_what_was_left_out_is_said(ope
     assert run(["verify", name, str(path), *columns, "--skip-bad", "--url", opensearch_engine.url]) == 0
     for other in (columns[:-2], columns[2:]):  # another text, other ids
         assert run(["verify", name, str(path), *other, "--skip-bad", "--url", opensearch_engine.url]) == 4
-        assert "Not one document is the same: say the --id-field" in capsys.readouterr().err
+        assert "No document is the same: give the --id-field" in capsys.readouterr().err
 
 
 def test_nothing_left_but_bad_entries_is_said_with_the_first(opensearch_engine, name, tmp_path, capsys):
@@ -146,4 +150,19 @@ def test_nothing_left_but_bad_entries_is_said_with_the_first(opensearch_engine, 
     path.write_text('{"id": "a", "body": "x"}\n')
     arguments = [str(path), name, "--text-field", "boddy", "--skip-bad", "--weights", "none", "--dense", "none"]
     assert run(["index", *arguments, "--url", opensearch_engine.url]) == 1
-    assert f"holds no documents that can be read: {path}, line 1: no 'boddy', which is to be the text" in capsys.readouterr().err
+    assert (
+        f"contains no documents that can be read: {path}, line 1: no 'boddy', which --text-field names" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "keys"), [("--id-field", "'id', 'headline', 'body'"), ("--text-field", "'headline', 'body'")], ids=["id", "text"]
+)
+def test_a_field_that_no_entry_has_is_answered_with_those_that_are_there(opensearch_engine, tmp_path, capsys, option, keys):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"id": "a", "headline": "x", "body": "y"}\n')
+    assert (
+        run(["index", str(path), "docs", option, "nope", "--weights", "none", "--dense", "none", "--url", opensearch_engine.url])
+        == 1
+    )
+    assert f"line 1: no 'nope', which {option} names, among {keys}." in capsys.readouterr().err

@@ -26,7 +26,7 @@ def read(path, **options):
 def test_ids_titles_and_texts(tmp_path):
     path = write(tmp_path, {"docid": [7, 2**63 - 1], "title": ["T", None], "body": ["a", "nul \0"], "year": [2020, None]})
     assert read(path) == [("7", "T", "a", {"year": 2020}), (str(2**63 - 1), "", "nul \0", {"year": None})]
-    assert open_source(path).remarks == []
+    assert open_source(path).remarks == [f"{path}: id = 'docid'; title = 'title'; text = 'body'; metadata = 'year'."]
     assert read(path, id_field="year", text_fields=["title", "body"], skip_bad=True) == [("2020", "", "T\na", {"docid": 7})]
     assert read(write(tmp_path, {"text": ["a", "b"]})) == [("1", "", "a", {}), ("2", "", "b", {})]
 
@@ -77,7 +77,7 @@ def test_binary_columns(tmp_path):
         },
     )
     assert read(path) == [("1", "", "Größe", {})]
-    (remark,) = open_source(path).remarks
+    _, remark = open_source(path).remarks
     assert "binary columns are left out of the metadata ('image', 'many', 'packed', 'raw', 'view')" in remark
 
 
@@ -98,8 +98,8 @@ def test_bad_rows_are_named_or_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "options", "reason"),
     [
-        ({"name": ["a"], "about": ["b"]}, {}, "not known which column holds the text.*--text-field: 'name', 'about'"),
-        ({"id": ["a"], "text": ["b"]}, {"title_field": "name"}, "no column 'name'. It has: 'id', 'text'"),
+        ({"name": ["a"], "about": ["b"]}, {}, "has a usual name for the text.*--text-field; columns: 'name', 'about'"),
+        ({"id": ["a"], "text": ["b"]}, {"title_field": "name"}, "no column 'name'. Columns: 'id', 'text'"),
         ({"id": ["a"], "text": ["b"]}, {"id_field": "1"}, "no column '1'"),
     ],
 )
@@ -137,7 +137,7 @@ def test_an_empty_table_holds_no_documents(tmp_path):
 def test_a_file_cut_short_is_named(tmp_path, keep):
     path = write(tmp_path, {"id": ["1"], "text": ["a"]})
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or fetch it again"):
+    with pytest.raises(InputError, match=r"table\.parquet is damaged or cut short: .*Write or download it again"):
         open_source(path)
 
 
@@ -148,14 +148,12 @@ def test_damage_in_the_middle_is_named_with_the_row(tmp_path):
     start = pq.ParquetFile(path).metadata.row_group(2).column(1).data_page_offset
     content[start : start + 2000] = bytes(2000)
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"table\.parquet is damaged behind row 2,000: "):
+    with pytest.raises(InputError, match=r"table\.parquet is damaged after row 2,000: "):
         read(path, skip_bad=True)
 
 
 def test_without_pyarrow_the_command_that_brings_it_is_said(tmp_path, monkeypatch):
     path = write(tmp_path, {"id": ["1"], "text": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(
-        UsageError, match=r"pyarrow, which reads those, is not installed\. Run `pip install 'termweave\[parquet\]'`"
-    ):
+    with pytest.raises(UsageError, match=r"pyarrow is not installed\. Run `pip install 'termweave\[parquet\]'`"):
         open_source(path)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from termweave.corpora import files, open_source
+from termweave.corpora import open_source
+from termweave.corpora.formats import lines
 from termweave.errors import InputError, UsageError
 
 
@@ -109,7 +110,7 @@ def test_the_tables_there_are(tmp_path, content, expected):
 def test_columns_can_be_named(tmp_path, content, options, expected):
     path = write(tmp_path, content)
     if expected is None:  # one line could be anything
-        with pytest.raises(UsageError, match="no format that is known"):
+        with pytest.raises(UsageError, match=r"format of .* is not known"):
             open_source(path, **options)
     else:
         assert read(path, **options)[0] == expected
@@ -118,13 +119,13 @@ def test_columns_can_be_named(tmp_path, content, options, expected):
 @pytest.mark.parametrize(
     ("content", "options", "reason"),
     [
-        ("name,about\nN,A\n", {}, "which column holds the text is not known; its first line is: 'name', 'about'"),
+        ("name,about\nN,A\n", {}, "no column has a usual name for the text; its first line is: 'name', 'about'"),
         ("name,about\nN,A\n", {"text_fields": ["abuot"]}, "no column 'abuot'; its first line is: 'name', 'about'"),
-        ("d1,the cat\nd2,a dog\n", {"text_fields": ["9"]}, "no column '9'.*a document, name columns by their numbers, 1 to 2;"),
+        ("d1,the cat\nd2,a dog\n", {"text_fields": ["9"]}, "no column '9'.*a document, give the columns' numbers, 1 to 2;"),
         ("id,text\nN,A\n", {"text_fields": ["3"]}, "no column '3'"),
         ("id,x,x,text\n1,2,3,4\n", {}, "two columns called 'x'"),
         ("id,text\n1,2\n", {"text_fields": ["text", "text"]}, "The field 'text' is named twice"),
-        ("id,year\n1,2020\n", {}, "which column holds the text is not known"),
+        ("id,year\n1,2020\n", {}, "no column has a usual name for the text"),
     ],
 )
 def test_columns_that_cannot_be_meant(tmp_path, content, options, reason):
@@ -136,7 +137,11 @@ def test_columns_that_cannot_be_meant(tmp_path, content, options, reason):
 def test_a_header_line_that_only_options_make_one_is_said(tmp_path):
     path = write(tmp_path, "d1,the cat\nd2,a dog\n")
     for options, said, count in (
-        ({"id_field": "d1", "text_fields": ["the cat"]}, "its first line is the header line, as options say", 1),
+        (
+            {"id_field": "d1", "text_fields": ["the cat"]},
+            "its first line is the header line, because an option names a cell of it",
+            1,
+        ),
         ({"id_field": "1", "text_fields": ["2"]}, "no header line", 2),
     ):
         assert said in open_source(path, **options).remarks[0]
@@ -164,7 +169,7 @@ def test_quotes_of_a_tsv_are_characters_unless_most_hold_cells(tmp_path, content
 
 def test_the_advice_on_stray_quotes_makes_a_table_that_is_read(tmp_path):
     path = write(tmp_path, QUOTED.replace("\r", "") + '3000\t"To be" or not\n3001\t\n')
-    with pytest.raises(InputError, match="line 31: a quoted cell goes on behind") as caught:
+    with pytest.raises(InputError, match="line 31: a quoted cell has text after") as caught:
         read(path, id_field="1", text_fields=["2"])
     (command,) = re.findall("`(sed [^`]+)`", caught.value.hint)
     made = subprocess.run(f"{command} {path}", shell=True, capture_output=True, check=True).stdout
@@ -185,9 +190,9 @@ GOOD = b"id,text,x\n" + b"".join(b'%d,"good, quoted",\n' % number for number in 
         (b"41,a\0b,\n", "line 41: a NUL byte at column 5", [41]),
         (b',"no id",\n', "line 41: 'id' is empty", [41]),
         (b'41,"a\nb\xe9\nc",\n', "line 41: on line 42, byte 0xe9 at column 2 is not UTF-8", [41]),
-        (b'41,"a" b,\n', "line 41: a quoted cell goes on behind the quote that closes it", [41]),
+        (b'41,"a" b,\n', "line 41: a quoted cell has text after its closing quote", [41]),
         (b'41,"never closed,\n', "line 41: a quote that opens here is never closed, up to line 43", [41]),
-        (b'41,"swallows,\n42,x,\n43,"y",\n', "line 41: a quoted cell goes on behind the quote that closes it, up to line 43", [41]),
+        (b'41,"swallows,\n42,x,\n43,"y",\n', "line 41: a quoted cell has text after its closing quote, up to line 43", [41]),
         (b"41,a\rb,\n", "line 41: a carriage return in the middle of a line", [41]),
     ],
 )  # fmt: skip
@@ -210,7 +215,7 @@ def test_a_header_line_that_is_not_utf8_cannot_be_skipped(tmp_path):
 
 
 def test_a_quote_that_is_never_closed_takes_no_memory_and_no_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_LINE", 1 << 16)
+    monkeypatch.setattr(lines, "MAX_LINE", 1 << 16)
     rows = b"".join(b"%d,some text that is good,\n" % number for number in range(20_000))
     source = open_source(write(tmp_path, GOOD + b'opens,"here,\n' + rows), skip_bad=True)
     assert sum(1 for _ in source.documents()) == 39 + 20_000
@@ -229,13 +234,13 @@ def test_a_quote_that_is_never_closed_takes_no_memory_and_no_rows(tmp_path, monk
     ],
 )
 def test_what_is_no_table(tmp_path, content):
-    with pytest.raises(UsageError, match="no format that is known"):
+    with pytest.raises(UsageError, match=r"format of .* is not known"):
         open_source(write(tmp_path, content))
 
 
 def test_a_table_with_another_character_between_columns_can_say_it(tmp_path):
     odd = "SKU^about\n1^a\n2^b\n"
-    with pytest.raises(UsageError, match=r"commas, tabs, semicolons, bars, or the character that a first line like `sep=\^`"):
+    with pytest.raises(UsageError, match=r"commas, tabs, semicolons, bars, or by the character that a first line like `sep=\^`"):
         open_source(write(tmp_path, odd), id_field="SKU", text_fields=["about"])
     assert [text for _, _, text, _ in read(write(tmp_path, f"sep=^\n{odd}"), id_field="SKU", text_fields=["about"])] == ["a", "b"]
 

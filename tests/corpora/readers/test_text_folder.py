@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from termweave.corpora import files, markup, open_dataset, open_source, packing
+from termweave.corpora import open_dataset, open_source
+from termweave.corpora.formats import compression, lines, markup
 from termweave.errors import InputError, UsageError
 
 
@@ -26,7 +27,7 @@ def test_a_folder_of_all_kinds(tmp_path):
             "sub/page.HTML": "<title>Page</title><p>one<p>two",
             "sub/notes.md": "# Notes\n\nbody\n",
             "a.md.gz": gzip.compress(b"packed"),
-            "b.txt.zst": packing._zstd().compress(b"packed, too"),
+            "b.txt.zst": compression._zstd().compress(b"packed, too"),
             "empty.txt": "",
             "picture.png": b"\x89PNG",
             "data.csv": "id,text\n",
@@ -48,12 +49,13 @@ def test_a_folder_of_all_kinds(tmp_path):
     assert (source.name, source.total) == ("site", 6)
     assert seen == sorted(seen)
     assert seen[-1] == source.size
-    (remark,) = source.remarks
-    assert "3 files are no text and passed over" in remark
+    mapping, remark = source.remarks
+    assert "each .txt, .md or .html file is a document; id = its path; title = its heading or <title>." in mapping
+    assert "3 files are not text and ignored" in remark
     assert "1 .png" in remark
     with pytest.raises(UsageError, match="corpus without queries"):
         open_dataset(folder)
-    with pytest.raises(UsageError, match=r"do not go with a folder of \.txt, \.md or \.html files"):
+    with pytest.raises(UsageError, match=r"cannot be used with a folder of \.txt, \.md or \.html files"):
         open_source(folder, text_fields=["body"])
 
 
@@ -76,7 +78,7 @@ def test_a_folder_with_a_corpus_is_that_corpus(tmp_path):
 
 def test_a_folder_of_beir_folders_names_them(tmp_path):
     folder = make(tmp_path, {"README.md": "# about", "one/corpus.jsonl": "{}\n", "two/corpus.jsonl.gz": "", "notes/a.txt": "x"})
-    with pytest.raises(UsageError, match="one/, two/ are BEIR folders") as caught:
+    with pytest.raises(UsageError, match="one/, two/ in it are BEIR folders") as caught:
         open_source(folder)
     assert caught.value.hint == f"Name one: {folder / 'one'}"
 
@@ -148,14 +150,14 @@ def test_the_encoding_a_page_declares(tmp_path, content, expected):
     [
         (b"one\ntwo\xff", ", line 2: byte 0xff at column 4 is not UTF-8"),
         (b"one\n\xed\xa0\x80", ", line 2: byte 0xed at column 1 is not UTF-8"),
-        (b"one\n\ntwo\0", ", line 3: a NUL byte: this is no text"),
-        ("text".encode("utf-16"), ", line 1: UTF-16 or UTF-32, and only UTF-8 is read"),
-        (gzip.compress(b"x" * 1000)[:20], ": packed, and damaged or cut short"),
+        (b"one\n\ntwo\0", ", line 3: a NUL byte: this is not a text"),
+        ("text".encode("utf-16"), ", line 1: UTF-16 or UTF-32, but it must be UTF-8"),
+        (gzip.compress(b"x" * 1000)[:20], ": compressed, and damaged or cut short"),
         (b"x" * 5000, ": longer than 4.1 kB"),
     ],
 )
 def test_a_bad_file_is_named_or_left_out(tmp_path, monkeypatch, content, reason):
-    monkeypatch.setattr(files, "MAX_LINE", 4096)
+    monkeypatch.setattr(lines, "MAX_LINE", 4096)
     folder = make(tmp_path, {"a.txt": "good", "b.txt": content, "c.txt": "good"})
     with pytest.raises(InputError) as caught:
         list(open_source(folder).documents())

@@ -8,7 +8,7 @@ import pytest
 
 from termweave import corpora
 from termweave.encoders import load
-from termweave.encoders.language import familiarity
+from termweave.encoders.analysis.language_coverage import familiarity
 
 ENCODER = load(threads=1)
 TOKENIZER = ENCODER._weights.tokenizer.tokenizer
@@ -126,3 +126,25 @@ def test_real_sets(shared):
     chinese = {"cmrc2018", "cmrc2018-reqa", "drcd-reqa"}
     assert {name for name, each in found.items() if each.verdict != "known"} == chinese & found.keys()
     assert all(found[name].analyzer == "cjk" for name in chinese & found.keys())
+
+
+@pytest.mark.parametrize("make", ["byte_level", "unigram"])
+def test_vocabularies_that_are_no_word_pieces(make):
+    """Byte-level and Unigram tokenisers: their scripts are found in the way they write pieces; Unigram's unknown ids count."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    words = [f"{a}{b}{c}" for a in "бвгджз" for b in "аеиоу" for c in ("ть", "ка", "сло", "рын", "мост", "лес", "дом", "пол")]
+    english = [f"{a}{b}{c}" for a in "bcdfgh" for b in "aeiou" for c in ("t", "lk", "st", "ring", "nder", "rm", "mp", "sh")]
+    if make == "byte_level":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        sentences = [" ".join((words + english)[place::7]) for place in range(7)]
+        tokenizer.train_from_iterator(sentences * 3, trainers.BpeTrainer(vocab_size=4000, show_progress=False))
+    else:
+        pieces = [("<unk>", 0.0), ("\u2581", -3.0), *((f"\u2581{word}", -8.0) for word in words + english)]
+        tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert familiarity([" ".join(words)], tokenizer, None).verdict == "known"
+    assert familiarity([" ".join(words)], tokenizer, None).script == "Cyrillic"
+    greek = familiarity(["αβγ δεζ ηθι " * 30], tokenizer, None)
+    assert (greek.verdict, greek.script, greek.unknown) == ("foreign", "Greek", 1)

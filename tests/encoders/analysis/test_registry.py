@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from termweave.encoders import load
-from termweave.encoders.analyses import ANALYSES, analysis_of
-from termweave.encoders.analysis import cleaned
-from termweave.encoders.anchor import BM25
-from termweave.encoders.folder import ModelFolder, resolve, write_manifest
-from termweave.encoders.form import Form
-from termweave.encoders.pieces import PieceTokenizer
-from termweave.encoders.weighting import anchored, multiplier
+from termweave.encoders.analysis.registry import ANALYSES, analysis_of
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.analysis.words import cleaned
+from termweave.encoders.manifest import ModelFolder, write_manifest
+from termweave.encoders.model_lookup import resolve
+from termweave.encoders.term_weighting.anchored_terms import anchored, multiplier
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 
@@ -111,7 +112,7 @@ def test_every_piece_belongs_to_the_word_it_is_of(maker, text, max_length):
 @given(TEXTS, st.integers(1, 8))
 def test_a_text_in_parts_has_the_words_of_the_whole(maker, text, part):
     whole = maker.words([text])[0]
-    with mock.patch("termweave.encoders.analysis._PART", part):
+    with mock.patch("termweave.encoders.analysis.words._PART", part):
         cut = maker.words([text, "beside it"])[0]
         assert maker.terms([text]) == [[term for term in whole.terms if term]]
     assert cut.terms == whole.terms
@@ -124,7 +125,7 @@ def test_a_text_in_parts_has_the_words_of_the_whole(maker, text, part):
 def test_a_text_of_which_the_beginning_is_cut_has_the_pieces_of_the_whole(text, max_length, characters):
     clean, _ = cleaned(text)
     (whole,) = PIECES.encode([clean], max_length + 8 * len(clean))
-    with mock.patch("termweave.encoders.pieces._CHARACTERS", characters):
+    with mock.patch("termweave.encoders.analysis.word_pieces._CHARACTERS", characters):
         found, _ = PIECES.encode([clean, "beside it"], max_length)
     room = max_length - 2
     assert found.ids[1:-1].tolist() == whole.ids[1:-1][:room].tolist()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from termweave.encoders.analysis import LONGEST_TERM, STOP_WORDS, Analysis, cleaned
-from termweave.encoders.folder import resolve
-from termweave.encoders.pieces import PieceTokenizer
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.analysis.words import LONGEST_TERM, STOP_WORDS, Analysis, cleaned
+from termweave.encoders.model_lookup import resolve
 
 ANALYSIS = Analysis(PieceTokenizer(resolve("shipped") / "tokenizer.json").tokenizer)
 

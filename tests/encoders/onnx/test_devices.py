@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from termweave.encoders import load, runtime
-from termweave.encoders.folder import ModelFolder, resolve
-from termweave.encoders.runtime import PADDING, TOKEN_BUDGET, OnnxModel, batches, cuda_usable
+from termweave.encoders import load
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.model_lookup import resolve
+from termweave.encoders.onnx import runtime
+from termweave.encoders.onnx.runtime import PADDING, TOKEN_BUDGET, OnnxModel, batches, cuda_usable
 
 TEXTS = ["a", "The cat sat on the mat.", "Photosynthesis happens in the chloroplasts of plant cells. " * 9, "", "word " * 400]
 

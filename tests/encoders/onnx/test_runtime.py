@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from termweave import encoders, plugins
-from termweave.encoders.folder import ModelFolder, resolve
-from termweave.encoders.runtime import OnnxModel
-from termweave.encoders.text import TextEncoder
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.model_lookup import resolve
+from termweave.encoders.onnx.runtime import OnnxModel
+from termweave.encoders.text_encoder import TextEncoder
 from termweave.errors import UsageError
 
 
@@ -29,7 +30,7 @@ class Counting(OnnxModel):
 def another_package(monkeypatch):
     plugins.load.cache_clear()
     points = EntryPoints([EntryPoint("counting", f"{__name__}:Counting", "termweave.encoders")])
-    monkeypatch.setattr(plugins, "_every", lambda: points)
+    monkeypatch.setattr(plugins, "_entry_points", lambda: points)
     yield
     plugins.load.cache_clear()
 

@@ -14,8 +14,8 @@ SILENCED = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS"}
     "code",
     [
         "from termweave.encoders import load; load(threads=1).encode(['a cat'], kind='document')",
-        "from termweave.cli import doctor; doctor._runtime()",
-        "from termweave.encoders.runtime import cuda_usable; cuda_usable()",
+        "from termweave.cli.verbs import doctor; doctor._runtime()",
+        "from termweave.encoders.onnx.runtime import cuda_usable; cuda_usable()",
     ],
 )
 def test_onnx_runtime_leaves_no_trace(code, tmp_path):
@@ -27,7 +27,7 @@ def test_onnx_runtime_leaves_no_trace(code, tmp_path):
 
 
 def test_what_a_user_says_about_it_stands():
-    code = "import os; from termweave.encoders.runtime import onnx_runtime; onnx_runtime(); print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    code = "import os; from termweave.encoders.onnx.runtime import onnx_runtime; onnx_runtime(); print(os.environ['ORT_DISABLE_TELEMETRY'])"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"ORT_DISABLE_TELEMETRY": "true"},

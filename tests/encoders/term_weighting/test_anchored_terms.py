@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from termweave.encoders.analysis import Words
-from termweave.encoders.anchor import BM25
-from termweave.encoders.form import Form
-from termweave.encoders.weighting import anchored, dot, multiplier
+from termweave.encoders.analysis.words import Words
+from termweave.encoders.term_weighting.anchored_terms import anchored, dot, multiplier
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError
 from termweave.statistics import CorpusStatistics
 

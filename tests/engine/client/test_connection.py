@@ -13,7 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from termweave.engine import EngineResponseError, access, connect
+from termweave.engine import EngineResponseError, connect
+from termweave.engine.client import credentials
 from termweave.errors import EngineUnreachable, UsageError
 from termweave.settings import load
 
@@ -37,7 +38,7 @@ def test_without_an_address_and_a_node_it_says_how_to_start_one(monkeypatch):
     ],
 )
 def test_an_address_is_taken_apart(address, expected):
-    assert access.split(address) == expected
+    assert credentials.split(address) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_bytes_travel_untouched_and_ndjson_is_named(scripted):
 )
 def test_an_address_that_cannot_be_meant_keeps_its_password_to_itself(address):
     with pytest.raises(UsageError) as caught:
-        access.split(address)
+        credentials.split(address)
     assert "me:***@host" in caught.value.message
     assert "hush" not in str(caught.value)
     assert "--password" in caught.value.hint
@@ -168,12 +169,29 @@ def test_basic_authentication_from_settings_or_address(scripted):
         assert base64.b64decode(given.removeprefix("Basic ")) == b"me:p@ss"
 
 
+def test_a_cloned_repository_does_not_receive_the_users_password(scripted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("termweave.support.paths.config", lambda: tmp_path / "config")
+    monkeypatch.delenv("OPENSEARCH_URL", raising=False)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "termweave.toml").write_text("url = 'https://home:9200'\nuser = 'me'\npassword = 'hush'\n")
+    (tmp_path / "termweave.toml").write_text(f"url = '{scripted.url}'\n")
+    scripted.answers["*"] = (200, {})
+    with connect(load()) as engine:
+        engine.request("GET", "/")
+    with connect(load(url=scripted.url, user="me", password="p")) as engine:
+        engine.request("GET", "/")
+    stolen, meant = ({name.lower() for name in headers} for _, _, headers, _ in scripted.seen)
+    assert "authorization" not in stolen
+    assert "authorization" in meant
+
+
 def test_two_who_ask_are_refused_with_both_places_and_without_a_password(monkeypatch):
     monkeypatch.setenv("OPENSEARCH_URL", "https://bob:hush@host:9200")
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "hushed")
     for given, said in (
-        ({"user": "me"}, r"from \$OPENSEARCH_URL, names the user 'bob', and --user the user 'me'"),
-        ({"user": "bob"}, r"from \$OPENSEARCH_URL, holds a password, and there is another one from \$TERMWEAVE_PASSWORD"),
+        ({"user": "me"}, r"from \$OPENSEARCH_URL, names the user 'bob', and --user names the user 'me'"),
+        ({"user": "bob"}, r"from \$OPENSEARCH_URL, holds a password, and \$TERMWEAVE_PASSWORD gives a different one"),
         ({}, "holds a password"),
     ):
         with pytest.raises(UsageError, match=said) as caught:
@@ -262,6 +280,99 @@ def test_tls_is_verified_trusted_or_knowingly_not(tls_server):
         assert engine.request("GET", "/") == {"ok": "safe"}
 
 
+@pytest.fixture
+def aws_account(monkeypatch):
+    """AWS credentials that sign, of nobody."""
+    pytest.importorskip("boto3")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never-sent")
+
+
+@pytest.fixture
+def other_tools_variables(tmp_path, monkeypatch, closed_port):
+    """Variables of curl and requests that name another authority, a proxy where nobody listens, and a login for this host."""
+    authority = tmp_path / "other-authority.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=other"]
+    subprocess.run([*command, "-keyout", os.devnull, "-out", str(authority)], capture_output=True, check=True)
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password hush\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(name, str(authority))
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port}")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+WAYS = pytest.mark.parametrize(
+    "way", [{}, {"user": "me", "password": "p"}, {"aws_sigv4": "eu-central-1"}], ids=["none", "basic", "sigv4"]
+)
+
+
+@WAYS
+def test_variables_of_other_tools_do_not_change_how_a_server_is_trusted_or_reached(
+    tls_server, aws_account, other_tools_variables, way
+):
+    address, certificate = tls_server
+    with connect(load(url=f"https://{address}", ca_certs=certificate, **way)) as engine:
+        assert engine.request("GET", "/") == {"ok": "safe"}
+    with connect(load(url=f"https://{address}", insecure=True, **way)) as engine:
+        assert engine.request("GET", "/") == {"ok": "safe"}
+
+
+@WAYS
+def test_variables_of_other_tools_do_not_add_an_authority(tls_server, aws_account, monkeypatch, way):
+    address, certificate = tls_server
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(name, str(certificate))
+    with (
+        connect(load(url=f"https://{address}", **way)) as engine,
+        pytest.raises(EngineUnreachable, match="could not be verified"),
+    ):
+        engine.request("GET", "/", retry=False)
+
+
+@WAYS
+def test_a_redirect_is_not_followed(scripted, aws_account, way):
+    """Credentials would go where the answer says."""
+    scripted.answers = {"/": (302, {}), "*": (200, {})}
+    scripted.headers = {"location": f"{scripted.url}/elsewhere"}
+    with connect(load(url=scripted.url, **way)) as engine, pytest.raises(EngineResponseError) as caught:
+        engine.request("GET", "/")
+    assert caught.value.status == 302
+    assert [path for _, path, *_ in scripted.seen] == ["/"]
+
+
+def test_a_request_is_signed_as_it_is_sent(scripted, aws_account):
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    scripted.answers["*"] = (200, {"hits": {}})
+    with connect(load(url=scripted.url, aws_sigv4="eu-central-1")) as engine:
+        engine.request("POST", "/an%20index/_search", params={"preference": "a b", "pretty": True}, body={"query": {}})
+    ((method, path, headers, body),) = scripted.seen
+    sent = {name.lower(): value for name, value in headers.items()}
+    names = sent["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    again = AWSRequest(method, f"{scripted.url}{path}", {name: sent[name] for name in names}, body)
+    again.context["timestamp"] = sent["x-amz-date"]
+    signer = SigV4Auth(Credentials("AKIDEXAMPLE", "never-sent"), "es", "eu-central-1")
+    signature = signer.signature(signer.string_to_sign(again, signer.canonical_request(again)), again)
+    assert sent["authorization"].endswith(f"Signature={signature}")
+    assert "host" in names
+
+
+def test_a_cloned_repository_does_not_turn_the_check_of_certificates_off(tls_server, tmp_path, monkeypatch):
+    address, _ = tls_server
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "termweave.toml").write_text(f"url = 'https://{address}'\ninsecure = true\n")
+    for flags in ({}, {"url": f"https://{address}"}):
+        with connect(load(**flags)) as engine, pytest.raises(EngineUnreachable, match="could not be verified"):
+            engine.request("GET", "/", retry=False)
+
+
 def test_https_to_a_plain_server_is_named(scripted):
     address = scripted.url.replace("http:", "https:")
     with connect(load(url=address)) as engine, pytest.raises(EngineUnreachable, match="does not speak TLS"):
@@ -276,8 +387,8 @@ def test_http_to_a_tls_server_says_what_to_write(tls_server):
 
 def test_nothing_heavy_is_loaded_before_a_connection_is_made():
     code = (
-        "import sys, termweave.engine.pytest_plugin, termweave.engine.connection, termweave.engine.node;"
-        "import termweave.cli.node, termweave.cli.doctor;"
+        "import sys, termweave.engine.pytest_plugin, termweave.engine.client.connection, termweave.engine.embedded.node;"
+        "import termweave.cli.verbs.node, termweave.cli.verbs.doctor;"
         "heavy = {'opensearchpy', 'numpy', 'psutil', 'tenacity', 'pydantic', 'orjson', 'rich', 'requests', 'jgo', 'cjdk'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

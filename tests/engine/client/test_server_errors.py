@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 
 import pytest
 
 from termweave.engine import EngineResponseError, connect
-from termweave.engine.failures import NotOpenSearch, block_hint
+from termweave.engine.client.server_errors import NotOpenSearch, block_hint
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.indexer import generations
+from termweave.indexer.generations import generations
 from termweave.search import Index
 from termweave.settings import load
 
@@ -180,3 +181,44 @@ def test_a_redirection_is_not_followed_and_says_what_to_give(scripted):
 def test_blocks_by_a_full_disk_and_by_a_person_are_told_apart(said, hint):
     assert hint in block_hint(said)
     assert bool(block_hint(said)) is bool(hint)
+
+
+def test_a_hostile_error_page_is_read_in_no_time(scripted):
+    """A search for the end of each title would take minutes."""
+    scripted.answers["*"] = (400, b"<title>" * 1_000_000)
+    began = time.perf_counter()
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
+        engine.request("PUT", "/index")
+    assert time.perf_counter() - began < 2
+    assert caught.value.reason.startswith("<title><title>")
+    assert len(caught.value.reason) == 200
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("The request signature we calculated does not match the signature you provided.", "secret key"),
+        ("Credential should be scoped to a valid region.", "--aws-sigv4 REGION"),
+        ("The security token included in the request is expired", "session token has expired"),
+        ("Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z", "clock"),
+        ("User: anonymous is not authorized to perform: es:ESHttpGet", "Sign the requests"),
+    ],
+)
+@pytest.mark.parametrize("key", ["message", "Message"])
+def test_a_refused_signature_of_aws_says_what_to_check(scripted, message, hint, key):
+    scripted.answers["*"] = (403, {key: message})
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError, match=message[:30]) as caught:
+        engine.request("GET", "/")
+    assert hint in caught.value.hint
+
+
+def test_a_host_name_that_the_server_does_not_serve_is_named(scripted):
+    scripted.answers["*"] = (421, b"<title>421 Misdirected Request</title>")
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError, match="421 Misdirected") as caught:
+        engine.request("GET", "/")
+    assert "does not serve the host name" in caught.value.hint
+
+
+def test_a_host_name_that_nobody_knows_is_named():
+    with connect(load(url="http://no-such-host.invalid:9200")) as engine, pytest.raises(EngineUnreachable, match="is not known"):
+        engine.request("PUT", "/index")

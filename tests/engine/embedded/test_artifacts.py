@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from termweave.engine import artifacts, folders
-from termweave.engine.artifacts import OVERRIDE, Artifact
+from termweave.engine.embedded import artifacts, folders
+from termweave.engine.embedded.artifacts import OVERRIDE, Artifact
 from termweave.errors import TermweaveError
 
 
@@ -108,4 +108,4 @@ def test_the_compose_files_run_the_version_that_is_embedded():
     from pathlib import Path
 
     for name in ("one-node.yml", "three-nodes.yml"):
-        assert f"OPENSEARCH_VERSION:-{artifacts.VERSION}}}" in (Path(__file__).parents[2] / "docker" / name).read_text()
+        assert f"OPENSEARCH_VERSION:-{artifacts.VERSION}}}" in (Path(__file__).parents[3] / "docker" / name).read_text()

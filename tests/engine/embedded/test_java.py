@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import tarfile
+from functools import partial
 
+import cjdk
 import pytest
 
-from termweave.engine import folders, java
+from termweave.engine.embedded import folders, java
 from termweave.errors import TermweaveError
 
 pytestmark = pytest.mark.usefixtures("no_network")
@@ -66,7 +71,7 @@ def test_no_java_and_no_network_is_one_sentence(only_these_javas, monkeypatch, t
         java.find(said.append)
     assert "\n" not in caught.value.message
     assert "Install a JDK" in caught.value.hint
-    assert "fetching" in said[0]
+    assert "downloading" in said[0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root drops its rights")
@@ -74,3 +79,57 @@ def test_a_java_the_servers_user_cannot_enter_is_refused(make_java):
     home = make_java()
     home.chmod(0o700)
     assert "cannot enter" in java.examine(home).why_not
+
+
+@pytest.fixture
+def archive_server(make_java, scripted, monkeypatch, open_tmp, tmp_path, only_these_javas):
+    """A server that gives a JDK as the vendor's archive; returns a function that pins its checksum, or another one."""
+    home = make_java("packed", version="25.0.3")
+    packed = tmp_path / "jdk.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(home, arcname="jdk-25.0.3+9")
+    only_these_javas()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    scripted.answers["*"] = (200, packed.read_bytes())
+    monkeypatch.setattr(folders, "jdk_cache", lambda: open_tmp / "fetched")
+    monkeypatch.setattr(java, "FETCHED_FROM", scripted.url)
+    # The server here speaks plain HTTP, which cjdk refuses otherwise.
+    monkeypatch.setattr(cjdk, "cache_package", partial(cjdk.cache_package, _allow_insecure_for_testing=True))
+
+    def pin(checksum=None):
+        key = platform.system(), platform.machine()
+        monkeypatch.setitem(java.FETCHED_ARCHIVES, key, ("here", checksum or hashlib.sha256(packed.read_bytes()).hexdigest()))
+
+    return pin
+
+
+def test_a_jdk_with_the_pinned_checksum_is_unpacked_once(archive_server, scripted):
+    archive_server()
+    fetched = java.find()
+    assert (fetched.version, fetched.why_not) == ("25.0.3", "")
+    assert java.find().home == fetched.home
+    (request,) = scripted.seen  # the second time it lay in the cache
+    assert request[1] == "/jdk-25.0.3%2B9/OpenJDK25U-jdk_here_hotspot_25.0.3_9.tar.gz"
+
+
+def test_a_jdk_with_another_checksum_is_not_unpacked(archive_server, open_tmp):
+    archive_server("0" * 64)
+    with pytest.raises(TermweaveError, match="SHA-256 differs") as caught:
+        java.find()
+    assert "Install a JDK" in caught.value.hint
+    assert not list((open_tmp / "fetched").rglob("java"))
+
+
+def test_no_jdk_is_fetched_for_a_system_that_has_no_pinned_one(only_these_javas, monkeypatch):
+    only_these_javas()
+    monkeypatch.setattr(java, "FETCHED_ARCHIVES", {})
+    with pytest.raises(TermweaveError, match="offers no download for") as caught:
+        java.find()
+    assert "Install a JDK" in caught.value.hint
+
+
+def test_every_pinned_jdk_has_an_address_and_a_checksum():
+    for system, machine in java.FETCHED_ARCHIVES:
+        address, checksum = java.archive(system, machine)
+        assert address.startswith("https://")
+        assert len(bytes.fromhex(checksum)) == 32

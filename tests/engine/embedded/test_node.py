@@ -15,11 +15,12 @@ import jsonschema
 import psutil
 import pytest
 
-from termweave.engine import connect, node
+from termweave.engine import connect
+from termweave.engine.embedded import node
 from termweave.settings import load
 
 pytestmark = pytest.mark.engine
-SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,7 @@ def test_a_killed_node_is_seen_and_comes_back_with_its_data_at_its_port(world, t
     while node.running(home) is not None and time.monotonic() < until:
         time.sleep(0.05)
     assert node.status(home).state == "dead"
-    assert "died" in termweave(world, "node", "status")[1]
+    assert "ended without being stopped" in termweave(world, "node", "status")[1]
     again, said = started(world)
     assert "ended without being stopped" in said
     assert again["url"] == state.url
@@ -151,6 +152,7 @@ def test_wipe_asks_and_then_removes_everything(world, two_starts):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_three_processes_are_a_cluster_that_survives_a_loss(open_tmp):
     home = open_tmp / "node"
     try:

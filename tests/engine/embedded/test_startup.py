@@ -14,9 +14,9 @@ import time
 import psutil
 import pytest
 
-from termweave.engine import artifacts, folders, node, process
-from termweave.engine import state as states
-from termweave.engine.state import NodeProcess, NodeState
+from termweave.engine.embedded import artifacts, folders, node, process
+from termweave.engine.embedded import state as states
+from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError, UsageError
 
 
@@ -43,11 +43,11 @@ def dying(make_java, only_these_javas, words, *, status=1):
         ("failed to obtain node locks, tried [[/x]]", "in use by another server"),
         (
             "failed to obtain node locks, tried [[/x]]\nCaused by: java.nio.file.AccessDeniedException: /x",
-            "may not use one of its",
+            "no permission to use one of its",
         ),
         ("failed to obtain node locks, tried [[/x]]\nCaused by: java.io.IOException: Mount point not found", "chroot"),
         ("java.lang.IllegalArgumentException: unknown setting [foo]", r"unknown setting \[foo\]"),
-        ("", "it said nothing"),
+        ("", "it logged no error"),
     ],
 )
 def test_a_server_that_dies_at_start_says_why(home, make_java, only_these_javas, words, sentence):
@@ -149,7 +149,7 @@ def test_data_of_a_cluster_are_not_started_with_fewer_processes(home):
 HOLD = """
 import sys, time
 from pathlib import Path
-from termweave.engine import state
+from termweave.engine.embedded import state
 with state.locked(Path(sys.argv[1]), purpose="start", patience=1, say=print):
     print("held", flush=True)
     time.sleep(60)

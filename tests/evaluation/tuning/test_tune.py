@@ -17,21 +17,26 @@ import termweave as tw
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import InputError, UsageError
-from termweave.evaluation import evaluate, per_query, tuning
-from termweave.evaluation.trials import Bench
-from termweave.indexer import Options, build
+from termweave.evaluation import evaluate, per_query
+from termweave.evaluation.tuning import tune as tuning
+from termweave.evaluation.tuning.parameter_search import ParameterSearch
+from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.indexer import BuildOptions, build
 from termweave.records import Encoding, Run
-from termweave.search import fusion, modes, profiles
-from termweave.search.candidates import Candidates
-from termweave.search.fusion import Ranked
-from termweave.search.modes import Mode
-from termweave.search.ranking import Reranking, order
+from termweave.search.catalog import profiles
+from termweave.search.ranking import fusion, modes
+from termweave.search.ranking.fusion import Ranked
+from termweave.search.ranking.modes import Mode
+from termweave.search.ranking.order import order
+from termweave.search.ranking.rerankers import Reranking
+from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.search.retrieval.candidates import Candidates
 from termweave.signals.dense import Dense
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 
 NEIGHBOURS = ("candidates", "k", "k_exp", "tau", "weight")
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "tune.1.json"
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "tune.1.json"
 
 
 def drawn(generator):
@@ -57,13 +62,18 @@ def drawn(generator):
 def test_a_trial_ranks_as_a_search_does(method, measure):
     generator = np.random.default_rng(7)
     found, judged = zip(*(drawn(generator) for _ in range(25)), strict=True)
-    bench = Bench(found, judged, 2, measure)
+    bench = TrialRanker(found, judged, 2, measure)
     ids = [str(number) for number in range(len(found))]
     qrels = dict(zip(ids, judged, strict=True))
     for weights in ({"dense": 0.5, "weights": 0.5}, {"dense": 0.3, "lexical": 0.2, "weights": 0.5}, {"dense": 1.0}):
-        for reranking in (None, Reranking(), Reranking(7, 3, 2, 0.5, 0.4), Reranking(candidates=20, similarity="dense")):
+        for reranking in (
+            None,
+            ReciprocalNeighbours(),
+            ReciprocalNeighbours(7, 3, 2, 0.5, 0.4),
+            ReciprocalNeighbours(candidates=20, similarity="dense"),
+        ):
             mode = Mode("tried", weights, method)
-            ranked = [order(each, mode, reranking)[:10] for each in found]
+            ranked = [order(each, mode, None if reranking is None else Reranking((reranking,)))[:10] for each in found]
             # Scores by place: order alone decides.
             scores = {
                 name: {place.id: 100.0 - rank for rank, place in enumerate(places)}
@@ -75,7 +85,7 @@ def test_a_trial_ranks_as_a_search_does(method, measure):
 
 def test_a_measure_that_it_cannot_go_by_is_named():
     with pytest.raises(UsageError, match="recall@100"):
-        Bench([], [], 1, "recall@100")
+        TrialRanker([], [], 1, "recall@100")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +118,7 @@ def folder(tmp_path_factory):
 @contextmanager
 def built(engine, folder, **options):
     name = f"test-{uuid.uuid4().hex[:10]}"
-    build(engine, corpora.open_source(folder), name, Options(**options))
+    build(engine, corpora.open_source(folder), name, BuildOptions(**options))
     try:
         yield name
     finally:
@@ -141,7 +151,7 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert list(report.figures) == [*index.signals, "default", "hybrid+rNN", "tuned"]
     with pytest.raises(InputError, match="12 queries") as few:
         tuning.tune(index, corpora.open_dataset(f"{folder}:dev"))
-    assert few.value.hint == "Judge more of them, or name another split: test."
+    assert few.value.hint == "Judge more queries, or name another split: test."
 
     # What it says of itself is what an evaluation of that half finds.
     before = index.search("json", k=5)
@@ -165,7 +175,7 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
     assert (status, data["adopted"]) == ((0, True) if report.gain > 0 else (3, False))
     # A generation of the same models and signals inherits it; another one says that it does not.
     source = corpora.open_source(folder)
-    again = build(opensearch_engine, source, name, Options(settings={"index.max_ngram_diff": 2}))
+    again = build(opensearch_engine, source, name, BuildOptions(settings={"index.max_ngram_diff": 2}))
     assert not any("left behind" in note for note in again.notes)
     kept = tw.connect(opensearch_engine.url).index(name).lineage
     assert kept.profile == ("again" if data["adopted"] else "tuned")
@@ -185,7 +195,7 @@ def test_tuned_proved_stored_and_used(opensearch_engine, folder, name, capsys, m
         ("hybrid+rNN@dense", "rnn@dense"),
     }
     assert told["baseline"] == "hybrid+rNN"
-    lexical = build(opensearch_engine, source, name, Options(signals=("lexical",)))
+    lexical = build(opensearch_engine, source, name, BuildOptions(signals=("lexical",)))
     assert any("left behind (tuned" in note for note in lexical.notes)
     assert not tw.connect(opensearch_engine.url).index(name).lineage.profiles
 
@@ -220,21 +230,21 @@ def test_without_a_gain_from_neighbours_the_profile_does_not_rerank():
     def best_of_both(each):
         return [place.id for place in order(each, Mode("h", {"dense": 0.5, "weights": 0.5}))[:3]]
 
-    bench = Bench(*judged_candidates(np.random.default_rng(3), 40, best_of_both), 1, "nDCG@10")
-    search = tuning._Search(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    bench = TrialRanker(*judged_candidates(np.random.default_rng(3), 40, best_of_both), 1, "nDCG@10")
+    search = ParameterSearch(bench, ["lexical", "weights", "dense"], lambda *_: None)
     mode, reranking = search.choice(search.descend())
     assert reranking is None
     assert mode == Mode("tuned", {"dense": 0.5, "weights": 0.5}, fusion.DEFAULT)
 
 
 def test_neighbours_are_found_where_their_default_parameters_lose():
-    fitting = Reranking(weight=0.95, candidates=20)
+    fitting = Reranking((ReciprocalNeighbours(k=4, candidates=20),))
 
     def reranked(each):
         return [place.id for place in order(each, Mode("h", {"dense": 0.5, "weights": 0.5}), fitting)[:1]]
 
-    bench = Bench(*judged_candidates(np.random.default_rng(5), 60, reranked), 1, "MRR@10")
-    search = tuning._Search(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    bench = TrialRanker(*judged_candidates(np.random.default_rng(7), 60, reranked), 1, "MRR@10")
+    search = ParameterSearch(bench, ["lexical", "weights", "dense"], lambda *_: None)
     plain, usual = search.values(search.default), search.values({**search.default, "rerank": True})
     assert plain.mean() > usual.mean()
     best = search.descend()
@@ -247,11 +257,11 @@ def test_the_better_of_two_starts_is_taken_even_if_the_difference_may_be_chance(
     numbers = iter(range(40))
 
     def now_the_one_now_the_other(each):
-        reranking = Reranking() if next(numbers) < 16 else None
-        return [place.id for place in order(each, halves, reranking)[:1]]
+        reranking = ReciprocalNeighbours() if next(numbers) < 16 else None
+        return [place.id for place in order(each, halves, None if reranking is None else Reranking((reranking,)))[:1]]
 
-    bench = Bench(*judged_candidates(np.random.default_rng(11), 40, now_the_one_now_the_other), 1, "MRR@10")
-    search = tuning._Search(bench, ["lexical", "weights", "dense"], lambda *_: None)
+    bench = TrialRanker(*judged_candidates(np.random.default_rng(11), 40, now_the_one_now_the_other), 1, "MRR@10")
+    search = ParameterSearch(bench, ["lexical", "weights", "dense"], lambda *_: None)
     neighbours = {**search.default, "rerank": True}
     difference = search.values(neighbours) - search.values(search.default)
     assert 0 < difference.mean() < difference.std() / len(difference) ** 0.5
@@ -321,7 +331,7 @@ def test_vectors_alone_are_tuned_for_their_neighbours(opensearch_engine, folder)
     ],
 )
 def test_only_what_the_index_has_is_tuned_and_the_default_is_hybrid(signals, tuned):
-    search = tuning._Search(Bench([], [], 1, "nDCG@10"), signals, lambda *_: None)
+    search = ParameterSearch(TrialRanker([], [], 1, "nDCG@10"), signals, lambda *_: None)
     assert {each.name for each in search._space} == tuned
     mode, reranking = search.choice(search.default)
     assert (mode.weights, reranking) == (modes.parse("hybrid", signals).weights, None)

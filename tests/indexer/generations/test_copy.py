@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from termweave.errors import GateNotMet, TermweaveError, UsageError
-from termweave.indexer import build, generations, ledgers, update, updating
-from termweave.indexer.generations import live, of, promote
-
-from .builds import LEXICAL, clean, numbered
+from termweave.indexer import UpdateMode, build, update, updater
+from termweave.indexer.generations import deletion, publication
+from termweave.indexer.generations.generations import live, of
+from termweave.indexer.generations.publication import promote
+from termweave.indexer.ledger import storage
+from tests.indexer.builds import LEXICAL, clean, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -20,9 +22,9 @@ def stop(*_, **__):
 def leave_a_copy(engine, source, name, monkeypatch):
     """An update that is stopped when its copy is whole."""
     with monkeypatch.context() as patched:
-        patched.setattr(updating, "_prove", stop)
+        patched.setattr(updater, "_finish_and_verify", stop)
         with pytest.raises(KeyboardInterrupt):
-            update(engine, source, name, LEXICAL, new=True)
+            update(engine, source, name, LEXICAL, mode=UpdateMode(new=True))
 
 
 def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, corpus, monkeypatch):
@@ -31,7 +33,7 @@ def test_a_copy_of_what_was_live_before_is_begun_anew(opensearch_engine, name, c
     leave_a_copy(opensearch_engine, source, name, monkeypatch)
     (unfinished,) = [each.index for each in of(opensearch_engine, name) if not each.complete]
     update(opensearch_engine, source, name, LEXICAL)  # the live one is another now
-    updated = update(opensearch_engine, corpus(numbered(13)), name, LEXICAL, new=True)
+    updated = update(opensearch_engine, corpus(numbered(13)), name, LEXICAL, mode=UpdateMode(new=True))
     assert updated.counts.new == 1
     assert unfinished not in {each.index for each in of(opensearch_engine, name)}
     clean(opensearch_engine, name)
@@ -41,47 +43,47 @@ def test_a_copy_is_let_go_of_when_an_older_one_cannot_be_thrown_away(opensearch_
     build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     source = corpus(numbered(12))
     leave_a_copy(opensearch_engine, source, name, monkeypatch)
-    with ledgers.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
+    with storage.copied(opensearch_engine, live(opensearch_engine, name), f"{name}-20000101000000-00000000") as older:
         older.put("name", name)
         older.put("state", "copying")
-    given, of_host = [], ledgers.of
+    given, of_host = [], storage.of
 
     def watched(*arguments):
         for index, ledger in of_host(*arguments):
             given.append(ledger)
             yield index, ledger
 
-    monkeypatch.setattr(ledgers, "of", watched)
-    monkeypatch.setattr(generations, "remove", stop)
+    monkeypatch.setattr(storage, "of", watched)
+    monkeypatch.setattr(deletion, "remove_generation", stop)
     with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, source, name, LEXICAL, new=True)
+        update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True))
     monkeypatch.undo()
     assert len(given) >= 2
     for ledger in given:
         with pytest.raises(TermweaveError, match="closed"):
             ledger.get("state")
-    assert update(opensearch_engine, source, name, LEXICAL, new=True).sent == 0  # it goes on with the copy
+    assert update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True)).sent == 0  # it goes on with the copy
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["live", "rolled back"])
 def test_a_copy_whose_update_died_just_after_publishing_it_stays(opensearch_engine, name, corpus, monkeypatch, back):
     built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    publish = generations.publish
+    publish = publication.publish
 
     def die(*arguments):
         publish(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(generations, "publish", die)
+    monkeypatch.setattr(publication, "publish", die)
     with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, corpus(numbered(12)), name, LEXICAL, new=True)
+        update(opensearch_engine, corpus(numbered(12)), name, LEXICAL, mode=UpdateMode(new=True))
     monkeypatch.undo()
     copy = live(opensearch_engine, name)
     assert copy != built.index
     if back:
         promote(opensearch_engine, name, built.index)
     source = corpus(numbered(13))
-    assert update(opensearch_engine, source, name, LEXICAL, new=True).counts.new == (3 if back else 1)
+    assert update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True)).counts.new == (3 if back else 1)
     assert clean(opensearch_engine, name, source) == 13
     promote(opensearch_engine, name, copy)
     assert clean(opensearch_engine, name) == 12
@@ -95,14 +97,14 @@ def test_a_copy_that_misses_its_gate_leaves_the_live_generation(opensearch_engin
 
     source = corpus(numbered(6))
     with pytest.raises(GateNotMet):
-        update(opensearch_engine, source, name, LEXICAL, new=True, gate=no)
+        update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True), gate=no)
     assert live(opensearch_engine, name) == built.index
     assert clean(opensearch_engine, name) == 5
     refused = of(opensearch_engine, name)[0]
     assert (refused.complete, refused.missed, refused.documents) == (True, "No.", 6)
     with pytest.raises(UsageError, match="needs a new generation"):
         update(opensearch_engine, source, name, LEXICAL, gate=no)
-    assert update(opensearch_engine, source, name, LEXICAL, new=True).documents == 6
+    assert update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True)).documents == 6
     assert refused in of(opensearch_engine, name)  # it is whole: only `prune` removes it
     promote(opensearch_engine, name, refused.index)
     assert clean(opensearch_engine, name, source) == 6

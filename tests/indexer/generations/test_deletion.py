@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from termweave import places
 from termweave.cli import run
-from termweave.indexer import build, removing, up_to_date, update
-from termweave.indexer.passages import Window
-from termweave.indexer.removing import find, remove_documents
+from termweave.indexer import build, up_to_date, update
+from termweave.indexer.generations import deletion
+from termweave.indexer.generations.deletion import find, remove_documents
+from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
-
-from .builds import LEXICAL, check
+from termweave.support import paths
+from tests.indexer.builds import LEXICAL, check
 
 pytestmark = pytest.mark.engine
 CUT = replace(LEXICAL, passages=Window(12, 8))
@@ -66,7 +66,7 @@ def test_a_deletion_that_was_killed_and_repeated_leaves_no_generation_that_a_bui
 
     source = corpus(documents(a=5, b=3))
     build(opensearch_engine, source, name, CUT)
-    monkeypatch.setattr(removing.generations, "close_writer", dies)
+    monkeypatch.setattr(deletion, "close_writer", dies)
     with pytest.raises(KeyboardInterrupt):
         remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
     monkeypatch.undo()
@@ -77,11 +77,11 @@ def test_a_deletion_that_was_killed_and_repeated_leaves_no_generation_that_a_bui
 
 
 def test_another_hosts_update_is_seen_still(opensearch_engine, name, corpus, monkeypatch, tmp_path, capsys):
-    here = places.state()
+    here = paths.state()
     build(opensearch_engine, corpus(documents(a=5, b=3)), name, CUT)
-    monkeypatch.setattr("termweave.places.state", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("termweave.support.paths.state", lambda: tmp_path / "elsewhere")
     update(opensearch_engine, corpus(documents(a=5, b=3, c=2)), name, CUT)
-    monkeypatch.setattr("termweave.places.state", lambda: here)
+    monkeypatch.setattr("termweave.support.paths.state", lambda: here)
     remove_documents(opensearch_engine, name, find(opensearch_engine, name, ["a"]))
     assert run(["verify", name, "--url", opensearch_engine.url]) == 4
     assert "It was updated from another host" in capsys.readouterr().err

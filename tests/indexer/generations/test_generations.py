@@ -8,7 +8,9 @@ import pytest
 from termweave import corpora
 from termweave.cli import run
 from termweave.errors import UsageError
-from termweave.indexer import Options, build, generations, ledgers, pruning
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.generations import generations, publication, retention
+from termweave.indexer.ledger import storage
 from termweave.search import Index
 
 pytestmark = pytest.mark.engine
@@ -21,7 +23,7 @@ def three(opensearch_engine, name, tmp_path):
     for count in (1, 2, 3):
         path = tmp_path / f"{count}.jsonl"
         path.write_bytes(b"\n".join(orjson.dumps({"_id": str(number), "text": f"word{number}"}) for number in range(count)))
-        made.append(build(opensearch_engine, corpora.open_source(path), name, Options(weights="none", dense="none")).index)
+        made.append(build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none")).index)
     return made
 
 
@@ -39,16 +41,16 @@ def test_listed_newest_first_with_what_is_in_them(opensearch_engine, name, three
 
 def test_promote_and_rollback_move_the_name(opensearch_engine, name, three):
     index = Index.open(opensearch_engine, name)
-    assert generations.promote(opensearch_engine, name, three[0]) == three[2]
+    assert publication.promote(opensearch_engine, name, three[0]) == three[2]
     assert documents(opensearch_engine, name) == 1
     assert len(index.search("word0 word1 word2", mode="lexical")) == 1
-    generations.promote(opensearch_engine, name, three[2])
-    assert generations.previous(opensearch_engine, name) == three[1]
-    generations.promote(opensearch_engine, name, three[1])
+    publication.promote(opensearch_engine, name, three[2])
+    assert publication.previous(opensearch_engine, name) == three[1]
+    publication.promote(opensearch_engine, name, three[1])
     assert documents(opensearch_engine, name) == 2
-    generations.promote(opensearch_engine, name, three[0])
+    publication.promote(opensearch_engine, name, three[0])
     with pytest.raises(UsageError, match="no older generation"):
-        generations.previous(opensearch_engine, name)
+        publication.previous(opensearch_engine, name)
 
 
 def test_a_closed_generation_is_called_so_and_neither_published_nor_copied(opensearch_engine, name, three, tmp_path, capsys):
@@ -75,25 +77,25 @@ def test_what_was_never_finished_is_not_promoted(opensearch_engine, name, three)
     found["termweave"]["complete"] = False
     opensearch_engine.request("PUT", f"/{three[0]}/_mapping", body={"_meta": found})
     with pytest.raises(UsageError, match="never finished"):
-        generations.promote(opensearch_engine, name, three[0])
+        publication.promote(opensearch_engine, name, three[0])
     with pytest.raises(UsageError, match="has no generation"):
-        generations.promote(opensearch_engine, name, "something-else")
+        publication.promote(opensearch_engine, name, "something-else")
 
 
 def test_prune_keeps_the_live_and_the_newest(opensearch_engine, name, three):
-    generations.promote(opensearch_engine, name, three[0])
-    (old,) = pruning.prunable(opensearch_engine, name, keep=1)
+    publication.promote(opensearch_engine, name, three[0])
+    (old,) = retention.prunable(opensearch_engine, name, keep=1)
     assert old.index == three[1]
-    assert pruning.prune(opensearch_engine, name, [old]) == [old.index]
+    assert retention.prune(opensearch_engine, name, [old]) == [old.index]
     assert {each.index for each in generations.of(opensearch_engine, name)} == {three[0], three[2]}
-    assert not list(ledgers.folder(opensearch_engine).glob(f"{three[1]}*"))
+    assert not list(storage.folder(opensearch_engine).glob(f"{three[1]}*"))
     assert documents(opensearch_engine, name) == 1
 
 
 def test_what_became_live_while_prune_asked_is_kept(opensearch_engine, name, three):
-    old = pruning.prunable(opensearch_engine, name, keep=1)
-    generations.promote(opensearch_engine, name, three[1])
-    assert pruning.prune(opensearch_engine, name, old) == [three[0]]
+    old = retention.prunable(opensearch_engine, name, keep=1)
+    publication.promote(opensearch_engine, name, three[1])
+    assert retention.prune(opensearch_engine, name, old) == [three[0]]
     assert documents(opensearch_engine, name) == 2
 
 
@@ -101,10 +103,10 @@ def test_an_unfinished_one_without_a_ledger_goes_by_wish_while_nobody_builds(ope
     found = opensearch_engine.request("GET", f"/{three[0]}/_mapping")[three[0]]["mappings"]["_meta"]
     found["termweave"]["complete"] = False
     opensearch_engine.request("PUT", f"/{three[0]}/_mapping", body={"_meta": found})
-    ledgers.forget(opensearch_engine, three[0])
-    assert pruning.prunable(opensearch_engine, name, keep=2) == []
+    storage.forget(opensearch_engine, three[0])
+    assert retention.prunable(opensearch_engine, name, keep=2) == []
     prune = ["prune", name, "--unfinished", "--yes", "--url", opensearch_engine.url]
-    with ledgers.lease(opensearch_engine, name):
+    with storage.lease(opensearch_engine, name):
         assert run(prune) == 1
     assert "is running" in capsys.readouterr().err
     assert run(prune) == 0
@@ -112,7 +114,9 @@ def test_an_unfinished_one_without_a_ledger_goes_by_wish_while_nobody_builds(ope
 
 
 def test_a_name_that_begins_alike_is_another_one(opensearch_engine, name, three, tmp_path):
-    build(opensearch_engine, corpora.open_source(tmp_path / "1.jsonl"), f"{name}-other", Options(weights="none", dense="none"))
+    build(
+        opensearch_engine, corpora.open_source(tmp_path / "1.jsonl"), f"{name}-other", BuildOptions(weights="none", dense="none")
+    )
     assert len(generations.of(opensearch_engine, name)) == 3
     assert len(generations.of(opensearch_engine, f"{name}-other")) == 1
 
@@ -127,7 +131,10 @@ def test_what_termweave_did_not_make_is_said_to_be_there(opensearch_engine, name
     opensearch_engine.request("PUT", f"/{name}")
     assert run([verb[0], name, *verb[1:], "--url", opensearch_engine.url]) == 2
     said = capsys.readouterr().err
-    assert f"The index '{name}' was not made by termweave.\ntermweave works on what 'termweave index SOURCE NAME' made" in said
+    assert (
+        f"The index '{name}' was not built by termweave.\nBuild an index under another name with 'termweave index SOURCE NAME'"
+        in said
+    )
     assert opensearch_engine.request("HEAD", f"/{name}")
 
 
@@ -143,13 +150,13 @@ WHOLE = {"termweave": "1.0", "source": {"name": "here"}, "fingerprint": "", "sig
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({}, "says of itself, '_meta.termweave' in its mapping, is damaged. Where it is live, roll back"),
+        ({}, "('_meta.termweave' in its mapping) is damaged. If the index is live, roll back"),
         ({**WHOLE, "source": {}}, "is damaged"),
         ({**WHOLE, "signals": ["lexical"]}, "is damaged"),
         ({**WHOLE, "passages": {"size": 20}}, "is damaged"),
         ({**WHOLE, "statistics": {"documents": 2}}, "is damaged"),
         ({**WHOLE, "fields": None}, "is damaged"),
-        ({"schema": 999, "termweave": "99.0"}, "was written by termweave 99.0 in a layout that this version does not read."),
+        ({"schema": 999, "termweave": "99.0"}, "was built by termweave 99.0 in a format that this version cannot read."),
     ],
 )
 def test_one_that_cannot_be_read_is_named_and_blocks_nothing(opensearch_engine, name, three, capsys, said, why):
@@ -169,7 +176,7 @@ def test_one_that_cannot_be_read_is_named_and_blocks_nothing(opensearch_engine, 
     assert f"'{three[1]}'" not in warned
     assert run(["promote", name, three[0], *url]) == 2
     assert why in capsys.readouterr().err
-    assert pruning.prunable(opensearch_engine, name, 1, unfinished=True) == []
+    assert retention.prunable(opensearch_engine, name, 1, unfinished=True) == []
     assert run(["rollback", name, *url]) == 0
     assert documents(opensearch_engine, name) == 2
     assert run(["delete", name, "--yes", *url]) == 0

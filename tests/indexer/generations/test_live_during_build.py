@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from termweave.errors import EngineError
-from termweave.indexer import build, generations, reindexing, update
-from termweave.search import lineage
-
-from .builds import LEXICAL, check, numbered
+from termweave.indexer import UpdateMode, build, update
+from termweave.indexer.generations import deletion, generations, publication, reindex_task
+from termweave.search.catalog import lineage
+from tests.indexer.builds import LEXICAL, check, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -23,7 +23,7 @@ def test_a_live_generation_deleted_meanwhile_is_replaced_all_the_same(opensearch
         opensearch_engine.request("DELETE", f"/{first.index}")
 
     if updating:
-        update(opensearch_engine, corpus(numbered(7)), name, LEXICAL, new=True, gate=gate)
+        update(opensearch_engine, corpus(numbered(7)), name, LEXICAL, mode=UpdateMode(new=True), gate=gate)
     else:
         build(opensearch_engine, corpus(numbered(7)), name, LEXICAL, gate=gate)
     assert check(opensearch_engine, name).ok
@@ -41,7 +41,7 @@ def test_an_update_in_place_of_what_is_not_live_any_more_says_so(opensearch_engi
         if stage == "Indexing" and not done:
             done.append(stage)
             if back:
-                generations.promote(opensearch_engine, name, older.index)
+                publication.promote(opensearch_engine, name, older.index)
             else:
                 opensearch_engine.request("DELETE", f"/{newer.index}/_alias/{name}")
 
@@ -50,7 +50,7 @@ def test_an_update_in_place_of_what_is_not_live_any_more_says_so(opensearch_engi
         update(opensearch_engine, corpus(numbered(8)), name, LEXICAL, progress=progress)
     assert moved.value.hint == f"'termweave promote {name} {newer.index}' publishes it."
     assert generations.live(opensearch_engine, name) == (older.index if back else None)
-    generations.promote(opensearch_engine, name, newer.index)
+    publication.promote(opensearch_engine, name, newer.index)
     assert check(opensearch_engine, name).ok
     assert lineage.read(opensearch_engine, newer.index).documents == 8
 
@@ -62,11 +62,11 @@ def test_what_the_engine_still_copies_for_a_client_that_died(opensearch_engine, 
     source, request, tasks = corpus(numbered(40)), type(opensearch_engine).request, []
 
     def slow(engine, method, path, **given):
-        reindexing = path == "/_reindex"
-        if reindexing and not tasks:
+        reindex_task = path == "/_reindex"
+        if reindex_task and not tasks:
             given["params"] = {**given["params"], "requests_per_second": 20}
         answer = request(engine, method, path, **given)
-        if reindexing:
+        if reindex_task:
             tasks.append(answer["task"])
         return answer
 
@@ -74,21 +74,22 @@ def test_what_the_engine_still_copies_for_a_client_that_died(opensearch_engine, 
         if stage == "Copying":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(reindexing, "_STEP", 10)
+    monkeypatch.setattr(reindex_task, "_STEP", 10)
     monkeypatch.setattr(type(opensearch_engine), "request", slow)
     with pytest.raises(KeyboardInterrupt):
-        update(opensearch_engine, source, name, LEXICAL, new=True, progress=die)
+        update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True), progress=die)
     assert not opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
     (copy,) = [each.index for each in generations.of(opensearch_engine, name) if not each.complete]
     if then == "remove":
-        generations.remove(opensearch_engine, copy)
+        deletion.remove_generation(opensearch_engine, copy)
         assert opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
         assert not opensearch_engine.request("HEAD", f"/{copy}")
     elif then == "cancel":
         cancel = partial(opensearch_engine.request, "POST", f"/_tasks/{tasks[0]}/_cancel")
+        stop_copying = lambda stage, *_: cancel() if stage == "Copying" else None  # noqa: E731
         with pytest.raises(EngineError, match=f"could not copy {built.index}: by user request"):
-            update(opensearch_engine, source, name, LEXICAL, new=True, progress=lambda *_: cancel())
-    updated = update(opensearch_engine, source, name, LEXICAL, delete_missing=True, new=True)
+            update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(new=True), progress=stop_copying)
+    updated = update(opensearch_engine, source, name, LEXICAL, mode=UpdateMode(delete_missing=True, new=True, allow_deletions=1))
     assert len(tasks) == (1 if then == "update" else 2)
     assert opensearch_engine.request("GET", f"/_tasks/{tasks[0]}")["completed"]
     assert (updated.documents, updated.deleted) == (40, 20)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from termweave.errors import GateNotMet
-from termweave.indexer import Options, build, update
-from termweave.indexer.generations import live, of
-from termweave.search import Index, lineage, profiles
-from termweave.search.profiles import Profile
-
-from .builds import LEXICAL, numbered
+from termweave.indexer import BuildOptions, UpdateMode, build, update
+from termweave.indexer.generations.generations import live, of
+from termweave.search import Index
+from termweave.search.catalog import lineage, profiles
+from termweave.search.catalog.profiles import Profile
+from tests.indexer.builds import LEXICAL, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -51,7 +51,7 @@ def test_an_update_undoes_no_tuning_of_meanwhile(opensearch_engine, name, corpus
         tune(opensearch_engine, name)
         drop(opensearch_engine, name, "older")
 
-    update(opensearch_engine, corpus(numbered(6)), name, LEXICAL, new=new, progress=when_indexing(meanwhile))
+    update(opensearch_engine, corpus(numbered(6)), name, LEXICAL, mode=UpdateMode(new=new), progress=when_indexing(meanwhile))
     assert of_live(opensearch_engine, name) == (["tuned"], "tuned")
     assert Index.open(opensearch_engine, name).lineage.documents == 6
     update(
@@ -59,7 +59,7 @@ def test_an_update_undoes_no_tuning_of_meanwhile(opensearch_engine, name, corpus
         corpus(numbered(7)),
         name,
         LEXICAL,
-        new=new,
+        mode=UpdateMode(new=new),
         progress=when_indexing(lambda: drop(opensearch_engine, name, "tuned")),
     )
     assert of_live(opensearch_engine, name) == ([], "")
@@ -104,7 +104,7 @@ def test_a_resumed_build_and_its_gate_know_what_was_tuned_since(opensearch_engin
 def test_profiles_of_other_signals_are_left_and_named_though_tuned_meanwhile(opensearch_engine, name, corpus):
     source = corpus(numbered(5))
     build(opensearch_engine, source, name, LEXICAL)
-    other = Options(dense="none", signals=("lexical", "term_frequency"))
+    other = BuildOptions(dense="none", signals=("lexical", "term_frequency"))
     built = build(opensearch_engine, source, name, other, progress=when_indexing(lambda: tune(opensearch_engine, name)))
     assert [note for note in built.notes if "left behind (tuned)" in note]
     assert of_live(opensearch_engine, name) == ([], "")

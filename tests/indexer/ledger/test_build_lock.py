@@ -10,18 +10,20 @@ import pytest
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, TermweaveError
-from termweave.indexer import build, leases, pace, survey, update
-from termweave.indexer.generations import live
-from termweave.indexer.leases import Lease, held
-
-from .builds import LEXICAL, check, numbered
+from termweave.indexer import UpdateMode, build, update
+from termweave.indexer.generations.generations import live
+from termweave.indexer.ledger import build_lock
+from termweave.indexer.ledger.build_lock import Lease, held
+from termweave.indexer.pipeline import throttle
+from termweave.indexer.preparation import corpus_pass
+from tests.indexer.builds import LEXICAL, check, numbered
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(leases, "EXPIRY", 1.0)
+    monkeypatch.setattr(build_lock, "EXPIRY", 1.0)
 
 
 @pytest.fixture
@@ -30,11 +32,11 @@ def old(monkeypatch):
 
     def by(seconds):
         now = time.time
-        monkeypatch.setattr(leases.time, "time", lambda: now() + seconds)
+        monkeypatch.setattr(build_lock.time, "time", lambda: now() + seconds)
         seen = Lease._expired
 
         def undone(*arguments):
-            monkeypatch.setattr(leases.time, "time", now)
+            monkeypatch.setattr(build_lock.time, "time", now)
             return seen(*arguments)
 
         monkeypatch.setattr(Lease, "_expired", undone)
@@ -97,7 +99,7 @@ def test_of_two_heirs_one_gets_it(opensearch_engine, name, old):
 
 
 def test_the_same_place_never_waits_for_its_own_dead(opensearch_engine, name, monkeypatch):
-    monkeypatch.setattr(leases, "EXPIRY", 3600.0)
+    monkeypatch.setattr(build_lock, "EXPIRY", 3600.0)
     Lease(opensearch_engine, name, "here").take()
     heir = Lease(opensearch_engine, name, "here")
     heir.take()
@@ -132,10 +134,10 @@ def test_a_role_without_permission_builds_under_the_lock_of_its_host():
 
 @pytest.mark.parametrize("how", ["build", "update in place", "update into a new generation"])
 def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(opensearch_engine, name, corpus, monkeypatch, how):
-    monkeypatch.setattr(survey, "_BLOCK_DOCUMENTS", 50)
-    monkeypatch.setattr(pace, "SMALLEST", 4096)
-    monkeypatch.setattr(pace, "FIRST", 4096)
-    monkeypatch.setattr(pace, "LARGEST", 4096)
+    monkeypatch.setattr(corpus_pass, "_BLOCK_DOCUMENTS", 50)
+    monkeypatch.setattr(throttle, "SMALLEST", 4096)
+    monkeypatch.setattr(throttle, "FIRST", 4096)
+    monkeypatch.setattr(throttle, "LARGEST", 4096)
     before = build(opensearch_engine, corpus(numbered(600)), name, LEXICAL)
     source = corpus([{**each, "text": "changed " + each["text"]} for each in numbered(600)])
     holders, heirs = [], []
@@ -147,13 +149,13 @@ def test_who_loses_the_lease_in_the_middle_stops_and_another_run_finishes(opense
 
     def taken(stage, *_):
         if stage == "Indexing" and not heirs:
-            opensearch_engine.request("DELETE", f"/{leases.INDEX}/_doc/{name}")
+            opensearch_engine.request("DELETE", f"/{build_lock.INDEX}/_doc/{name}")
             heirs.append(Lease(opensearch_engine, name, "elsewhere"))
             heirs[0].take()
             holders[-1].renew()  # as every ten seconds
 
     monkeypatch.setattr(Lease, "check", noted)
-    run = build if how == "build" else partial(update, new="new" in how)
+    run = build if how == "build" else partial(update, mode=UpdateMode(new="new" in how))
     with pytest.raises(EngineError, match=f"Another build of '{name}' has taken over"):
         run(opensearch_engine, source, name, LEXICAL, progress=taken)
     assert live(opensearch_engine, name) == before.index

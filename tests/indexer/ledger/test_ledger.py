@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import stat
 import threading
 import time
 
 import pytest
 
-from termweave.errors import RefusedDocuments, TermweaveError
-from termweave.indexer import refusals
-from termweave.indexer.changes import Changes
-from termweave.indexer.ledger import Entry, Ledger
+from termweave.errors import RefusedDocuments, TermweaveError, UsageError
+from termweave.indexer.ledger import storage
+from termweave.indexer.ledger.diff import LedgerDiff
+from termweave.indexer.ledger.ledger import Ledger, LedgerEntry
+from termweave.indexer.pipeline import dead_letters
 from termweave.signals.layout import bucket_of
+from termweave.support import paths
 
 
 @pytest.fixture
@@ -23,23 +27,23 @@ def ledger(tmp_path):
 
 
 def test_what_is_not_acknowledged_is_pending(ledger):
-    assert ledger.enter([Entry("a", 1, 10), Entry("b", 2, 20), Entry("c", 3, 30)]) == []
+    assert ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("b", 2, 20), LedgerEntry("c", 3, 30)]) == []
     ledger.acknowledge([("a", 100)])
     assert ledger.pending([("a", 1), ("b", 2), ("c", 3), ("d", 4)]) == {("b", 2), ("c", 3)}
     assert (ledger.total, ledger.acknowledged) == (3, 1)
 
 
 def test_a_repeated_id_is_found_within_a_block_and_across(ledger):
-    (same,) = ledger.enter([Entry("a", 1, 10), Entry("a", 2, 10)])
+    (same,) = ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("a", 2, 10)])
     assert (same.line, same.first_line, same.same) == (2, 1, True)
-    (other,) = ledger.enter([Entry("b", 3, 20), Entry("a", 4, 11)])
+    (other,) = ledger.enter([LedgerEntry("b", 3, 20), LedgerEntry("a", 4, 11)])
     assert (other.line, other.first_line, other.same) == (4, 1, False)
     assert ledger.total == 2
     assert ledger.pending([("a", 1), ("a", 2)]) == {("a", 1)}  # the second of two is not the one that counts
 
 
 def test_refused_documents_are_named_and_not_expected(ledger):
-    ledger.enter([Entry("a", 1, 10), Entry("b", 2, 20)])
+    ledger.enter([LedgerEntry("a", 1, 10), LedgerEntry("b", 2, 20)])
     ledger.acknowledge([("a", 100)])
     ledger.refuse([("b", "too strange")])
     assert ledger.refused() == [("b", 2, "too strange")]
@@ -50,7 +54,7 @@ def test_refused_documents_are_named_and_not_expected(ledger):
 
 
 def test_sums_are_those_of_the_rows(ledger):
-    entries = [Entry(str(number), number, number * 7) for number in range(3000)]
+    entries = [LedgerEntry(str(number), number, number * 7) for number in range(3000)]
     ledger.enter(entries)
     ledger.acknowledge([(entry.id, entry.source + 1) for entry in entries])
     buckets = ledger.buckets()
@@ -68,7 +72,7 @@ def test_sums_are_those_of_the_rows(ledger):
 def test_it_outlives_its_process_and_serves_threads(tmp_path):
     path = tmp_path / "ledger.sqlite"
     with Ledger(path) as first:
-        first.enter([Entry(str(number), number, number) for number in range(200)])
+        first.enter([LedgerEntry(str(number), number, number) for number in range(200)])
         first.put("state", "building")
         threads = [threading.Thread(target=first.acknowledge, args=([(str(number), 1)],)) for number in range(100)]
         for thread in threads:
@@ -89,20 +93,20 @@ def test_a_file_that_is_no_ledger_is_said(tmp_path):
 
 
 def test_what_is_to_be_sent_again_is_pending_again(ledger):
-    ledger.enter([Entry(str(number), number, number) for number in range(1200)])
+    ledger.enter([LedgerEntry(str(number), number, number) for number in range(1200)])
     ledger.acknowledge([(str(number), 1) for number in range(1200)])
-    ledger.again(["7", "1100"])
+    ledger.mark_unsent(["7", "1100"])
     assert ledger.pending([(str(number), number) for number in range(1200)]) == {("7", 7), ("1100", 1100)}
     assert ledger.acknowledged == 1198
 
 
 def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
-    ledger.enter([Entry(str(number), number, number) for number in range(1000)])
+    ledger.enter([LedgerEntry(str(number), number, number) for number in range(1000)])
     ledger.acknowledge([(str(number), 1) for number in range(100)])
     (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite itself says then that the disk is full
     with pytest.raises(TermweaveError, match=r"cannot be written: database or disk is full.*resumes"):
-        ledger.enter([Entry("x" * 200 + str(number), number, number) for number in range(5000)])
+        ledger.enter([LedgerEntry("x" * 200 + str(number), number, number) for number in range(5000)])
     assert (ledger.total, ledger.acknowledged) == (1000, 100)
     ledger._db.execute("PRAGMA max_page_count = 1000000")
     ledger.acknowledge([(str(number), 1) for number in range(1000)])
@@ -110,15 +114,15 @@ def test_a_full_disk_is_a_sentence_and_takes_nothing_back(ledger):
 
 
 def test_dead_letters_say_where_why_and_what_to_do(ledger):
-    ledger.enter([Entry(str(number), number, number) for number in range(1, 2001)])
+    ledger.enter([LedgerEntry(str(number), number, number) for number in range(1, 2001)])
     ledger.refuse([("3", "Document contains at least one immense term"), ("9", "something new")])
-    letters = [json.loads(line) for line in refusals.write(ledger).read_text().splitlines()]
+    letters = [json.loads(line) for line in dead_letters.write(ledger).read_text().splitlines()]
     assert [(letter["id"], letter["line"]) for letter in letters] == [("3", 3), ("9", 9)]
     assert "32,766" in letters[0]["advice"]
-    assert "leave it out" in letters[1]["advice"]
-    assert "refused 2 of 2,000" in refusals.check(ledger, "index", allowed=0.001)[0]
+    assert "remove it" in letters[1]["advice"]
+    assert "refused 2 of 2,000" in dead_letters.check(ledger, "index", allowed=0.001)[0]
     with pytest.raises(RefusedDocuments, match=r"'3' \(line 3\)"):
-        refusals.check(ledger, "index", allowed=0.0009)
+        dead_letters.check(ledger, "index", allowed=0.0009)
 
 
 def test_a_ledger_from_before_there_were_passages_is_read_and_written(tmp_path):
@@ -135,14 +139,14 @@ def test_a_ledger_from_before_there_were_passages_is_read_and_written(tmp_path):
         copy.take_over(path)
         assert (copy.total, copy.documents, copy.acknowledged) == (1, 1, 1)
     with Ledger(path) as ledger:
-        ledger.enter([Entry("b", 2, 9)])
+        ledger.enter([LedgerEntry("b", 2, 9)])
         assert (ledger.total, ledger.documents, ledger.acknowledged) == (2, 2, 1)
 
 
 def test_closing_waits_for_whoever_is_writing(tmp_path):
     """A second Ctrl-C closes the ledger while others still acknowledge: that once ended in a segmentation fault."""
     opened = Ledger(tmp_path / "busy.sqlite")
-    opened.enter([Entry(str(number), number, number) for number in range(20_000)])
+    opened.enter([LedgerEntry(str(number), number, number) for number in range(20_000)])
     ends = []
 
     def write():
@@ -163,11 +167,11 @@ def test_closing_waits_for_whoever_is_writing(tmp_path):
     assert "closed" in ends[0]
 
 
-def test_a_ledger_that_nobody_gets_is_closed_and_one_that_is_handed_on_stays_open(tmp_path):
-    with Ledger(tmp_path / "one.sqlite").handed_on() as given:
+def test_a_ledger_that_nobody_gets_is_closed_and_one_that_is_handed_over_stays_open(tmp_path):
+    with Ledger(tmp_path / "one.sqlite").closed_on_error() as given:
         pass
     given.put("state", "open")
-    with pytest.raises(KeyboardInterrupt), given.handed_on():
+    with pytest.raises(KeyboardInterrupt), given.closed_on_error():
         raise KeyboardInterrupt
     with pytest.raises(TermweaveError, match="closed"):
         given.get("state")
@@ -178,7 +182,7 @@ def test_what_sqlite_cannot_compare_is_a_sentence_too(tmp_path):
     Ledger(held).close()
     said.write_bytes(b"this is no database" * 100)
     with pytest.raises(TermweaveError, match=r"ledger .*held.sqlite cannot be read"):
-        Changes(held, said)
+        LedgerDiff(held, said)
 
 
 @pytest.mark.parametrize(
@@ -186,9 +190,38 @@ def test_what_sqlite_cannot_compare_is_a_sentence_too(tmp_path):
 )
 def test_the_share_that_is_named_lets_the_refused_go(tmp_path, total, refused, share):
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.enter([Entry(str(number), number, 1) for number in range(total)])
+        ledger.enter([LedgerEntry(str(number), number, 1) for number in range(total)])
         ledger.refuse([(str(number), "no") for number in range(refused)])
         with pytest.raises(RefusedDocuments) as raised:
-            refusals.check(ledger, "index", 0.0)
+            dead_letters.check(ledger, "index", 0.0)
         assert raised.value.hint.endswith(f"--allow-refused {share}.")
-        assert refusals.check(ledger, "index", float(share.removesuffix("%")) / 100)
+        assert dead_letters.check(ledger, "index", float(share.removesuffix("%")) / 100)
+
+
+class OddServer:
+    """What a server may say of itself that no real one says."""
+
+    url = "http://127.0.0.1:9"
+
+    def request(self, *_):
+        return {"cluster_uuid": "../../../elsewhere"}
+
+
+def test_what_a_server_says_leads_no_ledger_out_of_the_state_folder():
+    home = paths.state() / "ledgers"
+    assert storage.folder(OddServer()).resolve().parent == home.resolve()
+    with pytest.raises(UsageError, match="is not the name of an index"):
+        storage.open_(OddServer(), "../../elsewhere")
+
+
+def test_a_ledger_can_be_read_by_its_owner_only(tmp_path):
+    before = os.umask(0)
+    try:
+        with Ledger(tmp_path / "cluster" / "docs-1.sqlite") as ledger:
+            ledger.put("name", "docs")
+            modes = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in ledger.path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "cluster").stat().st_mode) == 0o700
+    assert set(modes.values()) == {0o600}
+    assert ".sqlite-wal" in modes

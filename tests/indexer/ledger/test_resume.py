@@ -12,31 +12,33 @@ import pytest
 
 from termweave import corpora
 from termweave.errors import EngineError, UsageError
-from termweave.indexer import Options, build, building, ledgers
-from termweave.indexer.generations import live
+from termweave.indexer import BuildOptions, build, builder
+from termweave.indexer.generations.generations import live
+from termweave.indexer.ledger import storage
 from termweave.search import Index
-
-from .builds import LEXICAL, check, numbered
+from tests.indexer.builds import LEXICAL, check, numbered
 
 pytestmark = pytest.mark.engine
 
 CHILD = """
 import sys
-from termweave import corpora, engine, places, settings
-from termweave.indexer import Options, build, sending
+from termweave import corpora, engine, settings
+from termweave.support import paths
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.pipeline import bulk_sender
 from pathlib import Path
-places.state = lambda: Path({state!r})
-slow = sending.Sender.submit
+paths.state = lambda: Path({state!r})
+slow = bulk_sender.BulkSender.submit
 def submit(self, batch):
     slow(self, batch)
     import time; time.sleep(0.05)
-sending.Sender.submit = submit
-import termweave.indexer.survey as survey
-survey._BLOCK_DOCUMENTS = 50
+bulk_sender.BulkSender.submit = submit
+from termweave.indexer.preparation import corpus_pass
+corpus_pass._BLOCK_DOCUMENTS = 50
 def progress(stage, done, *_):
     print(stage, done, flush=True)
 server = engine.connect(settings.load(url={url!r}))
-build(server, corpora.open_source({path!r}), {name!r}, Options(weights="none", dense="none"), progress)
+build(server, corpora.open_source({path!r}), {name!r}, BuildOptions(weights="none", dense="none"), progress)
 """
 
 
@@ -70,7 +72,7 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building, "_settle", stop)
+    monkeypatch.setattr(builder, "_finish_and_verify", stop)
     with pytest.raises(KeyboardInterrupt):
         build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
     monkeypatch.undo()
@@ -88,14 +90,14 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
         ({"dense": None}, "--dense was none and is .*; --signals was lexical and is lexical,dense"),
         ({"settings": {"index.codec": "default"}}, '--settings was none and is {"index.codec":"default"}'),
     ):
-        with pytest.raises(UsageError, match=rf"made otherwise: {said}"):
+        with pytest.raises(UsageError, match=rf"with another source, model or setting: {said}"):
             build(opensearch_engine, same, name, replace(LEXICAL, **setting))
-    (path,) = ledgers.folder(opensearch_engine).glob(f"{name}-*.sqlite")
-    with ledgers.Ledger(path) as ledger:
+    (path,) = storage.folder(opensearch_engine).glob(f"{name}-*.sqlite")
+    with storage.Ledger(path) as ledger:
         ledger.put("made_of", None)  # begun by an older version
     with pytest.raises(UsageError, match="--analyzer was unknown and is english; --shards was unknown and is 2"):
         build(opensearch_engine, same, name, replace(LEXICAL, shards=2))
-    fresh = build(opensearch_engine, other, name, Options(weights="none", dense="none", fresh=True))
+    fresh = build(opensearch_engine, other, name, BuildOptions(weights="none", dense="none", fresh=True))
     assert fresh.documents == 12
     assert len(opensearch_engine.request("GET", f"/{name}-*/_alias")) == 1  # the unfinished one is gone
 
@@ -105,7 +107,7 @@ def test_a_generation_that_was_whole_but_not_yet_published_is_published(opensear
         raise KeyboardInterrupt
 
     source = corpus(numbered(10))
-    monkeypatch.setattr(building.generations, "publish", dies)
+    monkeypatch.setattr(builder.publication, "publish", dies)
     with pytest.raises(KeyboardInterrupt):
         build(opensearch_engine, source, name, LEXICAL)
     monkeypatch.undo()
@@ -116,10 +118,10 @@ def test_a_generation_that_was_whole_but_not_yet_published_is_published(opensear
 
 def test_a_generation_published_but_not_marked_so_is_never_thrown_away(opensearch_engine, name, corpus):
     built = build(opensearch_engine, corpus(numbered(4)), name, LEXICAL)
-    with ledgers.existing(opensearch_engine, built.index) as ledger:
+    with storage.existing(opensearch_engine, built.index) as ledger:
         ledger.put("state", "building")  # killed between the swap and the note of it
     other = build(
-        opensearch_engine, corpus(numbered(5), name="other.jsonl"), name, Options(weights="none", dense="none", fresh=True)
+        opensearch_engine, corpus(numbered(5), name="other.jsonl"), name, BuildOptions(weights="none", dense="none", fresh=True)
     )
     assert opensearch_engine.request("GET", f"/{built.index}/_count")["count"] == 4
     assert live(opensearch_engine, name) == other.index
@@ -127,7 +129,7 @@ def test_a_generation_published_but_not_marked_so_is_never_thrown_away(opensearc
 
 def test_a_build_that_died_surveying_leaves_nothing_behind(opensearch_engine, name, corpus):
     index = f"{name}-20200101000000-dead"
-    with ledgers.open_(opensearch_engine, index) as ledger:
+    with storage.open_(opensearch_engine, index) as ledger:
         ledger.put("name", name)
         ledger.put("state", "surveying")
     opensearch_engine.request("PUT", f"/{index}")
@@ -136,7 +138,7 @@ def test_a_build_that_died_surveying_leaves_nothing_behind(opensearch_engine, na
     left = list(opensearch_engine.request("GET", f"/{name}-*/_alias"))
     assert index not in left
     assert f"{index}.stats" not in left
-    assert not (ledgers.folder(opensearch_engine) / f"{index}.sqlite").exists()
+    assert not (storage.folder(opensearch_engine) / f"{index}.sqlite").exists()
 
 
 def test_an_index_deleted_while_it_is_built_is_neither_made_again_nor_published(

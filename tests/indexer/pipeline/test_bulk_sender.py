@@ -8,8 +8,9 @@ import pytest
 
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable
-from termweave.indexer import pace
-from termweave.indexer.sending import Item, Sender
+from termweave.indexer.pipeline import throttle
+from termweave.indexer.pipeline.bulk_responses import BulkItem
+from termweave.indexer.pipeline.bulk_sender import BulkSender
 
 
 class Script:
@@ -20,7 +21,10 @@ class Script:
         self.requests = []
         self._lock = threading.Lock()
 
-    def request(self, method, path, *, body, retry):
+    timeout = 60.0
+
+    def request(self, method, path, *, body, timeout, retry):
+        assert timeout is None or timeout <= 60
         assert (method, retry) == ("POST", False)
         assert path.startswith("/target.write/_bulk?require_alias=true")
         ids = [line.decode() for line in body.splitlines()[::2]]
@@ -54,18 +58,18 @@ def fail(error):
 
 
 def items(*ids):
-    return [Item(identity, place, f"{identity}\n{{}}\n".encode(), place) for place, identity in enumerate(ids, 1)]
+    return [BulkItem(identity, place, f"{identity}\n{{}}\n".encode(), place) for place, identity in enumerate(ids, 1)]
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(pace, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(pace, "_LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(throttle, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(throttle, "_LONGEST_PAUSE", 0.002)
 
 
 def send(script, *batches, patience=5.0, workers=1):
     done, refused = [], []
-    sender = Sender(script, "target", acknowledged=done.extend, refused=refused.extend, patience=patience, workers=workers)
+    sender = BulkSender(script, "target", acknowledged=done.extend, refused=refused.extend, patience=patience, workers=workers)
     for batch in batches:
         sender.submit(batch)
     sender.close()

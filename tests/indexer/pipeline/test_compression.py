@@ -7,7 +7,7 @@ import gzip
 import orjson
 import pytest
 
-from .proxy import Proxy
+from tests.indexer.proxy import Proxy
 
 pytestmark = pytest.mark.engine
 

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from termweave.errors import EngineError
-from termweave.indexer import pace
-from termweave.indexer.pace import LARGEST, MB, SMALLEST, Pace
-from termweave.indexer.pipeline import Counts, ahead
-from termweave.indexer.survey import blocks
+from termweave.indexer.pipeline import throttle
+from termweave.indexer.pipeline.pipeline import StageCounts, ahead
+from termweave.indexer.pipeline.throttle import LARGEST, MB, SMALLEST, Throttle
+from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Document
 
 
@@ -22,53 +22,53 @@ def clock(monkeypatch):
     class Clock:
         now = 1000.0
 
-    monkeypatch.setattr(pace.time, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr(throttle.time, "monotonic", lambda: Clock.now)
     return Clock
 
 
 def test_batches_grow_while_requests_are_quick_and_shrink_when_they_are_slow():
-    found = Pace(10, threading.Event())
+    found = Throttle(10, threading.Event())
     for _ in range(20):
-        found.went(found.wait(), found.size, 0.1)
+        found.succeeded(found.wait(), found.size, 0.1)
     assert found.size == LARGEST
     for _ in range(20):
-        found.went(found.wait(), found.size, 5.0)
+        found.succeeded(found.wait(), found.size, 5.0)
     assert found.size == SMALLEST
-    found.went(found.wait(), 1000, 0.01)  # the last rest of a source is quick because it is small
+    found.succeeded(found.wait(), 1000, 0.01)  # the last rest of a source is quick because it is small
     assert found.size == SMALLEST
 
 
 def test_a_server_that_takes_no_large_requests_is_not_asked_again():
-    found = Pace(10, threading.Event())
-    found.too_large(4 * MB)
+    found = Throttle(10, threading.Event())
+    found.limit_size(4 * MB)
     for _ in range(20):
-        found.went(found.wait(), found.size, 0.1)
+        found.succeeded(found.wait(), found.size, 0.1)
     assert found.size == 2 * MB
 
 
 def test_trouble_is_a_growing_pause_for_all_and_counts_once_however_many_meet_it(clock):
-    found = Pace(1000, threading.Event())
+    found = Throttle(1000, threading.Event())
     pauses = []
     for _ in range(6):
         tickets = [found.wait() for _ in range(4)]
         for ticket in tickets:
-            found.trouble(ticket, EngineError("busy"))
-        pauses.append(found._until - clock.now)
-        clock.now = found._until
+            found.failed(ticket, EngineError("busy"))
+        pauses.append(found._pause_until - clock.now)
+        clock.now = found._pause_until
     for number, pause in enumerate(pauses):
         assert 0.1 * 2**number <= pause <= 0.2 * 2**number
-    found.went(found.wait(), MB, 1.0)
-    found.trouble(found.wait(), EngineError("busy"))
-    assert found._until - clock.now <= 0.2  # something went through: from the beginning
+    found.succeeded(found.wait(), MB, 1.0)
+    found.failed(found.wait(), EngineError("busy"))
+    assert found._pause_until - clock.now <= 0.2  # something went through: from the beginning
 
 
 def test_patience_is_for_the_whole_sender(clock):
-    found = Pace(5, threading.Event())
+    found = Throttle(5, threading.Event())
 
     def fails(times, *, progress):
         for _ in range(times):
-            found.trouble(found.wait(), EngineError("busy"), progress=progress)
-            clock.now = found._until
+            found.failed(found.wait(), EngineError("busy"), progress=progress)
+            clock.now = found._pause_until
 
     fails(12, progress=True)  # slow, but it goes on
     with pytest.raises(EngineError, match="busy"):
@@ -77,9 +77,9 @@ def test_patience_is_for_the_whole_sender(clock):
 
 def test_a_pause_ends_when_all_is_to_stop():
     stop = threading.Event()
-    found = Pace(1000, stop)
+    found = Throttle(1000, stop)
     for _ in range(8):
-        found.trouble(found._troubles, EngineError("busy"))
+        found.failed(found._failures, EngineError("busy"))
     waiting = threading.Thread(target=found.wait)
     waiting.start()
     stop.set()
@@ -127,8 +127,8 @@ def test_a_stop_ends_a_stage_that_waits():
 
 
 def test_counts_say_what_was_refused_only_where_something_was():
-    assert str(Counts(10, 4, 3, 2, 1)) == "read 4 encoded 3 sent 2 acknowledged 1"
-    assert str(Counts(10, 4, 3, 2, 1, 1)).endswith("refused 1")
+    assert str(StageCounts(10, 4, 3, 2, 1)) == "read 4 encoded 3 sent 2 acknowledged 1"
+    assert str(StageCounts(10, 4, 3, 2, 1, 1)).endswith("refused 1")
 
 
 def test_a_small_corpus_comes_in_several_blocks_so_that_its_stages_overlap():

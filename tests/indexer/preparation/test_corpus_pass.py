@@ -8,14 +8,15 @@ import numpy as np
 import orjson
 import pytest
 
-from termweave.encoders.text import TextEncoder
+from termweave.encoders.text_encoder import TextEncoder
 from termweave.errors import InputError, ModelError, RefusedDocuments
-from termweave.indexer import Options, build, ledgers, pace, refusals, verify_against_source
-from termweave.indexer.generations import live
+from termweave.indexer import BuildOptions, build, verify_against_source
+from termweave.indexer.generations.generations import live
+from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import dead_letters, throttle
 from termweave.records import TermWeights
 from termweave.search import Index
-
-from .builds import LEXICAL, check, numbered
+from tests.indexer.builds import LEXICAL, check, numbered
 
 pytestmark = pytest.mark.engine
 
@@ -45,7 +46,7 @@ STRANGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [LEXICAL, Options()], ids=["lexical", "all signals"])
+@pytest.mark.parametrize("options", [LEXICAL, BuildOptions()], ids=["lexical", "all signals"])
 def test_strange_documents_all_arrive_and_verify_deep(opensearch_engine, name, corpus, options):
     source = corpus(STRANGE)
     built = build(opensearch_engine, source, name, options)
@@ -60,9 +61,9 @@ def test_strange_documents_all_arrive_and_verify_deep(opensearch_engine, name, c
 
 def test_words_too_long_for_a_term_are_counted_and_said(opensearch_engine, name, corpus):
     documents = [*numbered(3), {"_id": "long", "title": "x" * 201, "text": f"{'9' * 1000} word {'y' * 200}"}]
-    built = build(opensearch_engine, corpus(documents), name, Options(dense="none"))
+    built = build(opensearch_engine, corpus(documents), name, BuildOptions(dense="none"))
     assert "2 words of more than 200 characters left out of the term weights." in built.notes
-    plain = build(opensearch_engine, corpus(numbered(3)), name, Options(dense="none"))
+    plain = build(opensearch_engine, corpus(numbered(3)), name, BuildOptions(dense="none"))
     assert not any("characters left out" in note for note in plain.notes)
 
 
@@ -71,12 +72,12 @@ def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engi
     with pytest.raises(InputError, match="line 7"):
         build(opensearch_engine, corpus(documents), name, LEXICAL)
     assert live(opensearch_engine, name) is None
-    assert not list(ledgers.folder(opensearch_engine).glob(f"{name}*.sqlite*"))
+    assert not list(storage.folder(opensearch_engine).glob(f"{name}*.sqlite*"))
     built = build(
         opensearch_engine,
         corpus([*numbered(6), b'{"_id": "broken'], skip_bad=True),
         name,
-        Options(weights="none", dense="none", skip_bad=True),
+        BuildOptions(weights="none", dense="none", skip_bad=True),
     )
     assert built.documents == 6
     assert any("line 7" in note for note in built.notes)
@@ -84,9 +85,9 @@ def test_broken_json_is_named_by_line_and_nothing_is_left_behind(opensearch_engi
 
 def test_one_id_with_two_contents_is_refused_or_skipped_by_wish(opensearch_engine, name, corpus):
     documents = [{"_id": "a", "text": "first"}, {"_id": "b", "text": "x"}, {"_id": "a", "text": "second"}]
-    with pytest.raises(InputError, match="'a' stands on line 1 and, with other content, on line 3"):
+    with pytest.raises(InputError, match="line 3 has the id 'a' of line 1, with other content"):
         build(opensearch_engine, corpus(documents), name, LEXICAL)
-    built = build(opensearch_engine, corpus(documents), name, Options(weights="none", dense="none", skip_bad=True))
+    built = build(opensearch_engine, corpus(documents), name, BuildOptions(weights="none", dense="none", skip_bad=True))
     assert built.documents == 2
     assert Index.open(opensearch_engine, name).search("first", mode="lexical")[0].id == "a"
     assert check(opensearch_engine, name).ok
@@ -95,7 +96,7 @@ def test_one_id_with_two_contents_is_refused_or_skipped_by_wish(opensearch_engin
 def test_the_same_document_twice_is_kept_once_and_said(opensearch_engine, name, corpus):
     built = build(opensearch_engine, corpus([*numbered(3), *numbered(3)]), name, LEXICAL)
     assert built.documents == 3
-    assert any("3 documents repeated" in note for note in built.notes)
+    assert any("3 documents left out" in note for note in built.notes)
 
 
 def test_an_empty_corpus_is_an_error(opensearch_engine, name, corpus):
@@ -105,7 +106,7 @@ def test_an_empty_corpus_is_an_error(opensearch_engine, name, corpus):
 
 def test_documents_without_text_are_counted_and_found_by_no_vector(opensearch_engine, name, corpus):
     documents = [*numbered(3), {"_id": "none", "text": ""}, {"_id": "blank", "title": " ", "text": "\n"}]
-    built = build(opensearch_engine, corpus(documents), name, Options())
+    built = build(opensearch_engine, corpus(documents), name, BuildOptions())
     assert any(note.startswith("2 documents without any text") for note in built.notes)
     index = Index.open(opensearch_engine, name)
     assert {hit.id for hit in index.search("title", mode="dense")} == {"d0", "d1", "d2"}
@@ -118,7 +119,7 @@ def test_a_document_that_the_engine_refuses_is_named_and_nothing_is_published(op
     with pytest.raises(RefusedDocuments, match=r"line 6.*immense") as raised:
         build(opensearch_engine, corpus(documents), name, LEXICAL)
     assert live(opensearch_engine, name) is None
-    (file,) = ledgers.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
+    (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
     assert str(file) in raised.value.hint
     assert orjson.loads(file.read_bytes())["line"] == 6
 
@@ -131,16 +132,18 @@ def test_a_mended_source_begins_anew_after_a_refusal(opensearch_engine, name, co
 
 
 def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(opensearch_engine, name, corpus, monkeypatch):
-    monkeypatch.setattr(pace, "FIRST", 16 * 1024)
-    monkeypatch.setattr(pace, "SMALLEST", 16 * 1024)
-    monkeypatch.setattr(pace, "LARGEST", 16 * 1024)
-    monkeypatch.setattr(refusals, "_HOPELESS", 200)
+    monkeypatch.setattr(throttle, "FIRST", 16 * 1024)
+    monkeypatch.setattr(throttle, "SMALLEST", 16 * 1024)
+    monkeypatch.setattr(throttle, "LARGEST", 16 * 1024)
+    monkeypatch.setattr(dead_letters, "_HOPELESS", 200)
     source = corpus([{**each, "year": "long ago"} for each in numbered(3000)])
-    wrong = Options(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}})
-    with pytest.raises(RefusedDocuments, match=r"of the first \d+ documents: 'd\d+' \(line \d+\): failed to parse") as raised:
+    wrong = BuildOptions(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}})
+    with pytest.raises(
+        RefusedDocuments, match=r"of the first \d+ documents, so the build was stopped: 'd\d+' \(line \d+\): failed to parse"
+    ) as raised:
         build(opensearch_engine, source, name, wrong)
     assert "--allow-refused 100%" in raised.value.hint
-    (file,) = ledgers.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
+    (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
     assert 200 <= len(file.read_bytes().splitlines()) < 3000
     with pytest.raises(RefusedDocuments, match="refused 3,000 of 3,000"):  # an index of nothing is never meant
         build(opensearch_engine, source, name, replace(wrong, allow_refused=1.0))
@@ -150,9 +153,9 @@ def test_a_run_of_which_everything_is_refused_ends_early_and_goes_on_by_wish(ope
 
 
 def test_a_few_refusals_among_many_do_not_end_a_run(opensearch_engine, name, corpus, monkeypatch):
-    monkeypatch.setattr(refusals, "_HOPELESS", 2)
+    monkeypatch.setattr(dead_letters, "_HOPELESS", 2)
     documents = [{**each, "year": "long ago" if number < 5 else number} for number, each in enumerate(numbered(100))]
-    options = Options(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}}, workers=1)
+    options = BuildOptions(weights="none", dense="none", mapping={"properties": {"year": {"type": "integer"}}}, workers=1)
     with pytest.raises(RefusedDocuments, match="refused 5 of 100"):
         build(opensearch_engine, corpus(documents), name, options)
 
@@ -178,7 +181,7 @@ def scaled(by):
 def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_engine, name, corpus, monkeypatch, everywhere):
     altered(monkeypatch, scaled(1e-30))
     documents = numbered(10)[7:8] if everywhere else numbered(10)
-    built = build(opensearch_engine, corpus(documents), name, Options(dense="none"))
+    built = build(opensearch_engine, corpus(documents), name, BuildOptions(dense="none"))
     assert built.documents == len(documents)
     assert check(opensearch_engine, name).ok
     assert Index.open(opensearch_engine, name).search("number7", mode="weights")[0].id == "d7"
@@ -187,7 +190,7 @@ def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_en
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (scaled(np.nan), "a term weight that is no number"),
+        (scaled(np.nan), "a term weight that is not a number"),
         (lambda encoding: replace(encoding, vector=encoding.vector[:100]), "'d7' should have a vector of 384 numbers"),
         (lambda encoding: replace(encoding, vector=encoding.vector * np.float32(np.nan)), "NaN for document 'd7'"),
     ],
@@ -196,7 +199,7 @@ def test_weights_that_all_quantise_to_zero_still_find_the_document(opensearch_en
 def test_what_a_broken_model_gives_is_said_and_nothing_is_published(opensearch_engine, name, corpus, monkeypatch, change, said):
     altered(monkeypatch, change)
     with pytest.raises(ModelError, match=said):
-        build(opensearch_engine, corpus(numbered(10)), name, Options())
+        build(opensearch_engine, corpus(numbered(10)), name, BuildOptions())
     assert live(opensearch_engine, name) is None
 
 
@@ -210,6 +213,6 @@ def test_a_document_of_a_hundred_thousand_terms_is_taken_or_refused_with_advice(
     weights = TermWeights(terms, np.ones(len(terms), np.float32))
     altered(monkeypatch, lambda encoding: replace(encoding, weights=weights))
     with pytest.raises(RefusedDocuments, match=r"1 of 8 documents: 'd7' \(line 8\): too many tokens"):
-        build(opensearch_engine, corpus([*numbered(7), {"_id": "d7", "text": "number7"}]), name, Options(dense="none"))
-    (file,) = ledgers.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
+        build(opensearch_engine, corpus([*numbered(7), {"_id": "d7", "text": "number7"}]), name, BuildOptions(dense="none"))
+    (file,) = storage.folder(opensearch_engine).glob(f"{name}*.refused.jsonl")
     assert "--passage-size" in orjson.loads(file.read_bytes())["advice"]

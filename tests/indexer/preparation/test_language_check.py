@@ -9,10 +9,12 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.encoders.folder import ModelFolder, resolve, write_manifest
+from termweave.encoders.manifest import ModelFolder, write_manifest
+from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
-from termweave.indexer import Options, build
-from termweave.indexer.plan import plan
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.build_plan import plan
+from termweave.indexer.preparation.passages import Window
 from termweave.records import Capabilities
 from termweave.search import Index
 from termweave.signals import Pruning
@@ -33,13 +35,13 @@ def source(tmp_path):
 
 
 def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source):
-    planned = plan(source(CHINESE), SERVER, Options())
+    planned = plan(source(CHINESE), SERVER, BuildOptions())
     assert (planned.signals, planned.analyzer, planned.encoder.models) == (("lexical",), "cjk", {})
     (warning,) = planned.warnings
     assert "does not know the language of corpus.jsonl (100% of the words are in a script (CJK)" in warning
-    assert "no weights and no dense by it" in warning
+    assert "its weights and dense signals are not built" in warning
     assert "Built: lexical; the text is analysed with 'cjk'" in warning
-    assert plan(source(CHINESE), SERVER, Options(analyzer="smartcn")).analyzer == "smartcn"
+    assert plan(source(CHINESE), SERVER, BuildOptions(analyzer="smartcn")).analyzer == "smartcn"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source)
     ],
 )
 def test_what_is_not_there_is_no_signal_that_somebody_asked_for(source, asked, server, left_out):
-    planned = plan(source(CHINESE), server, Options(**asked))
+    planned = plan(source(CHINESE), server, BuildOptions(**asked))
     assert planned.signals == ("lexical",)
     assert planned.notes[0].startswith(left_out)
     assert "Built: lexical; the text is analysed with 'cjk'" in planned.warnings[0]
@@ -67,7 +69,7 @@ def test_what_is_not_there_is_no_signal_that_somebody_asked_for(source, asked, s
     ],
 )
 def test_what_was_asked_for_is_built_with_a_warning(source, asked, signals):
-    planned = plan(source(CHINESE), SERVER, Options(**asked))
+    planned = plan(source(CHINESE), SERVER, BuildOptions(**asked))
     assert set(planned.signals) == signals
     assert planned.encoder.models.keys() == signals - {"lexical"}
     assert "does not know the language" in planned.warnings[0]
@@ -77,43 +79,43 @@ def test_a_chinese_weights_model_is_not_joined_by_english_vectors(source, tmp_pa
     shutil.copytree(resolve("shipped"), tmp_path / "zh")
     manifest = ModelFolder.read(tmp_path / "zh").manifest
     write_manifest(tmp_path / "zh", replace(manifest, name="zh", analysis="bert-words.jieba.lucene33.porter.1"))
-    planned = plan(source(CHINESE), SERVER, Options(weights=str(tmp_path / "zh")))
+    planned = plan(source(CHINESE), SERVER, BuildOptions(weights=str(tmp_path / "zh")))
     assert (set(planned.signals), planned.analyzer) == ({"lexical", "weights"}, "cjk")
-    assert "no dense by it" in planned.warnings[-1]
-    both = plan(source(CHINESE), SERVER, Options(weights=str(tmp_path / "zh"), dense=str(tmp_path / "zh")))
+    assert "its dense signals are not built" in planned.warnings[-1]
+    both = plan(source(CHINESE), SERVER, BuildOptions(weights=str(tmp_path / "zh"), dense=str(tmp_path / "zh")))
     assert (set(both.signals), both.analyzer) == ({"lexical", "weights", "dense"}, "cjk")
 
 
 def test_no_models_no_warning(source):
-    planned = plan(source(CHINESE), SERVER, Options(signals=("lexical",)))
+    planned = plan(source(CHINESE), SERVER, BuildOptions(signals=("lexical",)))
     assert (planned.analyzer, planned.warnings) == ("cjk", ())
-    planned = plan(source(CHINESE), SERVER, Options(weights="none", dense="none"))
+    planned = plan(source(CHINESE), SERVER, BuildOptions(weights="none", dense="none"))
     assert (planned.signals, planned.analyzer, planned.warnings) == (("lexical",), "english", ())
 
 
 def test_english_is_as_ever_and_no_model_runs_for_nothing(source):
-    planned = plan(source(ENGLISH), SERVER, Options())
+    planned = plan(source(ENGLISH), SERVER, BuildOptions())
     assert (set(planned.signals), planned.analyzer, planned.warnings) == ({"lexical", "weights", "dense"}, "english", ())
-    assert plan(source(ENGLISH), SERVER, Options(signals=("lexical", "dense"))).encoder.models.keys() == {"dense"}
-    mixed = plan(source([*ENGLISH, CHINESE[0]]), SERVER, Options())
+    assert plan(source(ENGLISH), SERVER, BuildOptions(signals=("lexical", "dense"))).encoder.models.keys() == {"dense"}
+    mixed = plan(source([*ENGLISH, CHINESE[0]]), SERVER, BuildOptions())
     assert set(mixed.signals) == {"lexical", "weights", "dense"}
     assert "only in part" in mixed.warnings[0]
 
 
 def test_another_pruning_is_another_index(source):
     fingerprints = {
-        plan(source(ENGLISH), SERVER, Options(prune=pruning)).fingerprint
+        plan(source(ENGLISH), SERVER, BuildOptions(prune=pruning)).fingerprint
         for pruning in (Pruning(), Pruning(share=0.3), Pruning(below=0.3))
     }
     assert len(fingerprints) == 3
-    for options in (Options(weights="none"), Options(signals=("lexical", "dense"))):
-        with pytest.raises(UsageError, match=r"an index of lexical and dense has none\. Leave --prune out"):
+    for options in (BuildOptions(weights="none"), BuildOptions(signals=("lexical", "dense"))):
+        with pytest.raises(UsageError, match=r"an index of lexical and dense has no term weights\. Leave --prune out"):
             plan(source(ENGLISH), SERVER, replace(options, prune=Pruning(share=0.3)))
 
 
 @pytest.mark.engine
 def test_chinese_is_found_by_default(opensearch_engine, name, source):
-    built = build(opensearch_engine, source(CHINESE), name, Options())
+    built = build(opensearch_engine, source(CHINESE), name, BuildOptions())
     assert built.signals == ("lexical",)
     assert built.warnings
     assert Index.open(opensearch_engine, name).search("生命起源")[0].id == "2"
@@ -122,9 +124,28 @@ def test_chinese_is_found_by_default(opensearch_engine, name, source):
 @pytest.mark.engine
 def test_pruned_impacts_are_not_stored_and_the_mean_is_said(opensearch_engine, name, source):
     signals = ("weights",)
-    whole = build(opensearch_engine, source(ENGLISH), name, Options(signals=signals))
+    whole = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=signals))
     terms = {hit.id: hit for hit in Index.open(opensearch_engine, name).search("cat dog mat", mode="weights")}
     assert "weights: 3.7 impacts a document on average." in whole.notes
     assert terms.keys() == {"0", "1"}
-    pruned = build(opensearch_engine, source(ENGLISH), name, Options(signals=signals, prune=Pruning(share=0.6)))
+    pruned = build(opensearch_engine, source(ENGLISH), name, BuildOptions(signals=signals, prune=Pruning(share=0.6)))
     assert "weights: 2.0 impacts a document on average." in pruned.notes
+
+
+def test_too_few_words_for_a_verdict_are_said(source):
+    german = "Die Katze sitzt auf der Matte und schläft den ganzen Nachmittag."
+    planned = plan(source([german]), SERVER, BuildOptions())
+    (warning,) = planned.warnings
+    assert "knows the language of corpus.jsonl cannot be told from 11 words." in warning
+    assert "name its analyzer with --analyzer" in warning
+    assert "weights" in planned.signals
+    assert plan(source(ENGLISH), SERVER, BuildOptions()).warnings == ()
+
+
+@pytest.mark.engine
+def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensearch_engine, name, source):
+    texts = [*ENGLISH, "The words of a long text. " * 200]
+    (warning,) = build(opensearch_engine, source(texts), name, BuildOptions()).warnings
+    assert warning.startswith("25% of the documents are longer than the 256 word-pieces that the model reads")
+    cut = BuildOptions(passages=Window(100, 80))
+    assert build(opensearch_engine, source(texts), name, cut).warnings == ()

@@ -13,14 +13,16 @@ from termweave import cli, corpora
 from termweave.corpora import open_dataset
 from termweave.errors import InputError, RefusedDocuments, UsageError
 from termweave.evaluation import evaluate
-from termweave.indexer import Options, build, ledgers, refusals, verify, verify_against_source
-from termweave.indexer.passages import WORD, Window, sentences, spans, split
+from termweave.indexer import BuildOptions, build, verify, verify_against_source
+from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import dead_letters
+from termweave.indexer.preparation.passages import WORD, Window, sentences, spans, split
 from termweave.records import Document
 from termweave.search import Index
 
 LETTERS = st.text("ab .!?\n\"')(中文。，é\t1", max_size=300)
 SMALL = Window(size=20, stride=12)
-CUT = Options(weights="none", dense="none", passages=SMALL)
+CUT = BuildOptions(weights="none", dense="none", passages=SMALL)
 SUBJECTS = ("timer", "json", "thread", "socket", "queue")
 
 
@@ -115,7 +117,7 @@ def folder(tmp_path):
 
 @pytest.mark.engine
 def test_a_search_answers_with_documents_and_shows_the_best_passage(opensearch_engine, name, folder):
-    built = build(opensearch_engine, corpora.open_source(folder), name, Options(passages=SMALL))
+    built = build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(passages=SMALL))
     assert (built.documents, built.passages) == (6, opensearch_engine.request("GET", f"/{name}/_count")["count"])
     assert built.passages > 20
     index = Index.open(opensearch_engine, name)
@@ -153,7 +155,7 @@ def test_pages_of_a_search_in_passages_hold_every_document_once(opensearch_engin
         {"_id": f"d{number}", "text": f"The queue module {number}: details" + " more" * (number // 2)} for number in range(30)
     ]
     (folder / "corpus.jsonl").write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
-    build(opensearch_engine, corpora.open_source(folder), name, Options(passages=SMALL, shards=2))
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(passages=SMALL, shards=2))
     index = Index.open(opensearch_engine, name)
     whole = index.search("queue details", mode=mode, k=31, candidates=8)
     assert len(whole) == 31
@@ -169,7 +171,7 @@ def test_pages_of_a_search_in_passages_hold_every_document_once(opensearch_engin
 def test_passages_are_verified_one_by_one_and_counted_as_documents(opensearch_engine, name, folder):
     source = corpora.open_source(folder)
     built = build(opensearch_engine, source, name, CUT)
-    with ledgers.existing(opensearch_engine, built.index) as ledger:
+    with storage.existing(opensearch_engine, built.index) as ledger:
         assert (ledger.documents, ledger.total) == (6, built.passages)
         whole = verify(opensearch_engine, built.index, ledger, deep=True)
         assert (whole.ok, whole.documents, whole.counted) == (True, 6, built.passages)
@@ -195,8 +197,8 @@ def test_a_refused_document_counts_once_whatever_its_passages(opensearch_engine,
     assert raised.value.hint.endswith("--allow-refused 20%.")
     built = build(opensearch_engine, corpora.open_source(path), name, replace(options, allow_refused=0.2))
     assert built.documents == 8
-    with ledgers.existing(opensearch_engine, built.index) as ledger:
-        letters = [orjson.loads(line) for line in refusals.file_of(ledger).read_bytes().splitlines()]
+    with storage.existing(opensearch_engine, built.index) as ledger:
+        letters = [orjson.loads(line) for line in dead_letters.file_of(ledger).read_bytes().splitlines()]
     assert {each["id"].partition("#")[0] for each in letters} == {"d3", "d7"}
     assert len(letters) > 5  # one for each passage
 
@@ -214,13 +216,13 @@ def test_a_refused_document_counts_once_whatever_its_passages(opensearch_engine,
 def test_two_documents_with_one_id_are_refused_or_the_first_is_kept_whole(opensearch_engine, name, tmp_path, documents):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(b"\n".join(orjson.dumps(each) for each in documents))
-    with pytest.raises(InputError, match="stands on line 1 and, with other content, on line 2"):
+    with pytest.raises(InputError, match=r"line 2 has the id .* of line 1, with other content"):
         build(opensearch_engine, corpora.open_source(path), name, CUT)
-    skipping = Options(weights="none", dense="none", passages=SMALL, skip_bad=True)
+    skipping = BuildOptions(weights="none", dense="none", passages=SMALL, skip_bad=True)
     built = build(opensearch_engine, corpora.open_source(path, skip_bad=True), name, skipping)
     first = Document(documents[0]["_id"], documents[0]["text"])
     assert (built.documents, built.passages) == (1, len(split(first, SMALL)))
-    with ledgers.existing(opensearch_engine, built.index) as ledger:
+    with storage.existing(opensearch_engine, built.index) as ledger:
         assert verify(opensearch_engine, built.index, ledger).ok
 
 
@@ -235,7 +237,7 @@ def test_a_document_with_several_ids_ends_a_search_with_what_finds_and_removes_i
     build(opensearch_engine, corpus([{"_id": "a", "text": "This is a sentence. " * 30}]), name, CUT)
     foreign = {"id": ["x", "y"], "content": "a sentence"}
     opensearch_engine.request("PUT", f"/{name}/_doc/odd", params={"refresh": True}, body=foreign)
-    assert "'termweave verify NAME' names it, and" in verb("search", name, "sentence", status=1)
+    assert "'termweave verify NAME' names the document, and" in verb("search", name, "sentence", status=1)
     assert "extra: odd" in verb("verify", name, status=4)
     models = ("--weights", "none", "--dense", "none")
     verb("index", str(tmp_path / "corpus.jsonl"), name, "--update", "--delete-missing", *models)

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from termweave.errors import UsageError
 from termweave.records import Capabilities, Encoding
-from termweave.search import modes
-from termweave.search.candidates import Candidates, HalfVectors
-from termweave.search.execution import Execution
-from termweave.search.fusion import METHODS, Ranked, fuse
-from termweave.search.modes import Mode
-from termweave.search.ranking import Reranking, order
+from termweave.search.ranking import modes
+from termweave.search.ranking.fusion import METHODS, Ranked, fuse
+from termweave.search.ranking.modes import Mode
+from termweave.search.ranking.order import order
+from termweave.search.ranking.rerankers import Reranking
+from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.search.retrieval import server_fusion
+from termweave.search.retrieval.candidates import Candidates, HalfVectors
 from termweave.signals.dense import Dense, to_half
-from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
 
 LISTS = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50), max_size=8)
@@ -58,7 +59,7 @@ def test_a_fused_score_is_a_weighted_mean(first, second, share, name):
     counts = {key: weights[key] * extents(name, ranked, float(bool(ranked.scores))) for key, ranked in lists.items()}
     if sum(counts.values()) == 0:
         counts = {key: weights[key] * bool(ranked.scores) for key, ranked in lists.items()}
-    said = fused.said(first.keys() | second.keys())
+    said = fused.signal_scores(first.keys() | second.keys())
     for document, score in fused.ranking:
         expected = sum(counts[key] * value(name, lists[key], document) for key in lists) / sum(counts.values())
         assert score == pytest.approx(expected, abs=1e-9)
@@ -186,12 +187,12 @@ def candidates(count=80, seed=0):
 @pytest.mark.parametrize("reranking", [None, 5, 60, 500])
 def test_shares_sum_to_the_score_and_the_order_is_total(similarity, reranking):
     mode = Mode("hybrid", {"weights": 0.6, "dense": 0.4})
-    options = None if reranking is None else Reranking(candidates=reranking, similarity=similarity)
+    options = None if reranking is None else Reranking((ReciprocalNeighbours(candidates=reranking, similarity=similarity),))
     places = order(candidates(), mode, options)
     assert len(places) == 80
     assert [place.score for place in places] == sorted((place.score for place in places), reverse=True)
     for place in places:
-        share = sum(said.share for said in place.signals.values()) + (place.rerank["share"] if place.rerank else 0.0)
+        share = sum(said.share for said in place.signals.values()) + sum(each.share for each in place.reranked)
         assert share == pytest.approx(place.score, abs=1e-5)
 
 
@@ -201,12 +202,15 @@ def test_one_signal_alone_keeps_its_scores():
     assert {place.id: place.score for place in places} == dict(found.lists["dense"].scores)
 
 
-@pytest.mark.parametrize("reranking", [None, Reranking(candidates=5), Reranking(candidates=20, similarity="dense")])
+@pytest.mark.parametrize(
+    "reranking", [None, ReciprocalNeighbours(candidates=5), ReciprocalNeighbours(candidates=20, similarity="dense")]
+)
 @pytest.mark.parametrize("mode", [Mode("dense", {"dense": 1.0}), Mode("hybrid", {"weights": 0.6, "dense": 0.4})])
 def test_a_limit_gives_the_beginning_of_the_whole_order(mode, reranking):
-    whole = order(candidates(), mode, reranking)
+    chosen = None if reranking is None else Reranking((reranking,))
+    whole = order(candidates(), mode, chosen)
     for limit in (0, 1, 5, 6, 20, 79, 80, 500):
-        assert order(candidates(), mode, reranking, limit) == whole[:limit]
+        assert order(candidates(), mode, chosen, limit) == whole[:limit]
 
 
 def test_vectors_decoded_together_are_those_decoded_one_by_one():
@@ -222,24 +226,16 @@ def test_vectors_decoded_together_are_those_decoded_one_by_one():
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "weights", "two_phase", "said"),
+    ("capabilities", "weights", "said"),
     [
-        (Capabilities("2.19.1"), {"a": 0.5, "b": 0.5}, False, "2.19.1\\) cannot fuse"),
-        (Capabilities("3.6.0", neural_sparse=True), {"a": 1.0}, False, "has 1"),
-        (Capabilities("3.6.0", neural_sparse=True), dict.fromkeys("abcdef", 1 / 6), False, "has 6"),
-        (Capabilities("3.6.0", neural_sparse=True), {"a": 0.5, "b": 0.5}, True, "rescores before it fuses"),
+        (Capabilities("2.19.1"), {"a": 0.5, "b": 0.5}, "2.19.1\\) cannot fuse"),
+        (Capabilities("3.6.0", neural_sparse=True), {"a": 1.0}, "has 1"),
+        (Capabilities("3.6.0", neural_sparse=True), dict.fromkeys("abcdef", 1 / 6), "has 6"),
     ],
 )
-def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, two_phase, said):
+def test_what_a_server_cannot_fuse_is_a_sentence(capabilities, weights, said):
     with pytest.raises(UsageError, match=said):
-        Execution(two_phase, Mode("asked", weights)).check(capabilities, [Weights()])
-
-
-def test_two_phases_without_weighted_terms_are_refused():
-    capabilities = Capabilities("3.6.0")
-    Execution(two_phase=True).check(capabilities, [Lexical(), Weights()])
-    with pytest.raises(UsageError, match=r"a search by lexical and dense weighs none\. Leave --two-phase out"):
-        Execution(two_phase=True).check(capabilities, [Lexical(), Dense(3)])
+        server_fusion.check(capabilities, Mode("asked", weights))
 
 
 def test_only_the_window_is_reranked_however_far_somebody_pages():
@@ -247,7 +243,9 @@ def test_only_the_window_is_reranked_however_far_somebody_pages():
     lists = {name: list(ranked.scores.items()) for name, ranked in near.lists.items()}
     short, far = (replace(near, lists={name: Ranked.of(pairs[:reach], 5) for name, pairs in lists.items()}) for reach in (5, 20))
     mode = Mode("hybrid", {"weights": 0.5, "dense": 0.5})
-    places, whole = ([(each.id, each.score) for each in order(found, mode, Reranking())] for found in (short, far))
+    places, whole = (
+        [(each.id, each.score) for each in order(found, mode, Reranking((ReciprocalNeighbours(),)))] for found in (short, far)
+    )
     assert len(places) < 20
     assert places == whole[: len(places)]
 
@@ -255,15 +253,15 @@ def test_only_the_window_is_reranked_however_far_somebody_pages():
 @pytest.mark.parametrize("wrong", [{"candidates": 0}, {"weight": 2.0}, {"weight": float("nan")}])
 def test_reranking_that_cannot_be_is_refused(wrong):
     with pytest.raises(UsageError, match=r"rNN"):
-        Reranking(**wrong)
+        ReciprocalNeighbours(**wrong)
 
 
 def test_reranking_without_vectors_says_so():
     bare = Candidates(Encoding("q"), {"weights": Ranked.of([("a", 1.0)])}, {})
     with pytest.raises(UsageError, match="no dense model"):
-        order(bare, Mode("weights", {"weights": 1.0}), Reranking())
+        order(bare, Mode("weights", {"weights": 1.0}), Reranking((ReciprocalNeighbours(),)))
 
 
 def test_nothing_found_is_an_empty_order():
     empty = Candidates(Encoding("q", vector=np.ones(4, np.float32)), {"weights": Ranked.of([]), "dense": Ranked.of([])}, {})
-    assert order(empty, Mode("hybrid", {"weights": 0.5, "dense": 0.5}), Reranking()) == []
+    assert order(empty, Mode("hybrid", {"weights": 0.5, "dense": 0.5}), Reranking((ReciprocalNeighbours(),))) == []

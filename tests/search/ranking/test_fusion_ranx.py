@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from termweave.search.fusion import Ranked, fuse
+from termweave.search.ranking.fusion import Ranked, fuse
 
 #: Our method -> ranx's normalisation and method. Ours are weighted means in [0, 1] and count an absent document as the lowest
 #: of the list; ranx's are sums, and leave it out. What lies between is a scale and a shift a query, which the tests work out.

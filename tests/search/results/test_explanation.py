@@ -9,10 +9,11 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.cli import _pictures
-from termweave.indexer import Options, build
-from termweave.search import Reranking, explanation, hits
-from termweave.search.fusion import METHODS
+from termweave.cli.common import pictures
+from termweave.indexer import BuildOptions, build
+from termweave.search import ReciprocalNeighbours
+from termweave.search.ranking.fusion import METHODS
+from termweave.search.results import explanation, hits
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue", "ﬁnal café", "你好世界", "👍🏽 party", "שלום")
@@ -29,7 +30,7 @@ def index(opensearch_engine, tmp_path_factory):
     ]
     path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
     name = f"rerank-explanations-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, Options())
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
     yield tw.connect(opensearch_engine.url).index(name)
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
@@ -87,12 +88,14 @@ def test_words_that_overlap_are_shown_once_and_words_behind_a_null_are_marked(op
     texts = ("你好世界的语言 release 3.5", "python\0parser 3.5 and json\0timer")
     path.write_bytes(b"\n".join(orjson.dumps({"_id": str(row), "title": "", "text": text}) for row, text in enumerate(texts)))
     name = f"rerank-overlapping-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, Options(analyzer="cjk", signals=("lexical", "weights", "dense")))
+    build(
+        opensearch_engine, corpora.open_source(path), name, BuildOptions(analyzer="cjk", signals=("lexical", "weights", "dense"))
+    )
     index = tw.connect(opensearch_engine.url).index(name)
     for query, words in (("你好世界", ["你", "好", "世", "界"]), ("3.5", ["3.5"])):
         for mode in ("lexical,weights", "lexical,dense") if query != "3.5" else ("lexical,weights",):
             for hit in index.search(query, mode=mode, explain=True):
-                picture = _pictures.of_hit(hit)
+                picture = pictures.of_hit(hit)
                 assert "".join(piece for piece, _, _ in picture.runs()) == picture.text
                 assert [picture.text[start:end] for start, end, _ in picture.words] in ([], words)
                 assert picture.words or hit.id == "1"
@@ -118,9 +121,9 @@ def test_a_document_that_was_not_found_says_what_it_would_take(index):
     fused = index.explain(query, missing, mode="hybrid", rerank="rnn")
     assert sum(each["share"] for each in fused.explain()["parts"]) == pytest.approx(fused.score, abs=1e-5)
     # The paper's similarity takes whole lists below 0, and what was not found lies below those.
-    by_dense = Reranking(candidates=10, weight=1.0, similarity="dense")
-    last = index.search(query, mode="dense", rerank="rnn", reranking=by_dense, k=100)[-1]
-    lower = index.explain(query, missing, mode="dense", rerank="rnn", reranking=by_dense)
+    by_dense = ReciprocalNeighbours(candidates=10, weight=1.0, similarity="dense")
+    last = index.search(query, mode="dense", rerank=by_dense, k=100)[-1]
+    lower = index.explain(query, missing, mode="dense", rerank=by_dense)
     assert lower.score <= last.score < 0
     assert sum(each["share"] for each in lower.explain()["parts"]) == pytest.approx(lower.score, abs=1e-5)
     silent = index.explain("timer", "9-0", mode="lexical")

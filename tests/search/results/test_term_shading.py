@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import struct
 from html.parser import HTMLParser
 from itertools import pairwise
 
-import numpy as np
-import PIL.Image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from termweave.cli import _pictures
+from termweave.cli.common import pictures as _pictures
 from termweave.records import Hit
-from termweave.search import shading
-from termweave.search.pictures import Picture, colour, html
-from termweave.search.pictures_png import _visual, png
+from termweave.search.render.html import Picture, colour, html
+from termweave.search.results import term_shading
 
 #: Ligatures, accents composed and not, Chinese, emoji of one and of several code points, right to left.
 AWKWARD = "The ﬁnal cafe\u0301 and café: 你好世界 good👍🏽 1️⃣ שלום עולם مرحبا İstanbul 𝒜 end."
@@ -32,7 +27,7 @@ def encoder():
 
 def shade(text, parts, encoder):
     """No engine: nothing here is of the lexical signal (that is in test_explanations)."""
-    return shading.shade(text, parts, encoder=encoder, engine=None, index="")
+    return term_shading.shade(text, parts, encoder=encoder, engine=None, index="")
 
 
 def test_sub_words_come_back_as_the_words_of_the_original_text(encoder):
@@ -67,7 +62,7 @@ def test_a_word_counts_what_it_gives_in_all_signals_and_something_where_nothing_
 def test_the_window_lies_inside_the_text_and_holds_the_heaviest_word(text, data, width):
     starts = data.draw(st.lists(st.integers(0, max(0, len(text) - 2)), max_size=5, unique=True)) if len(text) > 2 else []
     words = [{"start": start, "end": start + 1, "share": 1.0 / (1 + start)} for start in sorted(starts)]
-    begin, end = shading.window(text, words, width)
+    begin, end = term_shading.window(text, words, width)
     assert 0 <= begin <= end <= len(text)
     assert end - begin <= width
     if len(words) == 1:
@@ -88,7 +83,7 @@ def test_runs_are_the_whole_text_and_each_word_once(text, data):
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 6)), max_size=12, unique=True))
 def test_words_that_overlap_come_apart_and_none_is_lost(spans):
     words = [{"start": start, "end": start + size, "term": "", "share": 1.0} for start, size in sorted(spans)]
-    apart = list(shading._apart(words))
+    apart = list(term_shading.without_overlaps(words))
     assert all(before["end"] <= after["start"] for before, after in pairwise(apart))
     covered = {place for each in words for place in range(each["start"], each["end"])}
     assert {place for each in apart for place in range(each["start"], each["end"])} == covered
@@ -147,54 +142,6 @@ def test_the_page_holds_no_character_that_html_refuses():
     assert "null<mark" in page
     assert "\ufffdw</mark>ord\ufffd\ufffd, tab\tand\r\nlines" in page
     assert not any(ord(each) < 32 and each not in "\t\r\n" for each in page)
-
-
-def test_the_image_is_one_and_says_what_no_font_has():
-    picture = Picture("title", AWKWARD + "\nnext \U000e0fff\ue000", [(4, 9, 1.0)], [(0.5, "weights", "café 3.1")])
-    image, missing = png("query", [picture])
-    assert image.startswith(b"\x89PNG\r\n")
-    width, height = struct.unpack(">II", image[16:24])
-    assert width > 1000
-    assert height > 200
-    assert not set(missing) & set("The final café שלום مرحبا")  # matplotlib brings a font that has them
-    taller, _ = png("query", [picture, Picture("t", "word " * 400, [])])
-    assert struct.unpack(">II", taller[16:24])[1] > height
-    empty, _ = png("query", [])
-    assert (pixels(empty)[100:] < 128).any()  # it says that nothing was found
-
-
-def pixels(image):
-    """Red, green and blue of an image file: uint8 ``(height, width, 3)``."""
-    return np.asarray(PIL.Image.open(io.BytesIO(image)).convert("RGB"))
-
-
-def test_a_word_wider_than_the_image_is_broken():
-    long = "Donaudampfschifffahrtsgesellschaft" * 12
-    broken, _ = png("query", [Picture(long, long, [(0, len(long), 1.0)], [(0.5, "weights", long)])])
-    assert (pixels(broken)[:, -36:] == 255).all()  # the margin
-    whole, _ = png("query", [Picture("title", "word", [(0, 4, 1.0)], [(0.5, "weights", "word")])])
-    assert len(pixels(broken)) > len(pixels(whole)) + 6 * 26
-
-
-def test_emoji_have_their_colours_where_a_font_has_them():
-    image, missing = png("query", [Picture("title", "👍 👩\u200d💻", [])])
-    if missing:
-        pytest.skip("no font of this machine has emoji")
-    red, green, blue = np.moveaxis(pixels(image).astype(int), 2, 0)
-    yellow = (red > 200) & (green > 150) & (blue < 120)
-    _, wide = np.nonzero(yellow)
-    assert len(wide)
-    assert wide.max() < 40 + 4 * 26  # the parts of the second are one picture, no wider than a letter or two
-
-
-def test_words_against_the_line_are_turned_round():
-    def visual(line, leftwards):
-        return "".join(text for text, _ in _visual([(piece, 0.0) for piece in line], leftwards=leftwards))
-
-    assert visual(["a", " ", "b"], leftwards=False) == "a b"
-    assert visual(["a", " ", "ש", " ", "ל", " ", "b"], leftwards=False) == "a ל ש b"
-    assert visual(["ש", " ", "a", " ", "b", " ", "ל"], leftwards=True) == "ל a b ש"
-    assert visual(["ש", " ", "12", " ", "ל"], leftwards=True) == "ל 12 ש"
 
 
 def test_a_terminal_shows_the_stretch_that_counts():

@@ -11,10 +11,10 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.errors import UsageError
-from termweave.indexer import Options, build
-from termweave.indexer.passages import Window
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.preparation.passages import Window
 from termweave.rerank import Rules, evidence
-from termweave.search import feedback
+from termweave.search.retrieval import relevance_feedback
 
 pytestmark = pytest.mark.engine
 SUBJECTS = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
@@ -31,7 +31,7 @@ def index(opensearch_engine, tmp_path_factory):
     ]
     path.write_bytes(b"\n".join(orjson.dumps(line) for line in [*lines, {"_id": "empty", "text": ""}]))
     name = f"rerank-feedback-{uuid.uuid4().hex[:10]}"
-    build(opensearch_engine, corpora.open_source(path), name, Options())
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
     yield tw.connect(opensearch_engine.url).index(name)
     opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
 
@@ -54,8 +54,8 @@ def test_several_documents_and_words_count_together(index):
 
 def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine):
     hits = index.search(like=["json-2", "json-3"], rerank="rnn", k=39, explain=True)
-    liked = feedback.read(opensearch_engine, index.generation, ["json-2", "json-3"], index.layout.signals)
-    (found,) = index.candidates([liked.query], ["weights", "dense"], where=[liked.left_out], with_vectors=True)
+    liked = relevance_feedback.read(opensearch_engine, index.generation, ["json-2", "json-3"], index.layout.signals)
+    (found,) = index.candidates([liked.query], ["weights", "dense"], where=[liked.left_out], needs=("vectors",))
     ids = [hit.id for hit in hits if hit.id in found.vectors]
     vectors = np.stack([found.vectors[each] for each in ids] + list(liked.vectors))
     expected = evidence(liked.query.vector, vectors, [len(ids), len(ids) + 1], weight=0.0, rules=Rules(clamp=True))
@@ -64,14 +64,14 @@ def test_reranking_takes_the_evidence_of_the_liked_ones(index, opensearch_engine
 
 
 def test_the_query_is_the_mean_of_what_is_stored(index, opensearch_engine):
-    one = feedback.read(opensearch_engine, index.generation, ["json-2"], index.layout.signals)
-    two = feedback.read(opensearch_engine, index.generation, ["json-2", "file-2"], index.layout.signals)
+    one = relevance_feedback.read(opensearch_engine, index.generation, ["json-2"], index.layout.signals)
+    two = relevance_feedback.read(opensearch_engine, index.generation, ["json-2", "file-2"], index.layout.signals)
     assert one.query.text == "The json module, part 2: json functions"
     assert np.linalg.norm(two.query.vector) == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(two.vectors.mean(axis=0) / np.linalg.norm(two.vectors.mean(axis=0)), two.query.vector, atol=1e-6)
     alone, together = one.query.weights.as_dict(), two.query.weights.as_dict()
     assert together["json"] == pytest.approx(alone["json"] / 2)
-    assert len(together) <= feedback.TERMS
+    assert len(together) <= relevance_feedback.TERMS
 
 
 def test_what_cannot_be_liked_is_said(index):
@@ -91,12 +91,12 @@ def built(engine, folder, documents, options):
 def test_a_long_document_does_not_hide_another(opensearch_engine, tmp_path, monkeypatch):
     long = " ".join(f"Sentence {number} tells of the json module." for number in range(40))
     documents = [{"_id": "a", "text": long}, {"_id": "b", "text": "A socket."}, {"_id": "c", "text": "Another socket."}]
-    name = built(opensearch_engine, tmp_path, documents, Options(passages=Window(30, 20)))
+    name = built(opensearch_engine, tmp_path, documents, BuildOptions(passages=Window(30, 20)))
     try:
         found = tw.connect(opensearch_engine.url).index(name)
-        monkeypatch.setattr(feedback, "_MOST", 3)
+        monkeypatch.setattr(relevance_feedback, "_MOST", 3)
         assert found.search(like=["a", "b"], k=1)[0].id == "c"
-        liked = feedback.read(opensearch_engine, found.generation, ["a", "b"], found.layout.signals)
+        liked = relevance_feedback.read(opensearch_engine, found.generation, ["a", "b"], found.layout.signals)
         assert liked.query.text.startswith("A socket. Sentence 0")  # the first passages of each, as many as are read
         assert len(liked.vectors) == 3
         with pytest.raises(UsageError, match="4 documents are too many"):
@@ -112,12 +112,14 @@ def test_term_frequencies_are_a_query_too(opensearch_engine, tmp_path):
     documents = [
         {"_id": f"{subject}-{number}", "text": f"The {subject} module 3|5 100%"} for subject in SUBJECTS for number in range(3)
     ]
-    name = built(opensearch_engine, tmp_path, documents, Options(signals=("term_frequency", "weights")))
+    name = built(opensearch_engine, tmp_path, documents, BuildOptions(signals=("term_frequency", "weights")))
     try:
         found = tw.connect(opensearch_engine.url).index(name)
         for mode in ("term_frequency", "weights"):
             assert {hit.id for hit in found.search(like=["json-1"], mode=mode, k=2)} == {"json-0", "json-2"}
-        liked = [feedback.read(opensearch_engine, found.generation, ["json-1"], [signal]) for signal in found.layout.signals]
+        liked = [
+            relevance_feedback.read(opensearch_engine, found.generation, ["json-1"], [signal]) for signal in found.layout.signals
+        ]
         fine, coarse = (each.query.weights.as_dict() for each in liked)
         assert fine.keys() == coarse.keys()
         assert "json" in fine

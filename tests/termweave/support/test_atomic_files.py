@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from termweave import atomic
+from termweave.support import atomic_files
 
 
 def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
     file = tmp_path / "kept.json"
-    atomic.write(file, b"old")
+    atomic_files.write(file, b"old")
     if os.geteuid():
         tmp_path.chmod(0o500)
     else:  # root may write everywhere: a folder cannot be replaced by a file
@@ -18,7 +18,7 @@ def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
         file.mkdir()
     before = sorted(tmp_path.iterdir())
     with pytest.raises(OSError, match=r"kept\.json"):
-        atomic.write(file, b"new")
+        atomic_files.write(file, b"new")
     assert sorted(tmp_path.iterdir()) == before
     tmp_path.chmod(0o700)
 
@@ -27,8 +27,8 @@ def test_what_a_killed_writer_left_is_known_for_it(tmp_path, monkeypatch):
     file = tmp_path / "run.json"
     monkeypatch.setattr(Path, "replace", lambda *_: 1 / 0)  # as if it were killed there
     with pytest.raises(ZeroDivisionError):
-        atomic.write(file, b"{}")
+        atomic_files.write(file, b"{}")
     (beside,) = tmp_path.iterdir()
-    assert atomic.left_over(file, beside)
-    assert not atomic.left_over(file, file)
-    assert not atomic.left_over(file, tmp_path / "notes.txt")
+    assert atomic_files.left_over(file, beside)
+    assert not atomic_files.left_over(file, file)
+    assert not atomic_files.left_over(file, tmp_path / "notes.txt")

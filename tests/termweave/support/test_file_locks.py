@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from termweave.locks import Held, noted, one_at_a_time
+from termweave.support.file_locks import Held, noted, one_at_a_time
 
 
 def test_who_waited_for_a_file_that_was_removed_holds_the_one_that_is_there(tmp_path):

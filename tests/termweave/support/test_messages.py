@@ -2,7 +2,7 @@
 
 import pytest
 
-from termweave import words
+from termweave.support import messages as words
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ import pytest
 
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
-from termweave.training import clicks, examples, methods, run, views
+from termweave.training import run
+from termweave.training.data import click_log, dataset, pseudo_queries
+from termweave.training.methods import base
 
 TEXT = "Granada fell in winter. " + " ".join(f"word{place}" for place in range(60)) + "."
 
 
 def settings(**given):
-    return methods.get("fectek").settings({"dev": 5, **given})
+    return base.get("fectek").settings({"dev": 5, **given})
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def folder(tmp_path):
 
 
 def test_judgements(folder):
-    found = examples.read(str(folder), settings())
+    found = dataset.read(str(folder), settings())
     assert found.origin == "qrels"
     asked = {
         **dict(zip(found.train.questions, found.train.relevant, strict=True)),
@@ -45,7 +47,7 @@ def test_judgements(folder):
 
 def test_a_dev_split_judges(folder):
     (folder / "qrels" / "dev.tsv").write_text("q0\td7\t1\nq1\td8\t1\n")
-    found = examples.read(str(folder), settings())
+    found = dataset.read(str(folder), settings())
     assert found.dev.questions == ["question 0", "question 1"]
     assert len(found.train) == 40
 
@@ -69,23 +71,23 @@ def test_judgements_of_ir_datasets(folder, register, judged, spec):
     if judged:
         register("termweave-judged", docs=texts)
     register(f"termweave-judged{judged}", docs=texts, queries=asked, qrels=grades)
-    found = examples.read(spec, settings())
+    found = dataset.read(spec, settings())
     assert (found.origin, len(found.train) + len(found.dev), len(found.ids)) == ("qrels", 40, 40)
     assert found.texts[min(found.train.relevant[0])] == lines[int(found.train.questions[0].split()[1]) % 40]["text"]
 
 
 def test_a_test_split_is_trained_on_where_it_is_named_and_nowhere_else(folder):
     (folder / "qrels" / "train.tsv").rename(folder / "qrels" / "test.tsv")
-    assert examples.read(str(folder), settings()).origin == "corpus"
-    assert examples.read(f"{folder}:test", settings()).origin == "qrels"
+    assert dataset.read(str(folder), settings()).origin == "corpus"
+    assert dataset.read(f"{folder}:test", settings()).origin == "qrels"
     with pytest.raises(UsageError, match=r"has no split 'train'\. There are: test"):
-        examples.read(str(folder), settings(pairs="qrels"))
+        dataset.read(str(folder), settings(pairs="qrels"))
 
 
 @pytest.mark.parametrize("spec", ["x" * 5000, "nul\0byte", f"{'x' * 5000}:train"], ids=["long", "nul", "long-split"])
 def test_what_cannot_be_a_path_is_no_data_set(spec, tmp_path):
     with pytest.raises(UsageError, match="There is no"):
-        run.train(methods.get("fectek"), spec, settings(), tmp_path / "out")
+        run.train(base.get("fectek"), spec, settings(), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -98,7 +100,7 @@ def test_clicks_are_drawn_by_their_logarithm(folder, tmp_path):
         "gone\tnowhere\t5",
     ]
     log.write_text("\n".join(lines))
-    found = examples.read(str(folder), settings(clicks=str(log), seed=1))
+    found = dataset.read(str(folder), settings(clicks=str(log), seed=1))
     assert found.origin == "clicks"
     every = [
         *zip(found.train.questions, found.train.relevant, strict=True),
@@ -113,7 +115,7 @@ def test_clicks_are_drawn_by_their_logarithm(folder, tmp_path):
         )  # log 101 / log 2
     as_json = tmp_path / "clicks.jsonl"
     as_json.write_text("\n".join(json.dumps({"query": f"asked {n}", "document": f"d{n}", "count": 2}) for n in range(30)))
-    assert list(clicks.read(as_json))[4] == ("asked 4", "d4", 2.0)
+    assert list(click_log.read(as_json))[4] == ("asked 4", "d4", 2.0)
 
 
 def test_a_log_as_logs_are(folder, tmp_path):
@@ -136,7 +138,7 @@ def test_a_log_as_logs_are(folder, tmp_path):
     ]
     log.write_bytes(gzip.compress("\n".join(lines).encode()))
     place = {f"d{n}": n for n in range(40)}
-    found = clicks.gather(log, place)
+    found = click_log.gather(log, place)
     assert found.counts["asked 3"] == {3: 7.0}
     assert found.counts["tabs inside"] == {8: 3.0, 9: 2.0}
     assert found.counts["caf\u00e9 line"] == {10: 1.0}
@@ -145,20 +147,20 @@ def test_a_log_as_logs_are(folder, tmp_path):
         "click log: 1 line about a document that the corpus does not hold and 3 lines without a query or without a click left out"
     )
     assert found.pairs().shares.sum() == pytest.approx(1.0)
-    assert examples.read(str(folder), settings(clicks=str(log))).remark == found.remark
+    assert dataset.read(str(folder), settings(clicks=str(log))).remark == found.remark
     for line in ("asked", "asked\td1\tmany", "asked\td1\tnan", "asked\td1\tinf", "a\tb\td1\t1", '{"query": "x"}', "{broken"):
         log.write_bytes(f"q\td1\t1\n{line}\n".encode())
         with pytest.raises(InputError, match="line 2 is no click"):
-            list(clicks.read(log))
+            list(click_log.read(log))
     log.write_text("q\tnobody\t1\nq\tnowhere\t1\n")
-    with pytest.raises(InputError, match="2 name others"):
-        clicks.gather(log, place)
+    with pytest.raises(InputError, match="2 lines name an unknown document"):
+        click_log.gather(log, place)
 
 
 def test_counts_and_names_that_are_none(tmp_path):
     log = tmp_path / "clicks.jsonl"
     log.write_text("\n".join([*["asked\td1\t1e308"] * 3, "other\td2\t1"]))
-    shares = clicks.gather(log, {"d1": 0, "d2": 1}).pairs().shares
+    shares = click_log.gather(log, {"d1": 0, "d2": 1}).pairs().shares
     assert shares.sum() == pytest.approx(1)
     assert shares[0] > shares[1] > 0
     for line in (
@@ -169,11 +171,11 @@ def test_counts_and_names_that_are_none(tmp_path):
     ):
         log.write_text(line)
         with pytest.raises(InputError, match="line 1 is no click"):
-            list(clicks.read(log))
+            list(click_log.read(log))
 
 
 def test_the_corpus_alone(folder):
-    found = examples.read(str(folder / "corpus.jsonl"), settings(views="title,sentence"))
+    found = dataset.read(str(folder / "corpus.jsonl"), settings(views="title,sentence"))
     assert found.origin == "corpus"
     assert len(found.train) + len(found.dev) == 80
     for question, relevant in zip(found.train.questions, found.train.relevant, strict=True):
@@ -196,7 +198,7 @@ def test_views_of_a_document_are_no_wrong_answers_to_each_others_questions(tmp_p
         for n in range(12)
     ]
     (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    found = examples.read(str(tmp_path / "corpus.jsonl"), settings(views="title,sentence,heading"))
+    found = dataset.read(str(tmp_path / "corpus.jsonl"), settings(views="title,sentence,heading"))
     assert sorted(found.ids) == sorted(f"d{n}#{view}" for n in range(12) for view in range(5))
     for pairs in (found.train, found.dev):
         for question, (place,), spared in zip(pairs.questions, pairs.relevant, pairs.spared, strict=True):
@@ -213,7 +215,7 @@ def test_terms_that_were_added_are_trained_on(folder):
     added = [{**line, "expansion": [f"added{number}"]} for number, line in enumerate(lines)]
     (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, added)))
     for spec in (str(folder), str(folder / "corpus.jsonl")):
-        found = examples.read(spec, settings(views="title"))
+        found = dataset.read(spec, settings(views="title"))
         assert {text.split()[-1] for text in found.texts} == {f"added{number}" for number in range(40)}
         assert {text.split()[-1] for text in found.corpus} == {f"added{number}" for number in range(40)}
 
@@ -224,7 +226,9 @@ def test_every_view():
         "# Keys\n\n" + "alpha " * 12 + "\n\nUnderlined\n===\n" + "beta " * 12 + "\n\nShort line\n\n" + "gamma " * 12,
         "A fine title",
     )
-    made = {view: list(views.made(document, (view,), random.Random(0))) for view in ("title", "heading", "sentence", "span")}
+    made = {
+        view: list(pseudo_queries.made(document, (view,), random.Random(0))) for view in ("title", "heading", "sentence", "span")
+    }
     assert made["title"][0][0] == "A fine title"
     assert [question for question, _ in made["heading"]] == ["Short line"]  # one word is no question
     assert made["heading"][0][1].split() == ["gamma"] * 12
@@ -232,8 +236,8 @@ def test_every_view():
     assert 2 <= len(question.split()) <= 12
     assert sorted([*question.split(), *rest.split()]) == sorted(document.text.split())
     chinese = Document("b", "北京是中国的首都。" + "这座城市有三千多年的历史和很多名胜古迹。" * 3)
-    assert next(iter(views.made(chinese, ("sentence",), random.Random(0))))[0] == "北京是中国的首都。"
-    assert list(views.made(Document("c", ""), ("title", "heading", "sentence", "span"), random.Random(0))) == []
+    assert next(iter(pseudo_queries.made(chinese, ("sentence",), random.Random(0))))[0] == "北京是中国的首都。"
+    assert list(pseudo_queries.made(Document("c", ""), ("title", "heading", "sentence", "span"), random.Random(0))) == []
 
 
 @pytest.mark.parametrize(
@@ -247,27 +251,27 @@ def test_every_view():
 )
 def test_mistakes(folder, given, said):
     with pytest.raises(UsageError, match=said):
-        examples.read(str(folder), settings(**given))
+        dataset.read(str(folder), settings(**given))
 
 
 def test_too_little(tmp_path):
     (tmp_path / "few.jsonl").write_text('{"_id": "1", "text": "two words"}\n')
     with pytest.raises(InputError, match="too few"):
-        examples.read(str(tmp_path / "few.jsonl"), settings())
+        dataset.read(str(tmp_path / "few.jsonl"), settings())
 
 
 def test_an_id_stands_for_one_document(folder):
     corpus = folder / "corpus.jsonl"
     lines = corpus.read_text().splitlines()
     corpus.write_text("\n".join([*lines, lines[3]]))
-    found = examples.read(str(folder), settings())
+    found = dataset.read(str(folder), settings())
     assert len(found.ids) == 40
     assert found.remark == "1 document with an id that was there before left out"
     corpus.write_text("\n".join([*lines, json.dumps({"_id": "d3", "text": "Something else altogether."})]))
     with pytest.raises(InputError, match=r"two documents 'd3' that say different things \(line 4 and line 41\)") as refused:
-        examples.read(str(folder), settings())
+        dataset.read(str(folder), settings())
     assert "--skip-bad" in refused.value.hint
-    skipped = examples.read(str(folder), settings(skip_bad=True))
+    skipped = dataset.read(str(folder), settings(skip_bad=True))
     assert skipped.texts[skipped.ids.index("d3")].startswith("title number3")
 
 
@@ -276,7 +280,7 @@ def test_a_table_of_other_columns_is_read_as_the_settings_name_them(tmp_path):
     (tmp_path / "products.csv").write_text("\n".join(["sku;name;about;use", *rows]))
     (tmp_path / "log.tsv").write_text("".join(f"steel screw {n}\tA-{n}.3/4\t2\n" for n in range(40)))
     named = settings(id_field="sku", title_field="name", text_field="about,use", clicks=str(tmp_path / "log.tsv"))
-    found = examples.read(str(tmp_path / "products.csv"), named)
+    found = dataset.read(str(tmp_path / "products.csv"), named)
     assert found.texts[found.ids.index("A-3.3/4")] == "Screw number3. made of steel number3\nfor wood and walls"
     assert "id = 'sku'; title = 'name'; text = 'about' + 'use'" in found.remark
 
@@ -284,15 +288,15 @@ def test_a_table_of_other_columns_is_read_as_the_settings_name_them(tmp_path):
 def test_a_log_without_a_count_is_told_by_its_counts(folder, tmp_path):
     log = tmp_path / "clicks.tsv"
     log.write_text("asked\td3\t0\nasked\td4\t-2\n")
-    with pytest.raises(InputError, match="0 name others, 2 have no query or a count of 0 or less"):
-        examples.read(str(folder), settings(clicks=str(log)))
+    with pytest.raises(InputError, match="0 lines name an unknown document, 2 have no query or a count that is not positive"):
+        dataset.read(str(folder), settings(clicks=str(log)))
 
 
 def test_a_broken_line_is_named_or_left_out(folder):
     corpus = folder / "corpus.jsonl"
     corpus.write_text(corpus.read_text() + '\n{"_id": "d99", "text": \n')
     with pytest.raises(InputError, match="line 41") as refused:
-        examples.read(str(folder), settings())
+        dataset.read(str(folder), settings())
     assert "--skip-bad" in refused.value.hint
-    found = examples.read(str(folder), settings(skip_bad=True))
+    found = dataset.read(str(folder), settings(skip_bad=True))
     assert (len(found.ids), found.remark) == (40, "1 entry that cannot be read left out")

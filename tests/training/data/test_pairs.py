@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from termweave.encoders import load
-from termweave.encoders.folder import resolve
+from termweave.encoders.model_lookup import resolve
 from termweave.errors import InputError
 from termweave.records import TermWeights
 from termweave.statistics import CorpusStatistics
-from termweave.training.measure import Pool, Row, measure, tables
-from termweave.training.pairs import Collection, Pairs, most_frequent, sample
-from termweave.training.shipped import main
-from termweave.training.sparse import SparseIndex
+from termweave.training.data.bm25_index import SparseIndex
+from termweave.training.data.pairs import Collection, Pairs, most_frequent, sample
+from termweave.training.model_folder.retrieval_figures import Pool, PoolFigures, measure, tables
+from termweave.training.recipes.shipped_model import main
 
 
 @pytest.fixture
@@ -110,6 +110,6 @@ def test_the_card_says_what_was_measured():
     assert manifest["metrics"]["development"]
     for rows in manifest["metrics"].values():
         for row in rows:
-            assert str(Row(**row)) in text
-    for word in ("CC BY-SA 4.0", "CC BY 4.0", "MIT", "Zero-shot", manifest["hash"], "termweave.training.shipped"):
+            assert str(PoolFigures(**row)) in text
+    for word in ("CC BY-SA 4.0", "CC BY 4.0", "MIT", "Zero-shot", manifest["hash"], "termweave.training.recipes.shipped_model"):
         assert word in text

@@ -7,16 +7,17 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from termweave.cli.methods import command
+from termweave.cli.verbs.methods import command
 from termweave.errors import UsageError
-from termweave.training import methods, run
+from termweave.training import run
+from termweave.training.methods import base
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "methods.1.json"
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "methods.1.json"
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", base.names())
 def test_defaults_pass_their_own_checks(name):
-    method = methods.get(name)
+    method = base.get(name)
     settings = method.settings({})
     for parameter in method.every:
         assert parameter.parse(str(parameter.default)) == parameter.default == settings[parameter.name]
@@ -46,7 +47,7 @@ def test_defaults_pass_their_own_checks(name):
         ("fectek", {"bits": "64"}, "at most 9."),
         ("fectek", {"views": "foo", "pairs": "qrels"}, "no view 'foo'"),
         ("fectek", {"clicks": "log.tsv", "pairs": "qrels"}, "does not read the click log"),
-        ("bert-scorer", {"keep": "0.2"}, "keep=0.2 keeps nothing"),
+        ("bert-scorer", {"keep": "0.2"}, "keep=0.2 has no effect"),
         ("fectek", {"keep": "1", "start": "shipped"}, "at most 0.95"),
         ("bert-scorer", {"bits": "10"}, "at most 9."),
         ("fectek", {"ema": "1"}, "at most 0.99999"),
@@ -62,12 +63,12 @@ def test_defaults_pass_their_own_checks(name):
 )
 def test_mistakes_are_named(method, given, said):
     with pytest.raises(UsageError) as raised:
-        methods.get(method).settings(given)
+        base.get(method).settings(given)
     assert said in str(raised.value)
 
 
 def test_a_backbone_from_scratch_is_trained_and_gives_weights_alone():
-    method = methods.get("fectek")
+    method = base.get("fectek")
     settings = method.settings({"backbone": "scratch"})
     assert (settings["top_layers"], settings["outputs"]) == (-1, "weights")
     settings = method.settings({"backbone": "scratch", "top_layers": "1", "outputs": "weights,dense", "joint": "1"})
@@ -75,11 +76,11 @@ def test_a_backbone_from_scratch_is_trained_and_gives_weights_alone():
 
 
 def test_who_begins_with_a_model_has_its_shape():
-    method, shape = methods.get("fectek"), ("hidden", "layer", "anchor", "tf_power", "query", "terms", "fcm", "shared")
+    method, shape = base.get("fectek"), ("hidden", "layer", "anchor", "tf_power", "query", "terms", "fcm", "shared")
     begun = method.settings({"start": "shipped"})
     assert [begun[name] for name in shape] == [256, 3, "bm25", 0.5, "learned", "word", False, False]
     assert method.settings({"start": "shipped", "hidden": 64})["hidden"] == 64
-    assert methods.get("bert-scorer").settings({"start": "shipped"})["hidden"] == 256  # which has no tf_power
+    assert base.get("bert-scorer").settings({"start": "shipped"})["hidden"] == 256  # which has no tf_power
     with pytest.raises(UsageError, match="no model named 'nobody'"):
         method.settings({"start": "nobody"})
 
@@ -98,54 +99,54 @@ def test_who_begins_with_a_model_has_its_shape():
     ],
 )
 def test_the_teacher_where_nobody_named_one(given, made, teacher):
-    method = methods.get("fectek")
+    method = base.get("fectek")
     fitted = method.fitted(method.settings(given), made=made)
     assert (fitted["teacher"], fitted["teacher_weight"], fitted["temperature"]) == teacher
     assert method.fitted(fitted, made=not made) == fitted  # what was settled stays
-    plain = methods.get("bert-scorer")
+    plain = base.get("bert-scorer")
     assert plain.fitted(plain.settings({}), made=made) == plain.settings({})
 
 
 def test_set_wins_over_the_file(tmp_path):
     config = tmp_path / "run.toml"
     config.write_text('steps = 7\nfcm = true\nanchor = "idf"\n')
-    given = methods.given(["steps=9"], config)
-    settings = methods.get("fectek").settings(given)
+    given = base.given(["steps=9"], config)
+    settings = base.get("fectek").settings(given)
     assert (settings["steps"], settings["fcm"], settings["anchor"]) == (9, True, "idf")
     with pytest.raises(UsageError, match="says no value"):
-        methods.given(["steps"], None)
+        base.given(["steps"], None)
     config.write_text('views = ["title", "span"]\noutputs = ["weights", "dense"]\n')
-    settings = methods.get("fectek").settings(methods.given([], config))
+    settings = base.get("fectek").settings(base.given([], config))
     assert (settings["views"], settings["outputs"]) == ("title,span", "weights,dense")
     config.write_text("views = [1]\nsteps = [7]")
     for name, said in (("views", "is not a text"), ("steps", "is not a whole number")):
         with pytest.raises(UsageError, match=said):
-            methods.get("fectek").settings({name: methods.given([], config)[name]})
+            base.get("fectek").settings({name: base.given([], config)[name]})
     config.write_text("steps = 7\n[train]\nrate = 0.1\n")
     with pytest.raises(UsageError, match=r"has the table \[train\]") as raised:
-        methods.given([], config)
+        base.given([], config)
     assert "without a table" in str(raised.value.hint)
     config.write_text("steps 7")
     with pytest.raises(UsageError, match="cannot be read"):
-        methods.given([], config)
+        base.given([], config)
 
 
 def test_an_unknown_method():
     with pytest.raises(UsageError, match="Did you mean fectek"):
-        methods.get("fektek")
+        base.get("fektek")
 
 
 def test_the_command():
     data = json.loads(CliRunner().invoke(command, ["--json"], catch_exceptions=False).stdout)
     jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
-    assert [method["name"] for method in data["methods"]] == methods.names()
+    assert [method["name"] for method in data["methods"]] == base.names()
     whole = CliRunner().invoke(command, ["fectek"], catch_exceptions=False).stdout
-    for parameter in methods.get("fectek").every:
+    for parameter in base.get("fectek").every:
         assert f"  {parameter.name} " in whole
 
 
 def test_a_run_is_the_same_from_another_folder(tmp_path, monkeypatch):
-    method = methods.get("fectek")
+    method = base.get("fectek")
     settings = method.settings({})
     (tmp_path / "data").mkdir()
     (tmp_path / "elsewhere").mkdir()

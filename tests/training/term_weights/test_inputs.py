@@ -2,28 +2,31 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from termweave.encoders import load
-from termweave.encoders.analysis import Analysis
-from termweave.encoders.anchor import BM25
-from termweave.encoders.export import export
-from termweave.encoders.pieces import PieceTokenizer
-from termweave.encoders.weighting import dot
-from termweave.training import methods
-from termweave.training import states as making_of_states
-from termweave.training.lessons import Batch, Contrast
-from termweave.training.loop import fit
-from termweave.training.materials import Material, mine, prepare
-from termweave.training.pairs import Pairs, count
-from termweave.training.sides import vocabulary_of
-from termweave.training.sparse import SparseIndex, bm25_weights
-from termweave.training.states import states
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.analysis.words import Analysis
+from termweave.encoders.onnx.export import export
+from termweave.encoders.term_weighting.anchored_terms import dot
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.negatives import mine
+from termweave.training.data.pairs import Pairs, count
+from termweave.training.data.sampler import Batch, BatchSampler
+from termweave.training.methods import base as methods
+from termweave.training.term_weights import hidden_states as making_of_states
+from termweave.training.term_weights.hidden_states import states
+from termweave.training.term_weights.inputs import TermWeightInputs, prepare
+from termweave.training.term_weights.weight_objective import TermWeightObjective
+from termweave.training.trainer.loop import fit
 
-SETTINGS = methods.get("fectek").settings({"steps": 120, "every": 120, "batch": 16, "rate": 5e-3, "negatives": 10})
+METHOD = methods.get("fectek")
+SETTINGS = METHOD.settings({"steps": 120, "every": 120, "batch": 16, "rate": 5e-3, "negatives": 10})
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def material(toy, base, model, tmp_path):
     statistics = count([documents], analysis)
     given = prepare(documents, analysis, tokenizer, statistics, BM25(), "document", 64)
     asked = prepare(questions, analysis, tokenizer, statistics, BM25(), "query", 64)
-    return Material(
+    return TermWeightInputs(
         1.0,
         Pairs(questions, relevant),
         given,
@@ -47,13 +50,14 @@ def material(toy, base, model, tmp_path):
 
 
 def scored(model, material, questions, documents):
-    lesson = Contrast(model, [material], SETTINGS)
+    objective = TermWeightObjective(METHOD, model, [material], SETTINGS)
     batch = Batch(np.arange(questions), np.arange(documents), np.arange(documents))
-    vocabulary = vocabulary_of(material.questions, batch.questions)
     with torch.no_grad():
-        asked = lesson.side(batch, batch.questions, vocabulary, "query", everything=False)
-        given = lesson.side(batch, batch.documents, vocabulary, "document", everything=False)
-        return lesson.products(asked, lesson.seen(batch, asked)[0], given, lesson.seen(batch, given)[0]).numpy()
+        weights = [
+            objective.weights(side, objective.features(side, objective.encode(batch, side)[0]))
+            for side in objective.sides(batch, everything=False)
+        ]
+        return (weights[0] @ weights[1].T).numpy()
 
 
 def test_untrained_scores_are_bm25(model, material, toy, base):
@@ -68,7 +72,8 @@ def test_untrained_scores_are_bm25(model, material, toy, base):
 def test_training_improves_on_its_start_and_serves_what_it_learned(model, material, toy, trained_folder, base, tmp_path):
     documents, questions, relevant = toy
     seen = []
-    fit(Contrast(model, [material], SETTINGS), lambda: float(len(seen)), SETTINGS, tmp_path / "run", say=seen.append)
+    objective = TermWeightObjective(METHOD, model, [material], SETTINGS)
+    fit(objective, lambda: float(len(seen)), tmp_path / "run", say=seen.append)
 
     folder = trained_folder(model)
     export(folder)
@@ -95,14 +100,14 @@ def test_training_improves_on_its_start_and_serves_what_it_learned(model, materi
 
 
 def test_batches_come_from_the_collections_by_their_shares(model, material):
-    other = Material(**{**material.__dict__, "share": 3.0})
-    lesson = Contrast(model, [material, other], {**SETTINGS, "drawn": 2})
-    drawn = [lesson.draw(step) for step in range(200)]
-    assert 0.65 < np.mean([batch.material for batch in drawn]) < 0.85
-    twin = Contrast(model, [material, other], {**SETTINGS, "drawn": 2})
+    other = replace(material, share=3.0)
+    sampler = BatchSampler([material, other], {**SETTINGS, "drawn": 2})
+    drawn = [sampler.draw(step) for step in range(200)]
+    assert 0.65 < np.mean([batch.collection for batch in drawn]) < 0.85
+    twin = BatchSampler([material, other], {**SETTINGS, "drawn": 2})
     for step, batch in enumerate(drawn[:5]):
         again = twin.draw(step)
-        assert batch.material == again.material
+        assert batch.collection == again.collection
         assert (batch.questions == again.questions).all()
         assert (batch.documents == again.documents).all()
     batch = drawn[0]
@@ -116,14 +121,14 @@ def test_batches_come_from_the_collections_by_their_shares(model, material):
 def test_the_mean_of_the_parameters_is_what_is_judged_and_kept(model, material, tmp_path, keep):
     """Against the recurrence, written out; of the parameters begun with, some may be kept."""
     settings = {**SETTINGS, "ema": 0.7, "keep": keep, "steps": 6, "every": 2}
-    lesson, passed, looked = Contrast(model, [material], settings), [], []
+    objective, passed, looked = TermWeightObjective(METHOD, model, [material], settings), [], []
 
     def judge():
-        looked.append(lesson.heads.document.outer.weight.detach().clone())
+        looked.append(objective.heads.document.outer.weight.detach().clone())
         return float(len(looked))
 
-    lesson.register_forward_pre_hook(lambda *_: passed.append(lesson.heads.document.outer.weight.detach().clone()))
-    fit(lesson, judge, settings, tmp_path)
+    objective.register_forward_pre_hook(lambda *_: passed.append(objective.heads.document.outer.weight.detach().clone()))
+    fit(objective, judge, tmp_path)
     mean, expected = passed[0], [passed[0]]
     for step, after in enumerate(passed[1:], start=1):
         decay = min(0.7, (1 + step) / (10 + step))
@@ -132,13 +137,13 @@ def test_the_mean_of_the_parameters_is_what_is_judged_and_kept(model, material, 
     assert torch.allclose(looked[0], expected[0])
     assert torch.allclose(looked[1], expected[2], atol=1e-6)
     assert torch.allclose(looked[2], expected[4], atol=1e-6)
-    assert torch.equal(lesson.heads.document.outer.weight, looked[3])  # the best look's parameters
+    assert torch.equal(objective.heads.document.outer.weight, looked[3])  # the best look's parameters
 
 
 def test_states_are_computed_once(model, base, tmp_path, monkeypatch):
     pieces = PieceTokenizer(base / "tokenizer.json").encode(["about granada", "mortar"], 64)
     first = states(model, "toy", pieces, home=tmp_path)
-    monkeypatch.setattr("termweave.training.states._compute", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr("termweave.training.term_weights.hidden_states._compute", lambda *_: pytest.fail("computed again"))
     again = states(model, "toy", pieces, home=tmp_path)
     assert np.array_equal(first.values, again.values)
     assert first.values.shape == (sum(len(each.ids) for each in pieces), 64)

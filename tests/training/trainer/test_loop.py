@@ -8,9 +8,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from transformers import TrainingArguments
 
-from termweave.training import lessons, loop
-
-from .conftest import SMALL, train
+from termweave.training.data.sampler import BatchSampler
+from termweave.training.methods import fectek
+from termweave.training.trainer import loop
+from tests.training.conftest import SMALL, train
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -24,29 +25,28 @@ LIVE = ("top_layers=-1", "layers_rate=0.0001")
         ("fectek", ("anchor=none", "hidden=0", "fcm=true", "tkgm=true"), {"text", "term"}),
         ("fectek", (*LIVE, "joint=0.5"), {"text", "dense", "stay"}),
         ("fectek", ("teacher=minmax",), {"text", "teacher"}),
-        ("bert-scorer", LIVE, set()),
+        ("bert-scorer", LIVE, {"regression"}),
     ],
     ids=["frozen", "as-printed", "live", "taught", "scorer"],
 )
 def test_a_step_is_computed_where_its_parameters_are(method, settings, parts, capsys, folder, base, tmp_path, monkeypatch):
     """Parameters that say they are on a GPU, and torch's rules of what may meet what; the numbers alone are missing."""
     found = {}
-    compute = loop._Steps.compute_loss
+    compute = loop._BatchTrainer.compute_loss
 
     def also_there(self, model, inputs, **rest):
-        lesson = self.accelerator.unwrap_model(model)
-        batch = lesson.draw(0)
+        objective, batch = self.accelerator.unwrap_model(model), inputs["batch"]
         with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            named = [*lesson.named_parameters(), *lesson.named_buffers()]  # not state_dict, which leaves positions out
+            named = [*objective.named_parameters(), *objective.named_buffers()]  # not state_dict, which leaves positions out
             held = {name: mode.from_tensor(each.detach()).to("cuda") for name, each in named}
-            found.update(functional_call(lesson, held, (batch,)))
+            found.update(functional_call(objective, held, (batch,)))
         return compute(self, model, inputs, **rest)
 
     def known(scores, wanted):  # the one question to the numbers: has any row two?
-        return lessons.nn.functional.kl_div(scores.log_softmax(dim=1), wanted.softmax(dim=1), reduction="batchmean")
+        return torch.nn.functional.kl_div(scores.log_softmax(dim=1), wanted.softmax(dim=1), reduction="batchmean")
 
-    monkeypatch.setattr(loop._Steps, "compute_loss", also_there)
-    monkeypatch.setattr(lessons, "distillation", known)
+    monkeypatch.setattr(loop._BatchTrainer, "compute_loss", also_there)
+    monkeypatch.setattr(fectek, "distillation", known)
     train(capsys, folder, base, tmp_path / "out", method=method, settings=(*SMALL, "steps=1", *settings))
     assert found.keys() == {"loss", *parts}
     assert {each.device.type for each in found.values()} == {"cuda"}
@@ -65,13 +65,13 @@ class Two(TrainingArguments):
 def test_of_several_gpus_one_is_used(capsys, folder, base, tmp_path, monkeypatch):
     """Trainer would draw as many steps at once as there are."""
     drawn = []
-    draw = lessons.Lesson.draw
+    draw = BatchSampler.draw
 
     def noted(self, step):
         drawn.append(step)
         return draw(self, step)
 
     monkeypatch.setattr(loop, "TrainingArguments", Two)
-    monkeypatch.setattr(lessons.Lesson, "draw", noted)
+    monkeypatch.setattr(BatchSampler, "draw", noted)
     train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=4"))
     assert drawn == [0, 1, 2, 3]

@@ -1,0 +1,68 @@
+"""Commands whose `--help` lists the options under headings: what most users need first, the rest in named groups."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Settings of every command: what click takes as `context_settings`.
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+#: Headings of the options that nearly every verb has; they are printed last, in this order.
+OUTPUT, CONNECTION = "Output", "Connection"
+
+
+class GroupedCommand(click.Command):
+    """A command that prints its options under the headings that `option_group` gave them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, first those without a heading, then one section for each heading."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):  # some versions of click describe arguments, too
+                heading = OUTPUT if "--help" in param.opts else vars(param).get("heading", "Options")
+                sections.setdefault(heading, []).append(record)
+        last = [heading for heading in (OUTPUT, CONNECTION) if heading in sections]
+        for heading in [*(heading for heading in sections if heading not in last), *last]:
+            if sections[heading]:
+                with formatter.section(heading):
+                    formatter.write_dl(sections[heading])
+
+
+#: The decorator of a verb: ``@verb("search", short_help="...")``.
+verb = functools.partial(click.command, cls=GroupedCommand, context_settings=CONTEXT)
+
+
+def option_group(heading: str, *options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a command with options that `--help` lists under one heading.
+
+    Groups are printed in the order of the decorators, options in the order of the arguments::
+
+        @verb("search")
+        @click.option("-k", ...)                                 # under "Options", which comes first
+        @option_group("Ranking", click.option("--mode", ...), click.option("--rerank", ...))
+        def command(...): ...
+
+    Args:
+        heading: Title of the section.
+        options: Decorators made by `click.option`, or shared ones that add several options.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        earlier = len(getattr(function, "__click_params__", ()))
+        for option in reversed(options):
+            function = option(function)
+        for param in vars(function)["__click_params__"][earlier:]:
+            vars(param).setdefault("heading", heading)
+        return function
+
+    return decorate

@@ -1,0 +1,123 @@
+"""Where the words of a verb go: results to standard output, progress and remarks to standard error."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.support.messages import escaped, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+#: A terminal with at least this many columns shows details beside the progress bar.
+_WIDE = 110
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output of a verb.
+
+    Attributes:
+        json: Print the result as one JSON object on stdout.
+        quiet: Print nothing on stderr but warnings and errors.
+        verbose: Print details on stderr, and tracebacks of faults in termweave itself.
+    """
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    def emit(self, data: Mapping[str, Any], text: str | Callable[[], Any]) -> None:
+        """Print a result: `data` as JSON, otherwise `text`: a string, or a function that prints or returns something to print."""
+        if self.json:
+            import orjson
+
+            options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+            click.echo(escaped(orjson.dumps(data, option=options).decode()))
+            return
+        shown = text() if callable(text) else text
+        if isinstance(shown, str):
+            if shown:
+                click.echo(printable(shown, lines=True))
+        elif shown is not None:
+            self.console().print(shown)
+
+    def console(self) -> Console:
+        """Return a rich console on stdout that shows control characters and markup of documents as plain text."""
+        if sys.stdout.isatty():
+            return _console(file=sys.stdout, highlight=False, emoji=False)
+        return _console(
+            file=sys.stdout, highlight=False, emoji=False, width=200, soft_wrap=True
+        )  # a pipe has no width of its own
+
+    def say(self, message: str) -> None:
+        """Print a remark, unless --quiet is given."""
+        if not self.quiet:
+            click.echo(printable(message), err=True)
+
+    def detail(self, message: str) -> None:
+        """Print a detail if --verbose is given."""
+        if self.verbose:
+            click.echo(printable(message), err=True)
+
+    def warn(self, message: str) -> None:
+        """Print a warning, even if --quiet is given."""
+        click.secho(printable(f"Warning: {message}"), err=True, fg="yellow")
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Callable[..., None]]:
+        """Show a progress bar with rate and remaining time if stderr is a terminal.
+
+        Yields:
+            The function ``update(done, total=None, stage="", detail="")``; a new stage starts a new bar. It does nothing if there is no
+            terminal.
+        """
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda done, total=None, stage="", detail="": None  # noqa: ARG005
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = _console(file=sys.stderr)
+        details = (TextColumn("{task.fields[detail]}", markup=False),) if console.width >= _WIDE else ()
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            *details,
+        )
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(label, total=None, rate="", detail="")
+            current = label
+
+            def update(done: int, total: int | None = None, stage: str = "", detail: str = "") -> None:
+                nonlocal task, current
+                if stage and stage != current:
+                    bar.remove_task(task)
+                    task, current = bar.add_task(stage, total=total, completed=done, rate="", detail=""), stage
+                speed = bar.tasks[0].speed
+                bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "", detail=detail)
+
+            yield update
+
+
+def _console(**options: Any) -> Console:
+    """Make a rich console that passes all text of tables and bars through `printable`, but keeps its own colours."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Safe(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text, lines=True), segment.style)
+
+    return Safe(**options)

@@ -1,0 +1,115 @@
+"""Options of the verbs that rank documents for one query: the mode, the reranker, and which documents take part."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli.common.number_types import IntRange
+from termweave.cli.common.option_groups import option_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def check_reranker(
+    ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None
+) -> str | tuple[str, ...] | None:
+    """Check the names given to `--rerank`, as the callback of that option.
+
+    Raises:
+        UsageError: There is no such reranker.
+    """
+    from termweave.search.ranking import rerankers
+
+    del ctx, param
+    for name in [value] if isinstance(value, str) else value or ():
+        rerankers.choose(name)
+    return value
+
+
+def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Convert a time to milliseconds, as the callback of an option: "80ms", "0.5s".
+
+    Raises:
+        BadParameter: The value is no time from 0 on.
+    """
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s)", value.strip(), re.ASCII)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no time; write 80ms or 0.5s.", ctx, param)
+    return float(match[1]) * (1000 if match[2] == "s" else 1)
+
+
+def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --mode, --rerank, --rerank-budget and --rnn-similarity.
+
+    The function receives `mode`, `rerank` with the similarity in it, and `rerank_budget` in milliseconds.
+    """
+
+    @option_group(
+        "Ranking",
+        click.option(
+            "--mode",
+            help="lexical, weights, term_frequency, dense, hybrid, or a weighted list (weights:0.6,dense:0.4); after @ the fusion: "
+            "adaptive, min-max, z-score, rrf or sum (hybrid@rrf). Or the name of a profile that 'termweave tune' made.  "
+            "[default: the adopted profile, else hybrid]",
+        ),
+        click.option(
+            "--rerank",
+            metavar="NAME",
+            callback=check_reranker,
+            help="none, rnn (reciprocal nearest neighbours), ranker@FOLDER or ranker@hf:OWNER/NAME (a cross-encoder; FOLDER or "
+            "hf:OWNER/NAME for short), a reranker of an installed package, or a chain: 'rnn>NAME'.  "
+            "[default: what the profile says, else none]",
+        ),
+        click.option(
+            "--rerank-budget",
+            metavar="TIME",
+            callback=milliseconds,
+            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. When it is up, the documents that "
+            "were not scored follow in their order. The model is opened before.  [default: no limit]",
+        ),
+        click.option(
+            "--rnn-similarity",
+            "similarity",
+            type=click.Choice(["fused", "dense"]),
+            help="What rnn mixes with the neighbourhood: the fused score, or the inner product as in the paper.  [default: fused]",
+        ),
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, rerank: str | None, similarity: str | None, **kwargs: Any) -> Any:
+        stages = (rerank or "none").split(">")
+        if similarity:
+            if "rnn" not in stages:
+                raise click.UsageError("--rnn-similarity goes with --rerank rnn.")
+            rerank = ">".join(f"rnn@{similarity}" if stage == "rnn" else stage for stage in stages)
+        return function(*args, rerank=rerank, **kwargs)
+
+    return wrapped
+
+
+def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --filter, --filter-json and --candidates."""
+    return option_group(
+        "Candidates",
+        click.option(
+            "--filter",
+            "filters",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Only documents whose metadata has this value; repeatable.",
+        ),
+        click.option("--filter-json", metavar="JSON", help="A filter of the query DSL."),
+        click.option(
+            "--candidates",
+            type=IntRange(1, 10_000),
+            default=100,
+            show_default=True,
+            help="How many documents each signal returns. Fused scores depend on this number; later pages ask for more.",
+        ),
+    )(function)

@@ -1,0 +1,78 @@
+"""`termweave list`: every index of a server, one line each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from termweave.cli.common.option_groups import verb
+from termweave.cli.common.options import connection_options, output_options
+from termweave.support.messages import sized
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from termweave.cli.common.output import Output
+    from termweave.indexer.generations.generations import Generation
+    from termweave.settings import Settings
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+@verb("list", short_help="All indices of a server.")
+@output_options
+@connection_options
+def command(*, settings: Settings, out: Output) -> None:
+    """List the indices that termweave made, with the generation that is live, its size, documents, signals, models and age.
+
+    \b
+    Examples:
+      termweave list
+      termweave list --json
+    """
+    from termweave import engine
+    from termweave.indexer.generations import generations
+    from termweave.indexer.generations.names import names
+
+    server = engine.connect(settings)
+    rows = [_row(name, generations.of(server, name)) for name in names(server)]
+    if not rows:
+        out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
+    out.emit({"schema": "termweave.list/1", "url": server.url, "indices": rows}, lambda: _table(rows) if rows else None)
+
+
+def _row(name: str, generations: list[Generation]) -> dict[str, Any]:
+    """One index as JSON shows it; `generation` and what hangs on it are null while none is live."""
+    live = next((generation for generation in generations if generation.live), None)
+    return {
+        "name": name,
+        "generation": live and live.index,
+        "created": live and live.created,
+        "documents": live and live.documents,
+        "bytes": sum(generation.bytes for generation in generations),
+        "generations": len(generations),
+        "signals": list(live.signals) if live else [],
+        "models": dict(live.models) if live else {},
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    for column in ("name", "documents", "size", "generations", "age", "signals", "models"):
+        table.add_column(column, justify="right" if column in {"documents", "size", "generations", "age"} else "left")
+    for row in rows:
+        documents = "-" if row["documents"] is None else f"{row['documents']:,}"
+        age = _age(row["created"]) if row["created"] else "unfinished"
+        models = ", ".join(dict.fromkeys(row["models"].values()))
+        cells = (row["name"], documents, sized(row["bytes"]), str(row["generations"]), age, ", ".join(row["signals"]), models)
+        table.add_row(*(f"{cell} " for cell in cells))
+    return table
+
+
+def _age(created: str) -> str:
+    """How long ago a generation was made: ``3 d``, ``5 h``, ``12 min``."""
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds()
+    return next((f"{seconds / size:.0f} {unit}" for unit, size in _UNITS if seconds >= size), "now")

@@ -1,0 +1,1 @@
+"""Parts that readers share: lines, compression, fields, CSV dialects, markup."""

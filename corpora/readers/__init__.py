@@ -1,0 +1,1 @@
+"""Readers of corpora: one file per format."""

@@ -1,0 +1,1 @@
+"""Text analysis: words, terms, word-pieces, and whether a model covers a language."""

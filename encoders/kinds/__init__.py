@@ -1,0 +1,46 @@
+"""Model kinds: how a model folder becomes weights, vectors or scores. `Manifest.kind` names the kind of a folder.
+
+==========  ==============  ==========================================================================================
+kind        outputs         computation
+==========  ==============  ==========================================================================================
+anchored    weights, dense  a multiplier per word-piece on top of BM25, and a mean-pooled vector, in one pass
+dense       dense           a transformer's states, pooled; one encoder, or one for queries and one for documents
+sparse      weights         a masked-language-model head: a weight for every entry of the vocabulary
+ranker      scores          a cross-encoder: query and document in one sequence, one score
+==========  ==============  ==========================================================================================
+
+A new kind is one module with a `ModelKind` and one line in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from termweave.encoders.kinds.anchored import AnchoredKind
+from termweave.encoders.kinds.dense import DenseKind
+from termweave.encoders.kinds.ranker import RankerKind
+from termweave.encoders.kinds.sparse import SparseKind
+from termweave.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.encoders.kinds.base import ModelKind
+    from termweave.encoders.manifest import Manifest
+
+KINDS: Mapping[str, ModelKind] = {kind.name: kind for kind in (AnchoredKind(), DenseKind(), SparseKind(), RankerKind())}
+
+
+def kind_of(manifest: Manifest) -> ModelKind:
+    """The kind of a model.
+
+    Raises:
+        ModelError: This termweave does not know the kind.
+    """
+    kind = KINDS.get(manifest.kind)
+    if kind is None:
+        raise ModelError(
+            f"The model {manifest.name!r} is of the kind {manifest.kind!r}; this termweave runs {', '.join(KINDS)}.",
+            "Update termweave, or name another model.",
+        )
+    return kind

@@ -1,0 +1,227 @@
+"""The kind "dense": any transformer encoder with pooling; one encoder for all texts, or one for documents and one for queries.
+
+    vector = normalise(layers(pool(states of the tokens)))
+
+The graph gives the states of all tokens, as exporters of such models write it; pooling, dense layers and length 1 are computed
+here. `DenseSettings` says how texts are read. What a folder in the layout of sentence-transformers means is in `sentence_layout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+from termweave.encoders.kinds import graph_cache
+from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel
+from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, apply, pool, unit
+from termweave.encoders.manifest import TOKENIZER, ModelFolder, is_inside
+from termweave.encoders.onnx.parity import cosines, sample_texts
+from termweave.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.encoders.manifest import Manifest
+    from termweave.encoders.onnx.runtime import Outputs, Precision
+    from termweave.encoders.term_weighting.anchored_terms import Kind
+
+#: The output of our own exports, and the names other exporters give it, best first.
+STATES = "last_hidden_state"
+_STATES_NAMES = (STATES, "token_embeddings", "hidden_states")
+
+
+@dataclass(frozen=True)
+class DenseSettings:
+    """How a dense model reads texts and makes vectors: `Manifest.settings` of the kind.
+
+    Attributes:
+        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
+        lower: Lower-case texts first.
+        prompts: "query" and "document" -> the text that is put before every text of that sort.
+        include_prompt: Whether the tokens of the prompt take part in the pooling.
+        layers: Dense layers after the pooling, in order: ``{"file": ..., "activation": ..., "residual": ...}``.
+        query_folder: Subfolder of the query encoder where queries have an encoder of their own; "" for one encoder.
+    """
+
+    transformer: str = ""
+    lower: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    include_prompt: bool = True
+    layers: list[dict[str, Any]] = field(default_factory=list)
+    query_folder: str = ""
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> DenseSettings:
+        """Read the settings of a manifest.
+
+        Raises:
+            ModelError: They are malformed, or name files outside the folder.
+        """
+        try:
+            settings = cls(**manifest.settings)
+            problem = settings._problem(manifest.pooling)
+        except (TypeError, KeyError, AttributeError) as error:
+            problem = f"{error}"
+        if problem:
+            raise ModelError(
+                f"The description of the model {manifest.name!r} is malformed: {problem}.", "Export or copy the folder again."
+            )
+        return settings
+
+    def _problem(self, pooling: str) -> str:
+        """What is wrong with the settings; "" if nothing is."""
+        if not all(isinstance(text, str) for text in self.prompts.values()):
+            return "prompts are texts"
+        if any(mode not in MODES for mode in pooling.split("+")):
+            return f"pooling is one of {', '.join(MODES)}"
+        if any(layer["activation"] not in ACTIVATIONS for layer in self.layers):
+            return f"an activation is one of {', '.join(ACTIVATIONS)}"
+        names = [*(name for name in (self.transformer, self.query_folder) if name), *(layer["file"] for layer in self.layers)]
+        return "" if all(is_inside(name) for name in names) else "files are names of files in the folder"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table for `Manifest.settings`."""
+        return asdict(self)
+
+    def prompt(self, kind: Kind) -> str:
+        """The text that is put before a query or a document."""
+        return self.prompts.get(kind, "")
+
+
+class DenseModel(OpenModel):
+    """One folder of the kind "dense", with one encoder or two."""
+
+    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+        super().__init__(folder, threads, precision)
+        self.settings = DenseSettings.of(self.manifest)
+        self.reader = DenseReader(folder, self.settings)
+        towers = DenseKind().towers(folder)
+        self._query: DenseModel | None = None
+        if towers["query"] is not folder:
+            self._query = DenseModel(towers["query"], threads, precision)
+            if self._query.manifest.dimension != self.manifest.dimension:
+                raise ModelError(
+                    f"The query encoder of {self.manifest.name!r} gives {self._query.manifest.dimension} numbers, "
+                    f"the document encoder {self.manifest.dimension}.",
+                    "Name two encoders that were trained together.",
+                )
+        self._output: str | None = None
+
+    @property
+    def vocabulary(self) -> Any:
+        """The `tokenizers.Tokenizer` behind the model."""
+        return self.reader.tokenizer.tokenizer
+
+    def runnable_folder(self) -> ModelFolder:
+        """The folder with a graph: its own, or one that torch exported into the cache."""
+        return graph_cache.with_graph(self.folder, DenseKind())
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens included, however many of them the model reads."""
+        return self.reader.tokenizer.lengths(texts)
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> list[NDArray[np.float32]]:
+        """The vector of each text."""
+        if kind == "query" and self._query is not None:
+            return self._query.embed(texts, kind)
+        output = self._states_output()
+        started = []
+        for block in self.blocks(texts):
+            ids, prompt = self.reader.read(block, kind)
+            started.append((prompt, self.graph.start(ids, None, [output])))
+        return [self.reader.vector(result[0], prompt) for prompt, finish in started for result in finish()]
+
+    def _states_output(self) -> str:
+        """The name under which the graph gives the states of the tokens."""
+        if self._output is None:
+            names = self.graph.outputs
+            self._output = next((name for name in _STATES_NAMES if name in names), None)
+            if self._output is None:
+                raise ModelError(
+                    f"The graph of {self.manifest.name!r} gives {', '.join(names)}, and not the states of its tokens ({STATES}).",
+                    "Export the model with `termweave export`, or with optimum's task feature-extraction.",
+                )
+        return self._output
+
+
+class DenseReader:
+    """What surrounds the graph of a dense model: from texts to token ids, and from states to the vector."""
+
+    def __init__(self, folder: ModelFolder, settings: DenseSettings) -> None:
+        self.manifest, self.settings = folder.manifest, settings
+        self.tokenizer = ModelTokenizer(folder.path / settings.transformer / TOKENIZER, lower=settings.lower)
+        self.layers = [
+            DenseLayer.read(folder.path / layer["file"], layer["activation"], residual=bool(layer.get("residual")))
+            for layer in settings.layers
+        ]
+        self._prompt_tokens: dict[str, int] = {}
+
+    def read(self, texts: Sequence[str], kind: Kind) -> tuple[list[NDArray[np.int64]], int]:
+        """Token ids of each text with its prompt, and how many of the first tokens the pooling leaves out."""
+        prompt = self.settings.prompt(kind)
+        ids = self.tokenizer.encode([prompt + text for text in texts], self.manifest.max_length)
+        return ids, 0 if self.settings.include_prompt or not prompt else self._tokens_of(prompt)
+
+    def vector(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
+        """The unit vector of one text: states ``(n, d)`` -> ``(dimension,)``."""
+        vector = apply(self.layers, pool(states, self.manifest.pooling, prompt)) if self._fits(states) else states[0]
+        if len(vector) != self.manifest.dimension:
+            raise ModelError(
+                f"The graph of {self.manifest.name!r} gives vectors of {states.shape[-1]} numbers, "
+                f"which do not become the {self.manifest.dimension} that its description promises.",
+                "The graph belongs to another model: export it again with `termweave export`.",
+            )
+        return unit(vector)
+
+    def _fits(self, states: NDArray[np.float32]) -> bool:
+        """Whether the layers take what the pooling gives."""
+        return not self.layers or self.layers[0].weight.shape[1] == states.shape[1] * len(self.manifest.pooling.split("+"))
+
+    def _tokens_of(self, prompt: str) -> int:
+        """Tokens of a prompt with the special tokens before it; the special token behind it does not count."""
+        if prompt not in self._prompt_tokens:
+            (ids,) = self.tokenizer.encode([prompt], self.manifest.max_length)
+            (bare,) = self.tokenizer.encode([""], self.manifest.max_length)
+            ends = len(bare) > 0 and len(ids) > 0 and ids[-1] == bare[-1]
+            self._prompt_tokens[prompt] = len(ids) - ends
+        return self._prompt_tokens[prompt]
+
+
+class DenseKind(ModelKind):
+    """See the module."""
+
+    name: ClassVar[str] = "dense"
+    outputs: ClassVar[tuple[str, ...]] = ("dense",)
+    graph_outputs: ClassVar[dict[str, bool]] = {STATES: True}
+    least_cosine: ClassVar[float] = 0.9
+
+    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> DenseModel:
+        """Open a folder for encoding."""
+        return DenseModel(folder, threads, precision)
+
+    def load_torch(self, folder: ModelFolder) -> Any:
+        """The transformer as a module that gives the states of its last layer."""
+        from termweave.encoders.models.transformer import StatesOfTokens  # noqa: PLC0415 - torch
+
+        return StatesOfTokens.load(folder.path / DenseSettings.of(folder.manifest).transformer)
+
+    def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
+        """Prose, read as documents."""
+        del module
+        ids, _ = DenseReader(folder, DenseSettings.of(folder.manifest)).read(sample_texts(), "document")
+        return [GraphInput(row) for row in ids if len(row)]
+
+    def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:
+        """The cosines of the vectors."""
+        reader = DenseReader(folder, DenseSettings.of(folder.manifest))
+        pairs = zip(expected, given, strict=True)
+        return cosines([(reader.vector(one[0]), reader.vector(other[0])) for one, other in pairs])
+
+    def towers(self, folder: ModelFolder) -> dict[str, ModelFolder]:
+        """The encoder of documents and the encoder of queries; the latter may be a model folder inside this one."""
+        name = DenseSettings.of(folder.manifest).query_folder
+        return {"document": folder, "query": ModelFolder.read(folder.path / name) if name else folder}

@@ -1,0 +1,67 @@
+"""Graphs that torch exports for models that bring none: made once, kept in the cache under the digest of weights and configuration.
+
+The file is written beside its place and moved there, so that two processes that export the same model do not disturb each other.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from termweave.encoders.manifest import GRAPHS, ModelFolder, digest
+from termweave.errors import ModelError
+from termweave.support import paths
+
+if TYPE_CHECKING:
+    from termweave.encoders.kinds.base import ModelKind
+
+#: The packages of the extra `train` that an export needs.
+NEEDED = ("torch", "transformers", "onnx")
+
+
+def with_graph(folder: ModelFolder, kind: ModelKind) -> ModelFolder:
+    """The folder with a graph to run: one of its own, the one in the cache, or one that torch exports now.
+
+    Raises:
+        ModelError: The folder has no graph and torch is not installed, or the graph does not compute what torch computes.
+    """
+    if any(folder.graph(precision) for precision in GRAPHS):
+        return folder
+    home = paths.cache() / "graphs" / _key(folder, kind)
+    graph = home / GRAPHS["fp32"]
+    if not graph.is_file():
+        _export(folder, kind, home)
+    return ModelFolder(folder.path, folder.manifest, {"fp32": graph})
+
+
+def _key(folder: ModelFolder, kind: ModelKind) -> str:
+    """A name for what torch would export: models that differ only in pooling or prompts share a graph."""
+    home = str(folder.manifest.settings.get("transformer", ""))
+    names = [f"{home}/{name}".lstrip("/") for name in ("model.safetensors", "config.json")]
+    digests = [folder.manifest.files.get(name) or digest(folder.path / name) for name in names]
+    parts = (digests, kind.name, kind.graph_settings(folder.manifest))
+    return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+def _export(folder: ModelFolder, kind: ModelKind, home: Path) -> None:
+    """Export the fp32 graph into the cache, compared with torch."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise ModelError(
+            f"The model {folder.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
+            "Install the extra: pip install 'termweave[train]'; or add onnx/model.onnx to the model's folder.",
+        )
+    from termweave.encoders.onnx.export import write_checked  # noqa: PLC0415 - torch
+
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".export-") as work:
+        scratch = Path(work) / "graph"
+        scratch.mkdir()
+        write_checked(folder, kind, scratch, fp32_only=True)
+        home.mkdir(exist_ok=True)
+        for file in sorted(scratch.iterdir(), key=lambda file: file.name == GRAPHS["fp32"]):  # the graph last
+            shutil.move(file, home / file.name)

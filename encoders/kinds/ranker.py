@@ -1,0 +1,191 @@
+"""The kind "ranker": a cross-encoder reads a query and a document as one sequence and gives the pair a score.
+
+    score = logit                        a model with one label
+    score = logit[1] - logit[0]          a model with two labels: 0 for "not relevant", 1 for "relevant"
+
+Both order documents as the model's probabilities do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+from termweave.encoders.kinds import graph_cache
+from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel, Pairing
+from termweave.encoders.manifest import TOKENIZER, Manifest, is_inside
+from termweave.encoders.onnx.parity import rank_correlation, sample_texts
+from termweave.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders.manifest import ModelFolder
+    from termweave.encoders.onnx.runtime import Outputs, Precision
+
+LOGITS = "logits"
+
+
+@dataclass(frozen=True)
+class RankerSettings:
+    """How a ranker reads pairs: `Manifest.settings` of the kind.
+
+    Attributes:
+        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
+        lower: Lower-case texts first.
+        types: Whether the model is told which tokens are of the document (``token_type_ids``).
+        prompt: The text that is put before every query.
+        labels: 1 for one logit, 2 for "not relevant" and "relevant".
+    """
+
+    transformer: str = ""
+    lower: bool = False
+    types: bool = True
+    prompt: str = ""
+    labels: int = 1
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> RankerSettings:
+        """Read the settings of a manifest.
+
+        Raises:
+            ModelError: They are malformed, or name a folder outside the model's.
+        """
+        try:
+            settings = cls(**manifest.settings)
+        except TypeError as error:
+            raise ModelError(
+                f"The description of the model {manifest.name!r} is malformed: {error}.", "Export it again."
+            ) from error
+        inside = not settings.transformer or (isinstance(settings.transformer, str) and is_inside(settings.transformer))
+        if not inside or not isinstance(settings.prompt, str) or settings.labels not in {1, 2}:
+            raise ModelError(f"The description of the model {manifest.name!r} is malformed.", "Export it again.")
+        return settings
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table for `Manifest.settings`."""
+        return asdict(self)
+
+
+class RankerModel(OpenModel):
+    """One folder of the kind "ranker"."""
+
+    def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
+        super().__init__(folder, threads, precision)
+        self.settings = RankerSettings.of(self.manifest)
+        self.reader = PairReader(folder, self.settings)
+
+    @property
+    def vocabulary(self) -> Any:
+        """The `tokenizers.Tokenizer` behind the model."""
+        return self.reader.tokenizer.tokenizer
+
+    def runnable_folder(self) -> ModelFolder:
+        """The folder with a graph: its own, or one that torch exported into the cache."""
+        return graph_cache.with_graph(self.folder, RankerKind())
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text alone, special tokens included."""
+        return self.reader.tokenizer.lengths(texts)
+
+    def score(self, query: str, documents: Sequence[str]) -> NDArray[np.float32]:
+        """The score of each document for a query, before any activation: ``(len(documents),)``.
+
+        Raises:
+            ModelError: The model gives another number of logits than its description says, or one that is no number.
+        """
+        started = []
+        for block in self.blocks(documents):
+            ids, types = self.reader.read(query, block)
+            started.append(self.graph.start(ids, None, [LOGITS], types=types))
+        scores = [self._score(result[0]) for finish in started for result in finish()]
+        return np.array(scores, dtype=np.float32)
+
+    def _score(self, logits: NDArray[np.float32]) -> float:
+        if logits.shape != (self.settings.labels,):
+            raise ModelError(
+                f"The model {self.manifest.name!r} gives {logits.size} numbers for a pair; its description says {self.settings.labels}.",
+                "Name a cross-encoder with one label or two.",
+            )
+        score = single_score(logits)
+        if not np.isfinite(score):
+            raise ModelError(
+                f"The model {self.manifest.name!r} gives a score that is no number.",
+                "It diverged in training, or the file is damaged: name another model.",
+            )
+        return score
+
+
+def single_score(logits: NDArray[np.float32]) -> float:
+    """One score of one logit or of two.
+
+    Example:
+        >>> single_score(np.array([1.5])), single_score(np.array([-1.0, 2.0]))
+        (1.5, 3.0)
+    """
+    return float(logits[0]) if len(logits) == 1 else float(logits[1]) - float(logits[0])
+
+
+class PairReader:
+    """From a query and documents to what the graph reads."""
+
+    def __init__(self, folder: ModelFolder, settings: RankerSettings) -> None:
+        self.manifest, self.settings = folder.manifest, settings
+        self.tokenizer = ModelTokenizer(folder.path / settings.transformer / TOKENIZER, lower=settings.lower)
+        if not self.tokenizer.joins_pairs:
+            raise ModelError(
+                f"The tokeniser of {self.manifest.name!r} has no template for pairs: nothing separates query and document.",
+                "Name a cross-encoder whose tokenizer.json has a post_processor with a pair, such as [CLS] $A [SEP] $B [SEP].",
+            )
+
+    def read(self, query: str, documents: Sequence[str]) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]] | None]:
+        """Token ids of the query with each document, and token types if the model reads them.
+
+        Both share `max_length` tokens as in training: the longer text of a pair, which is mostly the document, is cut.
+        """
+        pairs = [(self.settings.prompt + query, document) for document in documents]
+        read = self.tokenizer.encode_pairs(pairs, self.manifest.max_length)
+        return [ids for ids, _ in read], [types for _, types in read] if self.settings.types else None
+
+
+class RankerKind(ModelKind):
+    """See the module."""
+
+    name: ClassVar[str] = "ranker"
+    label: ClassVar[str] = "a cross-encoder"
+    outputs: ClassVar[tuple[str, ...]] = ("scores",)
+    graph_outputs: ClassVar[dict[str, bool]] = {LOGITS: False}
+    pairing: ClassVar[Pairing] = "pair"
+
+    def open(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> RankerModel:
+        """Open a folder for scoring."""
+        return RankerModel(folder, threads, precision)
+
+    def load_torch(self, folder: ModelFolder) -> Any:
+        """The classifier as a module that gives the logits of pairs."""
+        from termweave.encoders.models.transformer import PairScores  # noqa: PLC0415 - torch
+
+        return PairScores.load(folder.path / RankerSettings.of(folder.manifest).transformer)
+
+    def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
+        """Each text of the sample with the next one."""
+        del module
+        reader = PairReader(folder, RankerSettings.of(folder.manifest))
+        read = reader.tokenizer.encode_pairs(list(pairwise(sample_texts())), folder.manifest.max_length)
+        return [GraphInput(ids, types=types if reader.settings.types else np.zeros_like(ids)) for ids, types in read]
+
+    def compare(self, folder: ModelFolder, expected: Outputs, given: Outputs) -> dict[str, float]:
+        """The rank correlation of the scores of all pairs, and their mean difference in standard deviations of torch's."""
+        del folder
+        scores, others = (np.array([single_score(result[0]) for result in results]) for results in (expected, given))
+        deviation = float(scores.std()) or 1.0
+        return {
+            "rank_correlation": rank_correlation([(scores, others)]),
+            "score_difference": float(np.mean(np.abs(scores - others))) / deviation,
+        }

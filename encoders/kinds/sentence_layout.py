@@ -1,0 +1,198 @@
+"""A folder in the layout of sentence-transformers (or plain transformers), read as a model folder of termweave.
+
+``modules.json`` lists the modules: Transformer, Pooling, then any of Dense and Normalize (kind dense), Transformer and SpladePooling
+(kind sparse), or a Transformer with a classifier (kind ranker). Without it a transformers folder is a transformer with mean pooling,
+as in sentence-transformers. Only names are read of these files: no code of the model runs.
+
+``onnx/model.onnx`` of a dense model or a ranker is run if the folder has it; else torch exports the graph once (`graph_cache`). The model's hash
+is over the file that is run or exported, over the tokeniser, and over everything that decides how texts are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.kinds.dense import DenseSettings
+from termweave.encoders.kinds.ranker import RankerSettings
+from termweave.encoders.kinds.sentence_modules import CONFIG, MODULES, WEIGHTS, read_json, read_layers, read_modules
+from termweave.encoders.kinds.sparse import SparseSettings
+from termweave.encoders.manifest import MANIFEST, TOKENIZER, Manifest, ModelFolder, digest
+from termweave.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+GRAPH = "onnx/model.onnx"
+#: The analysis of a sparse model: its terms are its word-pieces.
+PIECE_TERMS = "bert-pieces.1"
+#: Prompt names that stand for a document, as `encode_document` of sentence-transformers tries them.
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+#: Architectures whose positions begin behind the padding id, so that two positions of the table are no tokens.
+_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer"})
+#: Entries of ``config.json`` that change nothing in what is computed.
+_NOT_COMPUTED = frozenset({"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"})
+#: The model length that transformers writes where a tokeniser has none.
+_NO_LENGTH = 1_000_000
+
+
+def read(path: Path, *, name: str = "") -> ModelFolder:
+    """Read a folder that has no ``termweave.json``.
+
+    Args:
+        path: The folder.
+        name: The name of the model; "" for that of the folder.
+
+    Raises:
+        ModelError: The folder is no model, or one that termweave does not run, or a file is missing; the message says which.
+    """
+    name = name or path.name
+    about = read_json(path / "config_sentence_transformers.json", missing={})
+    modules = read_modules(path)
+    home = path / modules.transformer
+    if not (home / CONFIG).is_file():
+        raise ModelError(
+            f"{path} is not a model folder: it has neither {MANIFEST} nor {CONFIG}.",
+            "Give a folder that training, export or sentence-transformers wrote.",
+        )
+    config = read_json(home / CONFIG)
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise ModelError(
+            f"{path} is of an unknown architecture: its {CONFIG} has no model_type.", "Give a folder that save_pretrained wrote."
+        )
+    if not (home / TOKENIZER).is_file():
+        raise ModelError(
+            f"The model {name!r} has no tokeniser: {home / TOKENIZER} is missing.",
+            "Save it there with transformers' fast tokeniser: AutoTokenizer.from_pretrained(...).save_pretrained(DIR).",
+        )
+    reading = read_json(home / "sentence_bert_config.json", missing={})
+    shared: dict[str, Any] = {"transformer": modules.transformer, "lower": bool(reading.get("do_lower_case"))}
+    manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(home, config, reading))
+    if manifest.kind == "dense":
+        layers, dimension = read_layers(path, modules, _width(home / CONFIG, config))
+        _check_similarity(name, about, normalised=modules.normalised)
+        settings = DenseSettings(
+            **shared, prompts=_prompts(about), include_prompt=modules.include_prompt, layers=layers
+        ).as_dict()
+        manifest = replace(manifest, outputs=("dense",), dimension=dimension, pooling=modules.pooling, settings=settings)
+    elif manifest.kind == "sparse":
+        settings = SparseSettings(**shared, prompts=_prompts(about), twice=modules.twice).as_dict()
+        manifest = replace(
+            manifest, outputs=("weights",), terms="piece", analysis=PIECE_TERMS, pooling=modules.pooling, settings=settings
+        )
+    else:
+        ranker = RankerSettings(**shared, types=_has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
+        manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
+    graph = path / GRAPH
+    own_graph = manifest.kind in {"dense", "ranker"} and graph.is_file()
+    core = graph if own_graph else home / WEIGHTS
+    if not core.is_file():
+        raise ModelError(
+            f"The model {name!r} has no weights: {core} is missing, and so is {GRAPH}.",
+            "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
+        )
+    return ModelFolder(path, _named(manifest, path, core, config), {"fp32": graph} if own_graph else {})
+
+
+def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:
+    """The kind of a model: what sentence-transformers wrote, what its modules say, or what its architecture is."""
+    family = about.get("model_type")
+    families = {"SentenceTransformer": "dense", "SparseEncoder": "sparse", "CrossEncoder": "ranker"}
+    if family is not None and family not in families:
+        raise ModelError(f"The model {name!r} is a {family}, which termweave does not run.", "Name a SentenceTransformer model.")
+    if family is not None and families[family] != "dense":
+        return families[family]
+    architectures = config.get("architectures") or []
+    classifier = any(str(architecture).endswith("ForSequenceClassification") for architecture in architectures)
+    return "ranker" if classifier and not (path / MODULES).is_file() else kind
+
+
+def _labels(name: str, config: Mapping[str, Any]) -> int:
+    """Labels of a classifier: 1 or 2; transformers means 2 if the configuration does not say it.
+
+    Raises:
+        ModelError: There are more.
+    """
+    listed = config.get("id2label")
+    labels = len(listed) if isinstance(listed, dict) else config.get("num_labels", 2)
+    if labels not in {1, 2}:
+        raise ModelError(
+            f"The model {name!r} has {labels} labels; a ranker has one score, or two labels (not relevant, relevant).",
+            "Name a cross-encoder that was trained for ranking.",
+        )
+    return int(labels)
+
+
+def _default_prompt(about: Mapping[str, Any]) -> str:
+    """The text before every query of a cross-encoder: the default prompt, which CrossEncoder puts before the first text of a pair."""
+    prompt = (about.get("prompts") or {}).get(str(about.get("default_prompt_name")), "")
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _has_types(home: Path) -> bool:
+    """Whether the tokeniser, as transformers loads it, tells which tokens are of the second text of a pair."""
+    config = read_json(home / "tokenizer_config.json", missing={})
+    names = config.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    return config.get("tokenizer_class") not in {"PreTrainedTokenizerFast", "TokenizersBackend"}
+
+
+def _check_similarity(name: str, about: Mapping[str, Any], *, normalised: bool) -> None:
+    """Refuse a model whose vectors are compared otherwise than by cosine."""
+    similarity = about.get("similarity_fn_name")
+    if similarity not in {None, "cosine"} and not normalised:
+        raise ModelError(
+            f"The model {name!r} compares vectors by {similarity}; termweave compares vectors of length 1, by cosine.",
+            "Name a model for cosine similarity, or one whose last module is Normalize.",
+        )
+
+
+def _named(manifest: Manifest, path: Path, core: Path, config: Mapping[str, Any]) -> Manifest:
+    """The manifest with the digests of its files and the model's hash, over all that decides a vector."""
+    names = [str(core.relative_to(path)), f"{manifest.settings['transformer']}/{TOKENIZER}".lstrip("/")]
+    files = {name: digest(path / name) for name in (*names, *(layer["file"] for layer in manifest.settings.get("layers", ())))}
+    reading = (manifest.max_length, manifest.dimension, manifest.pooling, sorted(manifest.settings.items()))
+    # A graph holds the architecture; weights are what their configuration makes of them.
+    computed = sorted((key, value) for key, value in config.items() if key not in _NOT_COMPUTED and value is not None)
+    architecture = computed if core.name == WEIGHTS else []
+    state = blake2b(digest_size=8)
+    for part in (list(files.values()), reading, architecture):
+        state.update(repr(part).encode())
+    return replace(manifest, hash=state.hexdigest(), files=files)
+
+
+def _width(file: Path, config: Mapping[str, Any]) -> int:
+    """The width of the states."""
+    width = config.get("hidden_size", config.get("dim", config.get("d_model")))
+    if not isinstance(width, int) or width < 1:
+        raise ModelError(
+            f"{file} does not say how wide the states of the model are (hidden_size).",
+            "Give a folder that save_pretrained wrote.",
+        )
+    return width
+
+
+def _prompts(about: Mapping[str, Any]) -> dict[str, str]:
+    """The prompts for queries and documents, chosen as `encode_query` and `encode_document` choose them."""
+    prompts = {key: text for key, text in (about.get("prompts") or {}).items() if isinstance(text, str)}
+    default = prompts.get(str(about.get("default_prompt_name")), "")
+    query = prompts.get("query", default)
+    document = next((prompts[key] for key in _DOCUMENT_PROMPTS if key in prompts), default)
+    return {key: text for key, text in (("query", query), ("document", document)) if text}
+
+
+def _max_length(home: Path, config: Mapping[str, Any], reading: Mapping[str, Any]) -> int:
+    """The most tokens of a text: what the folder says, at most the positions that the transformer has."""
+    positions = config.get("max_position_embeddings")
+    limits: list[int] = []
+    if isinstance(positions, int) and positions > 0:
+        padding = config.get("pad_token_id")
+        offset = (padding if isinstance(padding, int) else 1) + 1 if config["model_type"] in _OFFSET_POSITIONS else 0
+        limits.append(positions - offset)
+    given = reading.get("max_seq_length") or read_json(home / "tokenizer_config.json", missing={}).get("model_max_length")
+    if isinstance(given, int | float) and 0 < given < _NO_LENGTH:
+        limits.append(int(given))
+    return min(limits, default=512)

@@ -1,0 +1,181 @@
+"""The modules of a sentence-transformers folder: ``modules.json``, the pooling, and the dense layers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer
+from termweave.encoders.manifest import is_inside
+from termweave.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MODULES = "modules.json"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+#: Keys of older ``Pooling`` modules -> mode.
+_OLD_POOLING = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+AGAIN = "Copy the folder again, or save it anew with sentence-transformers."
+
+
+@dataclass(frozen=True)
+class Modules:
+    """The modules of a folder, as far as they matter.
+
+    Attributes:
+        transformer: Subfolder of the transformer; "" for the folder itself.
+        pooling: Modes, joined by "+".
+        include_prompt: Whether the prompt takes part in the pooling.
+        width: The width of the states that the pooling expects; None where it does not say.
+        dense: The subfolders of the dense layers, in order.
+        normalised: Whether the vectors get length 1.
+        kind: "dense", "sparse" or "ranker".
+        twice: Whether a sparse model applies the logarithm twice.
+    """
+
+    transformer: str = ""
+    pooling: str = "mean"
+    include_prompt: bool = True
+    width: int | None = None
+    dense: tuple[str, ...] = ()
+    normalised: bool = False
+    kind: str = "dense"
+    twice: bool = False
+
+
+def read_modules(path: Path) -> Modules:
+    """Read ``modules.json``; without it, the modules that sentence-transformers would make."""
+    if not (path / MODULES).is_file():
+        return Modules()
+    entries = read_json(path / MODULES)
+    try:
+        modules = [(str(entry["type"]).rsplit(".", 1)[-1], str(entry["path"])) for entry in entries]
+    except (TypeError, KeyError) as error:
+        raise ModelError(f"{path / MODULES} does not list modules.", AGAIN) from error
+    kinds = [kind for kind, _ in modules]
+    for folder in (folder for _, folder in modules if folder):
+        if not is_inside(folder):
+            raise ModelError(f"{path / MODULES} names the folder {folder!r}, which is not inside the model's.", AGAIN)
+    if kinds == ["Transformer"]:
+        return Modules(modules[0][1], kind="ranker")
+    if kinds in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+        return _splade(path, modules[0][1], modules[1][1])
+    for kind in kinds:
+        if kind not in {"Transformer", "Pooling", "Dense", "Normalize"}:
+            raise ModelError(f"{path / MODULES} names a module {kind!r}, which termweave does not run.", _advice(kind))
+    if kinds[:1] != ["Transformer"] or kinds[1:2] != ["Pooling"] or kinds.count("Normalize") > (kinds[-1:] == ["Normalize"]):
+        raise ModelError(
+            f"{path / MODULES} lists the modules {', '.join(kinds)}; termweave runs Transformer, Pooling, Dense and Normalize, "
+            "in this order.",
+            "Name a model that gives one vector for a text.",
+        )
+    pooling = read_json(path / modules[1][1] / CONFIG)
+    width = pooling.get("embedding_dimension", pooling.get("word_embedding_dimension"))
+    return Modules(
+        transformer=modules[0][1],
+        pooling=_pooling_mode(path / modules[1][1] / CONFIG, pooling),
+        include_prompt=bool(pooling.get("include_prompt", True)),
+        width=width if isinstance(width, int) else None,
+        dense=tuple(folder for kind, folder in modules if kind == "Dense"),
+        normalised=kinds[-1] == "Normalize",
+    )
+
+
+def _splade(path: Path, transformer: str, folder: str) -> Modules:
+    """The modules of a sparse model."""
+    config = read_json(path / folder / CONFIG)
+    pooling, activation = config.get("pooling_strategy", "max"), config.get("activation_function", "relu")
+    if pooling not in {"max", "sum"} or activation not in {"relu", "log1p_relu"}:
+        raise ModelError(
+            f"{path / folder / CONFIG} names the pooling {pooling!r} with {activation!r}.",
+            "Known: max and sum, with relu or log1p_relu.",
+        )
+    return Modules(transformer, pooling, kind="sparse", twice=activation == "log1p_relu")
+
+
+def _advice(kind: str) -> str:
+    """What to do about a module that is not run."""
+    if kind == "Router":
+        return "Save the document encoder and the query encoder as two models."
+    return "Name a model made of Transformer, Pooling, Dense and Normalize."
+
+
+def _pooling_mode(file: Path, config: Mapping[str, Any]) -> str:
+    """The pooling modes, joined by "+", of a new or an old configuration."""
+    modes = config.get("pooling_mode")
+    if modes is None:
+        modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key) is True] or ["mean"]
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if not modes or any(mode not in MODES for mode in modes):
+        raise ModelError(f"{file} names the pooling {', '.join(map(str, modes)) or 'none'}.", f"Known: {', '.join(MODES)}.")
+    return "+".join(modes)
+
+
+def read_layers(path: Path, modules: Modules, width: int) -> tuple[list[dict[str, Any]], int]:
+    """The dense layers for `DenseSettings`, and the dimension of the vectors. Each layer must take what comes before it."""
+    if modules.width not in {None, width}:
+        raise ModelError(
+            f"The pooling of {path} expects states of {modules.width} numbers, and the transformer gives {width}.", AGAIN
+        )
+    dimension = width * len(modules.pooling.split("+"))
+    layers = []
+    for folder in modules.dense:
+        config = read_json(path / folder / CONFIG)
+        activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
+        if activation not in ACTIVATIONS:
+            raise ModelError(
+                f"The dense layer {path / folder} has the activation {activation!r}.", f"Known: {', '.join(ACTIVATIONS)}."
+            )
+        plain = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+        if any(config.get(key) not in {None, value} for key, value in plain.items()):
+            raise ModelError(
+                f"The dense layer {path / folder} reads or writes something else than the sentence's vector.",
+                "Name a model made of Transformer, Pooling, Dense and Normalize.",
+            )
+        file = f"{folder}/{WEIGHTS}"
+        if not (path / file).is_file():
+            raise ModelError(f"The model is incomplete: {path / file} is missing.", "Save it again as safetensors.")
+        layer = DenseLayer.read(path / file, activation, residual=bool(config.get("use_residual")))
+        if layer.weight.shape[1] != dimension:
+            raise ModelError(
+                f"The dense layer {path / folder} takes vectors of {layer.weight.shape[1]} numbers, "
+                f"and what comes before it gives {dimension}.",
+                AGAIN,
+            )
+        dimension = layer.weight.shape[0]
+        layers.append({"file": file, "activation": activation, "residual": bool(config.get("use_residual"))})
+    return layers, dimension
+
+
+def read_json(file: Path, *, missing: Any = None) -> Any:
+    """Read a JSON file of a model.
+
+    Args:
+        file: The file.
+        missing: What to return where there is no such file; None: that is an error.
+
+    Raises:
+        ModelError: The file is missing, or is no JSON object or array.
+    """
+    if not file.is_file():
+        if missing is None:
+            raise ModelError(f"The model is incomplete: {file} is missing.", AGAIN)
+        return missing
+    try:
+        content = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{file} is not JSON: {error}.", AGAIN) from error
+    if not isinstance(content, dict | list) or (missing is not None and not isinstance(content, dict)):
+        raise ModelError(f"{file} is not a table.", AGAIN)
+    return content

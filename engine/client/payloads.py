@@ -1,0 +1,61 @@
+"""What travels in requests and responses: JSON bodies, query parameters, content types, escaped parts of a path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine.client.retries import endpoint
+from termweave.support.messages import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def quote(part: str) -> str:
+    """Escape one part of a path: an index name or a document id, which may be any text."""
+    from urllib.parse import quote as escape  # noqa: PLC0415
+
+    return escape(part, safe="")
+
+
+def encode(body: Any) -> bytes | None:
+    """The bytes of a request's body: bytes and strings as they are, everything else as JSON."""
+    if body is None or isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    import orjson  # noqa: PLC0415
+
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def content_type(path: str, data: bytes | None) -> str:
+    """The content type of a body: newline-delimited JSON for `_bulk` and `_msearch`, else JSON."""
+    return "application/x-ndjson" if data is not None and endpoint(path) in {"_bulk", "_msearch"} else "application/json"
+
+
+def query_parameters(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Query parameters without those that are None; True and False become "true" and "false"."""
+    if not params:
+        return None
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in params.items() if value is not None}
+
+
+def decode(text: str) -> Any:
+    """The value of a response's JSON; None where the response is empty.
+
+    Raises:
+        ValueError: The text is not JSON.
+        RecursionError: The JSON is nested deeper than the parser can go.
+    """
+    import orjson  # noqa: PLC0415
+
+    if not text:
+        return None
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        # JSON allows half of a surrogate pair, and documents of other programs may hold one. Nothing here could write it again.
+        import json  # noqa: PLC0415
+
+        return orjson.loads(readable(json.dumps(json.loads(text), ensure_ascii=False)))

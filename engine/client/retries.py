@@ -1,0 +1,170 @@
+"""Repeated requests: which failures pass by themselves, how long to pause between attempts, and when to give up.
+
+An `Engine` repeats only calls that change nothing, four times. A build asks for more (`Engine.patient`): then every request
+that the server turned away is repeated until the patience is over, and the pauses follow the server's ``Retry-After``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from termweave.engine.client.server_errors import EngineResponseError
+from termweave.errors import EngineError, EngineUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+#: The server did not carry the request out: any request may be sent again.
+_TURNED_AWAY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+#: A proxy lost the answer: the request may have been carried out.
+_LOST = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
+_ATTEMPTS = 4
+#: Endpoints whose POST changes nothing.
+_READING = frozenset({"_search", "_msearch", "_mget", "_count", "_analyze", "_validate", "_refresh", "_termvectors"})
+#: Endpoints whose PUT does the same when it is carried out twice.
+_SETTING = frozenset({"_settings", "_mapping"})
+#: Seconds: the first pause is at most `_FIRST_PAUSE`, each further one at most twice as long as the one before.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+#: The shortest time-out of a repeated request, in seconds, however little of the patience is left.
+_SHORTEST_TIMEOUT = 1.0
+
+
+class Retries:
+    """Decides how often a failed request is repeated. Threads may share it.
+
+    Args:
+        patience: Seconds for which every request is repeated, counted from its first failure; None: calls that change nothing are
+            repeated four times.
+
+    Attributes:
+        patience: The same.
+    """
+
+    def __init__(self, patience: float | None = None) -> None:
+        self.patience = patience
+        self._lock = threading.Lock()
+        #: When the first request failed since the last one that succeeded.
+        self._failing_since: float | None = None
+
+    def run(self, call: Callable[[float | None], T], *, repeatable: bool, once: bool = False) -> T:
+        """Call until it succeeds.
+
+        Args:
+            call: The request. It gets the seconds that this attempt may take at most; None: as long as usual.
+            repeatable: Whether the request does the same when it is carried out twice.
+            once: Call only once, whatever happens.
+
+        Raises:
+            EngineError: The last attempt's error.
+        """
+        try:
+            return self._attempt(call, None)
+        except EngineError as error:
+            if once or not self._may_repeat(error, repeatable=repeatable):
+                raise
+            failure = error
+        # tenacity costs more than all else here: it is imported when a request has failed.
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415
+
+        end = None if self.patience is None else self._end(self.patience)
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: self._may_repeat(error, repeatable=repeatable)),
+            wait=lambda state: _pause(state.attempt_number, _asked_pause(state), end),
+            stop=stop_after_attempt(_ATTEMPTS) if end is None else lambda _: time.monotonic() >= end,
+            reraise=True,
+        )
+        result: T = retrying(_continued(failure, lambda: self._attempt(call, end)))
+        return result
+
+    def _attempt(self, call: Callable[[float | None], T], end: float | None) -> T:
+        try:
+            result = call(None if end is None else max(_SHORTEST_TIMEOUT, end - time.monotonic()))
+        except EngineError as error:
+            if not is_temporary(error):  # the server answers
+                self._failing_since = None
+            raise
+        self._failing_since = None
+        return result
+
+    def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:
+        if isinstance(error, EngineResponseError) and error.status in _TURNED_AWAY:
+            return repeatable or self.patience is not None
+        return repeatable and is_temporary(error)
+
+    def _end(self, patience: float) -> float:
+        """When patience is over. A request that fails after another one has used the patience up gets no patience of its own."""
+        now = time.monotonic()
+        with self._lock:
+            if self._failing_since is None:
+                self._failing_since = now
+            return self._failing_since + patience
+
+
+def seconds_to_wait(headers: Mapping[str, str]) -> float | None:
+    """Read the header ``Retry-After``, which holds seconds or a date; None if it is missing or cannot be read.
+
+    Example:
+        >>> seconds_to_wait({"Retry-After": "3"})
+        3.0
+    """
+    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def changes_nothing(method: str, path: str) -> bool:
+    """Whether a request only reads, so that sending it twice does no harm."""
+    return method in {"GET", "HEAD"} or (method == "POST" and endpoint(path) in _READING)
+
+
+def sets_again(method: str, path: str) -> bool:
+    """Whether a request sets values, so that sending it twice leaves the same values."""
+    return method == "PUT" and endpoint(path) in _SETTING
+
+
+def endpoint(path: str) -> str:
+    """The last part of a path: "_search"."""
+    return path.partition("?")[0].rsplit("/", 1)[-1]
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether the same request may succeed later: the server is overloaded or away."""
+    if isinstance(error, EngineResponseError):
+        return error.status in _TURNED_AWAY | _LOST
+    return isinstance(error, EngineUnreachable)
+
+
+def _asked_pause(state: Any) -> float:
+    """The seconds that the server asked for, of the error of tenacity's last attempt."""
+    return getattr(state.outcome.exception(), "retry_after", None) or 0.0
+
+
+def _pause(attempt: int, asked: float, end: float | None) -> float:
+    """Seconds until the next attempt: random, so that clients that failed together do not come back together."""
+    import random  # noqa: PLC0415
+
+    pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - 1)))  # noqa: S311 - not a secret
+    if end is None:  # somebody waits for the answer to a search
+        return max(pause, min(asked, _LONGEST_PAUSE))
+    return min(max(pause, asked), max(0.0, end - time.monotonic()))  # the last attempt is made when patience is over
+
+
+def _continued(failure: EngineError, call: Callable[[], T]) -> Callable[[], T]:
+    """A call whose first attempt has failed already."""
+    failures = [failure]
+
+    def attempt() -> T:
+        if failures:
+            raise failures.pop()
+        return call()
+
+    return attempt

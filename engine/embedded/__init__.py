@@ -1,0 +1,1 @@
+"""The embedded OpenSearch: its archives, Java, processes, starting and stopping."""

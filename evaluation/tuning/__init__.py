@@ -1,0 +1,1 @@
+"""Tuning of fusion and reranking on judged queries."""

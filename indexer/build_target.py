@@ -1,0 +1,162 @@
+"""The generation that a build writes into: a new one, or one that an earlier command left unfinished."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from termweave import __version__
+from termweave.engine import EngineResponseError
+from termweave.errors import EngineError
+from termweave.indexer.generations import deletion, generations, index_setup
+from termweave.indexer.ledger import storage
+from termweave.indexer.preparation import length_check, user_mapping
+from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.search.catalog import statistics_store
+from termweave.search.catalog.lineage import Lineage, ModelLineage
+from termweave.signals import DocumentLayout, Fitting, signal_class
+
+if TYPE_CHECKING:
+    from termweave.corpora import Source
+    from termweave.engine import Engine
+    from termweave.indexer.build_plan import BuildPlan
+    from termweave.indexer.ledger.ledger import Ledger
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.indexer.preparation.passages import Window
+    from termweave.statistics import CorpusStatistics
+
+
+@dataclass
+class BuildTarget:
+    """The generation that a build or an update writes into.
+
+    Attributes:
+        index: The concrete index.
+        lineage: Its lineage when the command began to write.
+        layout: How its documents are stored.
+        statistics: The statistics of its weights; None without a weights model.
+        ledger: Its ledger.
+        notes: Sentences that a user should know.
+        warnings: Sentences that a user should not miss.
+    """
+
+    index: str
+    lineage: Lineage
+    layout: DocumentLayout
+    statistics: CorpusStatistics | None
+    ledger: Ledger
+    notes: list[str]
+    warnings: list[str]
+
+
+def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progress: BuildProgress) -> BuildTarget:
+    """Read the source once, and create the empty index of a new generation.
+
+    Args:
+        engine: The server.
+        source: The documents, or their passages.
+        name: The alias.
+        planned: The plan of the build.
+        progress: Called with (stage, done, total).
+    """
+    options, encoder = planned.options, planned.encoder
+    index = generations.new_index(name)
+    ledger = storage.open_(engine, index)
+    try:
+        ledger.put("name", name)
+        ledger.put("made_of", planned.made_of)
+        ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
+        corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+        texts = [document.content for document in corpus.sample]
+        corpus.warnings.extend(length_check.warnings(encoder, texts, passages=options.passages is not None))
+        sample = encoder.encode(texts, kind="document", statistics=corpus.statistics)
+        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
+        layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
+        mapping = user_mapping.merged(layout.mapping({}), options.mapping)
+        layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))
+        made = Lineage(
+            name=name,
+            created=generations.creation_time(engine, name),
+            termweave=__version__,
+            source={"name": source.name, "fingerprint": source.fingerprint},
+            fingerprint=planned.fingerprint,
+            signals={signal.name: signal.parameters() for signal in layout.signals},
+            models={output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
+            statistics={} if corpus.statistics is None else _statistics_lineage(corpus.statistics),
+            documents=ledger.documents,
+            passages=_passages_lineage(options.passages, ledger),
+            fields=layout.extra,
+            neighbours=options.neighbours,
+        )
+        settings = user_mapping.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
+        settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
+        index_setup.create(engine, index, mapping, made, settings)
+        keep_statistics(engine, index, corpus.statistics, options)
+        ledger.put("lineage", asdict(made))
+        ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
+        ledger.put("state", "building")
+    except BaseException:
+        ledger.close()
+        with suppress(EngineError):  # no build could resume this; if deleting fails, the next build does it
+            deletion.remove_generation(engine, index)
+        raise
+    return BuildTarget(index, made, layout, corpus.statistics, ledger, corpus.notes, corpus.warnings)
+
+
+def reopen(engine: Engine, options: BuildOptions, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
+    """Continue a generation that an earlier command left unfinished.
+
+    Args:
+        engine: The server.
+        options: The build options.
+        index: The generation.
+        made: Its lineage, from the ledger.
+        ledger: Its ledger.
+    """
+    with ledger.closed_on_error():
+        statistics = statistics_store.load(engine, index, made)
+        keep_statistics(engine, index, statistics, options)
+        noun = "passages" if made.passages else "documents"
+        progress = f"{ledger.acknowledged:,} of {ledger.total:,} {noun} were sent before"
+        if options.neighbours and not ledger.acknowledged:
+            progress = "no document was sent before; the finished encodings are used again"
+        notes, warnings = ledger.get("said") or ([], [])
+        return BuildTarget(index, made, made.layout, statistics, ledger, [f"Resumed {index}: {progress}.", *notes], warnings)
+
+
+def keep_statistics(engine: Engine, index: str, statistics: CorpusStatistics | None, options: BuildOptions) -> None:
+    """Store the statistics of a generation if the cluster lacks them, because they are new or somebody deleted them."""
+    if statistics is not None and not statistics_store.there(engine, index):
+        statistics_store.save(engine, index, statistics, {"index.number_of_replicas": replicas(engine, options)})
+
+
+def replicas(engine: Engine, options: BuildOptions) -> int:
+    """The number of replicas: the option if it is set, else 1 if there are several data nodes, else 0."""
+    if options.replicas is not None:
+        return options.replicas
+    try:
+        return 1 if engine.request("GET", "/_cluster/health")["number_of_data_nodes"] > 1 else 0
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return 1  # this user may not ask; a replica without a second node does no harm
+
+
+def _passages_lineage(window: Window | None, ledger: Ledger) -> dict[str, int]:
+    """`Lineage.passages` of a new generation."""
+    if window is None:
+        return {}
+    return {**window.parameters(), "count": ledger.total, "most": ledger.most_passages}
+
+
+def _statistics_lineage(statistics: CorpusStatistics) -> dict[str, Any]:
+    """`Lineage.statistics` of a new generation."""
+    return {
+        "hash": statistics.hash,
+        "analysis": statistics.analysis,
+        "documents": statistics.documents,
+        "average_length": statistics.average_length,
+    }

@@ -1,0 +1,1 @@
+"""Generations of an index name: list, publish, copy, delete, keep compatible."""

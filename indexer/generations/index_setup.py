@@ -1,0 +1,103 @@
+"""The index of a generation: created, opened and closed for writing, and set for searching."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine import EngineResponseError
+from termweave.indexer.generations.generations import closed_error
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+    from termweave.search.catalog.lineage import Lineage
+
+#: Part of the server's reason for not creating an index -> what to do. The first match wins.
+_ADVICE = (
+    ("analyzer", "Name an analyzer that the server has (english, german, cjk, standard), or define it with --settings FILE."),
+    ("setting", "Correct the file that --settings names."),
+    ("type", "Correct the file that --mapping names: OpenSearch's documentation lists the types of fields."),
+)
+#: Settings that belong to one index and cannot be given to another.
+_PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "history", "resize", "blocks"})
+#: Documents are sent while nobody searches: no refresh, no copies.
+LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
+
+
+def writer(index: str) -> str:
+    """The alias that documents of a generation are sent to."""
+    return f"{index}.write"
+
+
+def create(engine: Engine, index: str, mapping: dict[str, Any], lineage: Lineage, settings: dict[str, Any]) -> None:
+    """Create the empty index of a generation.
+
+    Documents are sent to its writer alias with `require_alias`: if somebody deletes the index meanwhile, the server must not create
+    one of that name by itself, without mapping and lineage.
+    """
+    body = {
+        "settings": settings,
+        "mappings": {**mapping, "_meta": {"termweave": lineage.as_meta()}},
+        "aliases": {writer(index): {}},
+    }
+    try:
+        # Documents wait for the shards, as long as --patience allows; here the server would wait for half a minute in silence.
+        engine.request("PUT", f"/{index}", params={"wait_for_active_shards": 0}, body=body)
+    except EngineResponseError as error:
+        if _already_created(error):
+            return
+        if error.status == HTTPStatus.BAD_REQUEST and not error.hint:
+            advice = (advice for part, advice in _ADVICE if part in error.reason)
+            error.hint = next(advice, "Correct what --mapping or --settings says.")
+        raise
+
+
+def create_like(engine: Engine, index: str, model: str, lineage: Lineage) -> dict[str, Any]:
+    """Create an empty index with the mapping and settings of another generation, set for loading.
+
+    Returns:
+        The settings to restore afterwards.
+    """
+    answer = engine.request("GET", f"/{model}")[model]
+    settings = {key: value for key, value in answer["settings"]["index"].items() if key not in _PRIVATE}
+    if "verified_before_close" in settings:  # only a closed index has this setting
+        raise closed_error(model)
+    loading = {**settings, "refresh_interval": "-1", "number_of_replicas": 0}
+    mapping = {**answer["mappings"], "_meta": {"termweave": lineage.as_meta()}}
+    body = {"settings": {"index": loading}, "mappings": mapping, "aliases": {writer(index): {}}}
+    try:
+        engine.request("PUT", f"/{index}", body=body)
+    except EngineResponseError as error:
+        if not _already_created(error):
+            raise
+    return {key: settings.get(key) for key in ("refresh_interval", "number_of_replicas")}
+
+
+def _already_created(error: EngineResponseError) -> bool:
+    """Whether an earlier attempt created the index, although it was answered with 503. Nobody else makes one of this random name."""
+    return error.status == HTTPStatus.BAD_REQUEST and "resource_already_exists" in str(error.body)
+
+
+def open_writer(engine: Engine, index: str) -> None:
+    """Let documents be sent to a live generation."""
+    engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, "alias": writer(index)}}]})
+
+
+def close_writer(engine: Engine, index: str) -> None:
+    """Let no more documents be sent to a generation."""
+    action = {"remove": {"index": index, "alias": writer(index), "must_exist": False}}
+    engine.request("POST", "/_aliases", body={"actions": [action]})
+
+
+def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: int) -> None:
+    """Set an index for searching and make all its documents visible.
+
+    Args:
+        engine: The server.
+        index: The generation.
+        refresh_interval: The setting of that name; None: the server's default.
+        replicas: Copies of each shard.
+    """
+    settings = {"index.refresh_interval": refresh_interval, "index.number_of_replicas": replicas}
+    engine.request("PUT", f"/{index}/_settings", body=settings)
+    engine.request("POST", f"/{index}/_refresh")

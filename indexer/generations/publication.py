@@ -1,0 +1,116 @@
+"""Publication: the alias of a name is pointed at a generation, in one atomic step. `promote` and `rollback` do that, too."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import EngineError, UsageError
+from termweave.indexer.generations.generations import check_free, closed_error, live, of
+from termweave.indexer.generations.index_setup import writer
+from termweave.indexer.ledger import storage
+from termweave.search.catalog.lineage import exists, read, write
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+    from termweave.indexer.ledger.ledger import Ledger
+
+
+def publish(engine: Engine, name: str, index: str, expected: str | None) -> None:
+    """Point the alias at a generation, in one atomic step.
+
+    Args:
+        engine: The server.
+        name: The alias.
+        index: The generation.
+        expected: The index that the alias pointed at when the build began.
+
+    Raises:
+        EngineError: Somebody else has moved the alias since.
+        UsageError: There is an index of that name: the server makes one if an application writes to NAME.
+    """
+    now = live(engine, name)
+    if now is None:
+        check_free(engine, name)
+    if now not in {None, expected, index}:  # if the alias is gone, nobody moved it elsewhere
+        raise EngineError(
+            f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.",
+            "Look at both; run 'termweave index' again to publish yours.",
+        )
+    actions: list[dict[str, Any]] = [
+        {"add": {"index": index, "alias": name}},
+        {"remove": {"index": index, "alias": writer(index), "must_exist": False}},
+    ]
+    if now and now != index:
+        actions.insert(0, {"remove": {"index": now, "alias": name, "must_exist": True}})
+    engine.request("POST", "/_aliases", body={"actions": actions})
+
+
+def check_still_live(engine: Engine, name: str, index: str) -> None:
+    """Check that a generation which was updated in place is still the live one.
+
+    Raises:
+        EngineError: The alias was moved meanwhile.
+    """
+    now = live(engine, name)
+    if now != index:
+        moved = f"pointed {name!r} at {now!r}" if now else f"removed the alias {name!r}"
+        raise EngineError(
+            f"{index!r} was updated, and is not live: meanwhile somebody {moved}.",
+            f"'termweave promote {name} {index}' publishes it.",
+        )
+
+
+def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | None) -> bool:
+    """Whether a generation was published although its ledger calls it unfinished: its builder died before it could note that.
+
+    If so, the ledger notes it now and is closed.
+    """
+    if index != live_index and (not read(engine, index).complete or exists(engine, writer(index))):
+        return False
+    ledger.put("state", "complete")
+    ledger.close()
+    return True
+
+
+def promote(engine: Engine, name: str, index: str) -> str | None:
+    """Point the alias at another complete generation, also at one that missed its gate.
+
+    Returns:
+        The index that the alias pointed at before.
+
+    Raises:
+        UsageError: There is no such generation, it was never finished, or it is closed.
+    """
+    known = {generation.index: generation for generation in of(engine, name)}
+    if index not in known:
+        raise UsageError(f"{name!r} has no generation {index!r}.", f"It has: {', '.join(known)}.")
+    generation = known[index]
+    if generation.unreadable:
+        raise UsageError(generation.unreadable)
+    if not generation.complete:
+        raise UsageError(f"{index!r} was never finished and verified.", "Finish it by repeating its 'termweave index' command.")
+    if generation.closed:  # searches of the name would find nothing
+        raise closed_error(index)
+    before = live(engine, name)
+    if generation.missed:  # the user publishes it on purpose: `rollback` may return to it
+        write(engine, index, replace(read(engine, index), missed=""))
+        with suppress(UsageError), storage.existing(engine, index) as ledger:
+            ledger.put("state", "complete")
+    publish(engine, name, index, before)
+    return before
+
+
+def previous(engine: Engine, name: str) -> str:
+    """The generation to roll back to: the newest complete one that is older than the live one and that no gate refused.
+
+    Raises:
+        UsageError: There is none.
+    """
+    known = of(engine, name)
+    positions = [position for position, generation in enumerate(known) if generation.live]
+    older = [generation.index for generation in known[positions[0] + 1 if positions else 0 :] if generation.accepted]
+    if not older:
+        raise UsageError(f"{name!r} has no older generation to go back to.", "'termweave generations' lists its generations.")
+    return older[0]

@@ -1,0 +1,1 @@
+"""The build pipeline: read, encode, build, send, acknowledge."""

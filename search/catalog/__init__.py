@@ -1,0 +1,1 @@
+"""The stored description of an index: lineage, collection statistics, models and profiles."""

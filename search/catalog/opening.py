@@ -1,0 +1,56 @@
+"""Open a generation: read its lineage once, and load its statistics and models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.search.catalog import lineage, statistics_store
+from termweave.search.catalog.models import encoder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.search.catalog.lineage import Lineage
+    from termweave.signals import DocumentLayout, Signal
+    from termweave.statistics import CorpusStatistics
+
+
+@dataclass(frozen=True)
+class OpenGeneration:
+    """One generation, ready to be searched. A search uses the same one from the encoding of the query to the hits.
+
+    Attributes:
+        index: Name of the concrete index.
+        lineage: Its lineage.
+        layout: Its signals and fields.
+        statistics: The counts of its corpus, which query weights depend on; None without a weights model.
+        encoder: Its models.
+    """
+
+    index: str
+    lineage: Lineage
+    layout: DocumentLayout
+    statistics: CorpusStatistics | None
+    encoder: TextEncoder
+
+    def signals(self, names: Collection[str]) -> list[Signal]:
+        """The signals with these names, in the order of the layout."""
+        return [signal for signal in self.layout.signals if signal.name in names]
+
+
+def open_generation(engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> OpenGeneration:
+    """Open the generation that a name stands for now.
+
+    Args:
+        engine: The server.
+        name: An alias, or the name of a generation.
+        models: "weights" and "dense" -> model folder or name; None: as the lineage names it.
+    """
+    index = lineage.resolve(engine, name)
+    made = lineage.read(engine, index)
+    encoder = encoder_of(made, name, models)
+    return OpenGeneration(index, made, made.layout, statistics_store.load(engine, index, made), encoder)

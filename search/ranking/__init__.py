@@ -1,0 +1,1 @@
+"""Ranking: modes, fusion and reranking of candidates. This package sends no requests."""

@@ -1,0 +1,139 @@
+"""The reranker `ranker`: a cross-encoder reads the query with each candidate (`termweave.encoders.Ranker` runs it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.search.ranking.rerankers import RerankResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.encoders import Ranker
+    from termweave.search.ranking.rerankers import Need, RerankRequest
+
+_OPENING = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEncoderReranker:
+    """Rerank by a cross-encoder, mixed with the score so far: ``(1 - weight) * s + weight * r``.
+
+    r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
+    the same documents. A document without text gets the lowest r. The text of a document in passages is that of its best passage.
+
+    With a budget the documents are scored in the order so far until the time is up. Those that were not scored keep their score and
+    their order, below those that were.
+
+    Attributes:
+        model: A folder, the name of a model, or ``hf:OWNER/NAME``.
+        candidates: How many of the best documents are reranked; the others keep score and order below.
+        weight: The share of the cross-encoder, from 0 to 1.
+        budget: Milliseconds for scoring the candidates of one query; None: no limit. Opening the model is not part of it.
+        scorer: The opened model, if it was opened already; None: it is opened at the first query, once in a process.
+    """
+
+    model: str
+    candidates: int = 30
+    weight: float = 0.5
+    budget: float | None = None
+    scorer: Ranker | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for a value outside its range."""
+        if self.candidates < 1:
+            raise UsageError(f"A ranker needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
+        if not 0 <= self.weight <= 1:
+            raise UsageError(f"The weight of a ranker must lie in [0, 1]; it is {self.weight}.")
+
+    @property
+    def name(self) -> str:
+        """As `--rerank` takes it."""
+        return f"ranker@{self.model}"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The documents' texts."""
+        return frozenset({"texts"})
+
+    def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
+        """The same ranker with a time limit for each query."""
+        return replace(self, budget=milliseconds)
+
+    def rerank(self, request: RerankRequest) -> RerankResult:
+        """Score the texts and mix the scores.
+
+        Raises:
+            ModelError: The model cannot be opened, is no ranker, or gives something that is not a number.
+        """
+        texts = request.texts or [""] * len(request.ids)
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        logits = self._logits(request.query.text, [texts[row] for row in rows])
+        complete = len(logits) == len(rows)
+        # The documents in the order so far, up to the last one that was scored.
+        end = len(texts) if complete else rows[len(logits) - 1] + 1 if logits else 0
+        by_row = dict(zip(rows, logits, strict=False))
+        values = self._scaled(by_row, request.scores[:end])
+        shares = [self.weight * value for value in (*values, *request.scores[end:])]
+
+        def details(row: int) -> Mapping[str, Any]:
+            return {"logit": by_row[row], "weight": self.weight} if row in by_row else {"scored": False}
+
+        return RerankResult(shares, 1 - self.weight, 1.0, details, scored=None if complete else len(logits))
+
+    def _logits(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The logits of the texts; with a budget those of the first texts."""
+        if self.budget is not None and self.budget <= 0:  # the model is not even opened
+            return []
+        scorer = self.scorer or _opened(self.model)
+        if self.budget is None:
+            return scorer.score(query, texts).tolist()  # type: ignore[no-any-return]
+        return scorer.score_within(query, texts, self.budget / 1000).tolist()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _scaled(logits: Mapping[int, float], scores: Sequence[float]) -> list[float]:
+        """The logits in the range of the scores, one for each score; the lowest for a row without a logit."""
+        if not logits:
+            return list(scores)
+        lowest, highest = min(logits.values()), max(logits.values())
+        bottom, extent = min(scores), (max(scores) - min(scores)) or 1.0  # equal scores: the logits alone decide
+        spread = (highest - lowest) or 1.0
+        return [bottom + extent * (logits.get(row, lowest) - lowest) / spread for row in range(len(scores))]
+
+
+def _opened(model: str) -> Ranker:
+    """The model, opened once in a process, also if several threads ask for it at once."""
+    with _OPENING:
+        return _open(model)
+
+
+@cache
+def _open(model: str) -> Ranker:
+    from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
+
+    scorer = Ranker.load(model)
+    scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
+    return scorer
+
+
+def create(option: str = "") -> CrossEncoderReranker:
+    """The ranker with a model, for the entry point; the option names the model.
+
+    Raises:
+        UsageError: No model is named, or there is none of this name.
+    """
+    from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
+
+    if not option:
+        raise UsageError(
+            "termweave ships no ranker.", "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME."
+        )
+    if not hub.named(option):
+        model_lookup.resolve(option)
+    elif not hub.well_formed(option):
+        raise UsageError(f"{option!r} names no model on the hub.", "Write hf:OWNER/NAME, or hf:OWNER/NAME@REVISION.")
+    return CrossEncoderReranker(option)

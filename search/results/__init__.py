@@ -1,0 +1,1 @@
+"""Results: hits, explanations, highlights, notices."""

@@ -1,0 +1,71 @@
+"""The JSON of results, the same for the command line, Python and web pages. The schemas are in docs/schemas."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.records import Hit
+    from termweave.search.results.hits import Answer
+
+
+def search(query: str, answer: Answer, took: float) -> dict[str, Any]:
+    """The answer to one query.
+
+    Args:
+        query: Text of the query.
+        answer: Its hits.
+        took: Duration in milliseconds.
+    """
+    result: dict[str, Any] = {
+        "schema": "termweave.search/1",
+        "query": query,
+        "took_ms": round(took, 3),
+        "hits": [hit.as_dict() for hit in answer.hits],
+    }
+    if answer.dropped:
+        result["dropped"] = {signal: list(terms) for signal, terms in answer.dropped.items()}
+    if answer.cut_short:
+        result["cut_short"] = [asdict(each) for each in answer.cut_short]
+    return result
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """What a batch search did.
+
+    Attributes:
+        run: The file that the run was written to.
+        name: Name of the run.
+        generation: The concrete index that was searched.
+        queries: Number of queries.
+        seconds: Duration.
+        shortened: Signal name -> number of queries that lost terms because the server allows no more clauses.
+        empty: Number of queries without a hit.
+    """
+
+    run: str
+    name: str
+    generation: str
+    queries: int
+    seconds: float
+    shortened: Mapping[str, int] = field(default_factory=dict)
+    empty: int = 0
+
+
+def batch(summary: BatchSummary) -> dict[str, Any]:
+    """The summary of a batch search."""
+    return {"schema": "termweave.batch/1", **asdict(summary), "seconds": round(summary.seconds, 3)}
+
+
+def explain(query: str, hit: Hit) -> dict[str, Any]:
+    """One explained document."""
+    return {"schema": "termweave.explain/1", "query": query, "hit": hit.as_dict()}
+
+
+def requests(sent: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The requests of a search, as `Index.requests` gives them."""
+    return {"schema": "termweave.requests/1", "requests": sent}

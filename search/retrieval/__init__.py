@@ -1,0 +1,1 @@
+"""Retrieval: requests to the server and the candidates that come back."""

@@ -1,0 +1,95 @@
+"""Pages that are made to cost time: reading them takes time that grows with their length and no faster."""
+
+import time
+
+import pytest
+
+from termweave.corpora.formats import markup
+
+#: Each of these, repeated, is quadratic for at least one of: the standard library's parser, libxml2, lexbor, resiliparse.
+REPEATED = [
+    "<meta charset=",
+    "<!--",
+    "<![CDATA[",
+    "<!",
+    "<?",
+    "<",
+    "<a ",
+    "<a b='",
+    "<a =",
+    "</",
+    "</a ",
+    "</script ",
+    "&#",
+    "&a",
+    "<div>",
+    "<b></p>",
+    "<table><b>",
+    "<svg>",
+    "<script>",
+    "<title>",
+    "<textarea>",
+    "<h1>",
+    "]]><![CDATA[",
+    "--><!--",
+]
+SIZE = 1_000_000
+
+
+@pytest.mark.parametrize("piece", REPEATED)
+def test_a_repeated_piece_of_markup_takes_linear_time(piece):
+    """One megabyte takes about a second; an input that is quadratic takes minutes."""
+    began = time.process_time()
+    markup.html(piece * (SIZE // len(piece)))
+    assert time.process_time() - began < 8
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<a " + "b=c " * (SIZE // 4),
+        "<a " + " ".join(f"a{number}=1" for number in range(SIZE // 9)) + ">",
+        f"<a title='{'x' * SIZE}'>",
+        f'<a title="{"=" * SIZE}',
+        f"<{'a' * SIZE}",
+        f"<a{' ' * SIZE}b",
+        "<svg>" * (SIZE // 12) + "</head>" * (SIZE // 12),
+        "<svg>" * (SIZE // 12) + "<template>" * 3 + "</svg>" * (SIZE // 12),
+    ],
+    ids=["attributes", "distinct", "value", "unclosed value", "name", "blanks", "other end tags", "end tags"],
+)
+def test_a_large_tag_or_deep_nesting_takes_linear_time(page):
+    began = time.process_time()
+    markup.html(page)
+    assert time.process_time() - began < 8
+
+
+def test_a_character_reference_of_any_length_is_a_character():
+    """Python refuses to read a number of more than 4,300 digits."""
+    assert markup.html(f"a&#{'9' * 5000};b&#{'0' * 5000}67;d") == ("", "a\ufffdbCd")
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a<b title='>'>b</b >c", "abc"),
+        ("a<b title=x>y'>b", "ay'>b"),
+        ("a<b =x'>b", "ab"),
+        ("a<!-->b<!--->c<!-- - --!>d", "abcd"),
+        ("a<!-- the rest is a comment <p>", "a"),
+        ("a<p title='the rest is a tag", "a"),
+        ("a</>b</ >c</", "abc</"),
+        ("a<![CDATA[ > ]]>b<![CDATA[ > c", "ab c"),
+        ("<SCRIPT>'</scripture>'</Script >a", "a"),
+        ("<iframe><p>no</iframe>a<xmp><b></xmp>", "a<b>"),
+        ("<textarea><b>&amp;</textarea>c", "<b>&c"),
+        ("<script src=x />a", "a"),
+        ("a<style>the rest is a style", "a"),
+    ],
+)
+def test_tokens_end_where_a_browser_ends_them(page, text):
+    assert markup.html(page) == ("", text)
+
+
+def test_a_title_that_nobody_closes_is_no_end_of_markup():
+    assert markup.html("<title>Page<body><p>one") == ("Pageone", "")

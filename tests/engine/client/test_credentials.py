@@ -1,0 +1,111 @@
+"""Where a password comes from, and when it would be seen by others."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from termweave.engine import connect
+from termweave.engine.client import credentials
+from termweave.errors import UsageError
+from termweave.settings import load
+
+
+def _sent(scripted, **settings):
+    """The user and password that a server receives."""
+    scripted.answers["*"] = (200, {})
+    with connect(load(url=scripted.url, user="me", **settings)) as engine:
+        engine.request("GET", "/")
+    headers = {name.lower(): value for name, value in scripted.seen[-1][2].items()}
+    return base64.b64decode(headers["authorization"].removeprefix("Basic ")).decode()
+
+
+def test_a_password_comes_from_a_file_or_a_command(scripted, tmp_path, monkeypatch):
+    file = tmp_path / "password"
+    file.write_text("from a file\n")
+    assert _sent(scripted, password_file=file) == "me:from a file"
+    monkeypatch.setenv("TERMWEAVE_PASSWORD_COMMAND", f"{sys.executable} -c \"print('from a command')\"")
+    assert _sent(scripted) == "me:from a command"
+    assert _sent(scripted, password_file=file) == "me:from a file"  # a flag comes before the environment
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(None, "cannot be read"), (b"", "does not hold one line"), (b"a\nb\n", "one line"), (b"\xff", "UTF-8")],
+)
+def test_a_password_file_without_a_password_is_refused(tmp_path, content, sentence):
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UsageError, match=sentence):
+        connect(load(url="http://127.0.0.1:1", user="me", password_file=file))
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"), [("false", "exit status 1"), ("true", "printed nothing"), ("no-such-command", "failed")]
+)
+def test_a_command_without_a_password_is_refused(command, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        connect(load(url="http://127.0.0.1:1", user="me", password_command=command))
+
+
+def test_two_passwords_in_one_place_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"password \(from --password\) and password_file \(from --password-file\) both"):
+        connect(load(url="http://127.0.0.1:1", user="me", password="hush", password_file=tmp_path / "x"))
+
+
+_ASKS = """
+import sys
+from termweave.engine.client import credentials
+from termweave.settings import load
+for _ in range(2):  # asked once
+    _, options = credentials.options(load(url=sys.argv[1], user="me", password="-"), sys.argv[1])
+print("given:", options["http_auth"][1])
+"""
+
+
+def test_a_dash_asks_for_the_password_and_does_not_show_it():
+    child, terminal = pty.fork()
+    if not child:
+        os.execv(sys.executable, [sys.executable, "-c", _ASKS, "http://127.0.0.1:1"])
+    shown = b""
+    while b"Password of me at http://127.0.0.1:1: " not in shown:
+        shown += os.read(terminal, 1000)
+    os.write(terminal, b"open sesame\n")
+    while b"given:" not in shown or not shown.endswith(b"\n"):
+        shown += os.read(terminal, 1000)
+    os.waitpid(child, 0)
+    os.close(terminal)
+    assert shown.count(b"open sesame") == 1  # what the program printed, and not what was typed
+
+
+def test_without_a_terminal_nobody_is_asked():
+    done = subprocess.run(
+        [sys.executable, "-c", _ASKS, "http://127.0.0.1:1"], capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True,
+        check=False,
+    )  # fmt: skip
+    assert "There is no terminal to ask for the password." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "warned"),
+    [
+        ("http://search.example:9200", True),
+        ("http://10.0.0.7:9200", True),
+        ("http://localhost:9200", False),
+        ("http://127.0.0.2:9200", False),
+        ("http://[::1]:9200", False),
+        ("https://search.example:9200", False),
+    ],
+)
+def test_a_password_without_encryption_to_another_machine_is_warned_of(address, warned, caplog):
+    credentials.options(load(url=address, user="me"), address)
+    assert ("the password travels to" in caplog.text) is warned
+    caplog.clear()
+    credentials.options(load(url=address), address)
+    assert not caplog.text

@@ -1,0 +1,97 @@
+"""Repeated requests: what a build repeats, how long, and after which pauses. The server's answers are scripted."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from termweave.engine import EngineResponseError, connect
+from termweave.engine.client.retries import seconds_to_wait
+from termweave.errors import EngineUnreachable
+from termweave.settings import load
+
+BUSY = (429, {"error": {"type": "busy", "reason": "too many requests"}})
+AWAY = (503, {"error": {"type": "away", "reason": "no cluster manager"}})
+
+
+@pytest.mark.parametrize("answer", [BUSY, AWAY])
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "/leases/_doc/a"), ("HEAD", "/index"), ("POST", "/index/_refresh"), ("PUT", "/index/_settings")]
+)
+def test_a_build_repeats_every_request_that_the_server_turns_away(scripted, answer, method, path):
+    engine = connect(load(url=scripted.url)).patient(30)
+    scripted.queue = [answer] * 6 + [(200, {})]
+    assert engine.request(method, path) in ({}, True)
+    assert len(scripted.seen) == 7
+    engine.close()
+
+
+def test_a_write_whose_answer_is_lost_is_not_sent_twice(scripted):
+    engine = connect(load(url=scripted.url)).patient(30)
+    scripted.queue = [(None, None), (200, {})]
+    with pytest.raises(EngineUnreachable):
+        engine.request("POST", "/_reindex", body={})
+    assert len(scripted.seen) == 1
+    scripted.queue = [(None, None), (200, {})]
+    assert engine.request("PUT", "/index/_settings", body={}) == {}  # to set it twice changes nothing
+    engine.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5])
+def test_patience_ends_when_it_is_over_and_later_requests_get_none_of_their_own(scripted, seconds):
+    engine = connect(load(url=scripted.url)).patient(seconds)
+    scripted.answers["*"] = BUSY
+    began = time.monotonic()
+    with pytest.raises(EngineResponseError, match="too many requests"):
+        engine.request("PUT", "/index/_settings", body={})
+    assert seconds <= time.monotonic() - began < seconds + 1
+    scripted.seen.clear()
+    with pytest.raises(EngineResponseError):
+        engine.request("DELETE", "/index")
+    assert len(scripted.seen) <= 2
+    del scripted.answers["*"]
+    scripted.queue = [(200, {}), BUSY, (200, {})]
+    engine.request("GET", "/")
+    if seconds:
+        engine.request("DELETE", "/index")  # the server was there again: patience begins anew
+    engine.close()
+
+
+def test_a_request_that_fails_otherwise_shows_that_the_server_answers(scripted):
+    engine = connect(load(url=scripted.url)).patient(0.5)
+    scripted.queue = [BUSY, (400, {"error": "no"})]
+    with pytest.raises(EngineResponseError, match="400"):
+        engine.request("PUT", "/index")
+    time.sleep(0.6)
+    scripted.queue = [BUSY, (200, {})]
+    assert engine.request("PUT", "/index") == {}
+    engine.close()
+
+
+def test_the_pause_is_as_long_as_the_server_asks(scripted):
+    engine = connect(load(url=scripted.url)).patient(30)
+    scripted.headers = {"Retry-After": "1"}
+    scripted.queue = [BUSY, (200, {})]
+    began = time.monotonic()
+    engine.request("PUT", "/index")
+    assert 1 <= time.monotonic() - began < 3
+    engine.close()
+
+
+def test_retry_after_holds_seconds_or_a_date():
+    later = datetime.now(UTC) + timedelta(seconds=100)
+    assert 90 < seconds_to_wait({"retry-after": format_datetime(later, usegmt=True)}) < 101
+    assert seconds_to_wait({"Retry-After": "7"}) == 7
+    assert [seconds_to_wait(headers) for headers in ({}, {"Retry-After": "soon"}, {"Retry-After": "-1"})] == [None, None, None]
+
+
+def test_a_repeated_request_does_not_wait_longer_for_its_answer_than_patience_lasts(scripted):
+    engine = connect(load(url=scripted.url)).patient(1.5)
+    scripted.queue, scripted.delays = [BUSY, BUSY], [0, 30]
+    began = time.monotonic()
+    with pytest.raises(EngineUnreachable, match="in time"):
+        engine.request("PUT", "/index")
+    assert time.monotonic() - began < 4

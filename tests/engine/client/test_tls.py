@@ -1,0 +1,249 @@
+"""TLS with real servers: every way in which a handshake fails ends in a sentence of its own, as does every wrong file."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from termweave.engine import connect
+from termweave.errors import EngineUnreachable, UsageError
+from termweave.settings import load
+
+_RESPONSE = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n{"ok":"safe"}'
+
+
+def _openssl(*arguments):
+    subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=True)
+
+
+class Authority:
+    """Certificates of one authority, made with openssl."""
+
+    def __init__(self, folder, name):
+        self.folder = folder
+        folder.mkdir()
+        self.key, self.certificate = folder / "ca.key", folder / "ca.pem"
+        _openssl(
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30, "-subj", f"/CN={name}",
+            "-keyout", self.key, "-out", self.certificate,
+        )  # fmt: skip
+
+    def issue(self, name, alternative="IP:127.0.0.1", *, dates=()):
+        """A certificate and its key, in two files."""
+        key, request, certificate = (self.folder / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
+        _openssl(
+            "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+            "-keyout", key, "-out", request,
+        )  # fmt: skip
+        extensions = self.folder / f"{name}.ext"
+        extensions.write_text(f"subjectAltName={alternative}\n")
+        if dates:  # `openssl x509` cannot set the first day before version 3.4, `openssl ca` can
+            database = self.folder / f"{name}.db"
+            database.touch()
+            config = self.folder / f"{name}.cnf"
+            config.write_text(
+                f"[ca]\ndefault_ca=a\n[a]\ndatabase={database}\nnew_certs_dir={self.folder}\ndefault_md=sha256\nrand_serial=yes\n"
+                "policy=p\n[p]\ncommonName=supplied\n"
+            )
+            _openssl(
+                "ca", "-batch", "-config", config, "-in", request, "-out", certificate, "-cert", self.certificate, "-keyfile", self.key,
+                "-startdate", dates[0], "-enddate", dates[1], "-extfile", extensions, "-notext",
+            )  # fmt: skip
+        else:
+            _openssl(
+                "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", 30,
+                "-extfile", extensions, "-out", certificate,
+            )  # fmt: skip
+        return certificate, key
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    try:
+        return Authority(tmp_path_factory.mktemp("tls") / "ours", "Ours")
+    except OSError:
+        pytest.skip("openssl is not here to make certificates")
+
+
+@pytest.fixture(scope="module")
+def other_authority(tmp_path_factory, authority):
+    return Authority(tmp_path_factory.mktemp("tls") / "other", "Other")
+
+
+@contextmanager
+def serving(certificate, key, *, chain=None, clients=None, configure=lambda _: None):
+    """A TLS server on 127.0.0.1; yields its address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if chain is not None:
+        both = certificate.with_suffix(".chain")
+        both.write_bytes(certificate.read_bytes() + chain.read_bytes())
+        certificate = both
+    context.load_cert_chain(certificate, key)
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients)
+    configure(context)
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.05)
+    over = threading.Event()
+
+    def serve():
+        while not over.is_set():
+            try:
+                plain, _ = listener.accept()
+            except TimeoutError:
+                continue
+            plain.settimeout(2)
+            with suppress(OSError), context.wrap_socket(plain, server_side=True) as secure:
+                secure.recv(65536)
+                secure.sendall(_RESPONSE)
+                with suppress(OSError):
+                    secure.unwrap()
+            plain.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        over.set()
+        thread.join()
+        listener.close()
+
+
+def _answer(url, **settings):
+    with connect(load(url=url, **settings)) as engine:
+        return engine.request("GET", "/", retry=False)
+
+
+def _failure(url, **settings):
+    with pytest.raises(EngineUnreachable) as caught:
+        _answer(url, **settings)
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_a_certificate_of_the_given_authority_is_trusted(authority):
+    with serving(*authority.issue("good")) as url:
+        assert _answer(url, ca_certs=authority.certificate) == {"ok": "safe"}
+        assert _answer(url, insecure=True) == {"ok": "safe"}
+
+
+def test_every_untrusted_certificate_has_its_own_sentence(authority, other_authority):
+    good = authority.issue("trusted")
+    sentences = []
+    with serving(*good) as url:
+        sentences.append(_failure(url, ca_certs=other_authority.certificate))
+        assert f"The certificate of {url} could not be verified: it is signed by an unknown authority." == sentences[-1]
+    with serving(authority.certificate, authority.key) as url:
+        sentences.append(_failure(url, ca_certs=other_authority.certificate))
+        assert "it is self-signed" in sentences[-1]
+    with serving(*good, chain=authority.certificate) as url:
+        sentences.append(_failure(url, ca_certs=other_authority.certificate))
+        assert "an authority of the server's own" in sentences[-1]
+    with serving(*authority.issue("expired", dates=("20200101000000Z", "20210101000000Z"))) as url:
+        sentences.append(_failure(url, ca_certs=authority.certificate))
+        assert "it has expired" in sentences[-1]
+    with serving(*authority.issue("future", dates=("20900101000000Z", "20910101000000Z"))) as url:
+        sentences.append(_failure(url, ca_certs=authority.certificate))
+        assert "it is not valid yet" in sentences[-1]
+    with serving(*authority.issue("elsewhere", "DNS:search.example")) as url:
+        sentences.append(_failure(url, ca_certs=authority.certificate))
+        assert "it is for another address" in sentences[-1]
+        sentences.append(_failure(url.replace("127.0.0.1", "localhost"), ca_certs=authority.certificate))
+        assert "it is for another host name" in sentences[-1]
+    assert len({sentence.partition("verified: ")[2] for sentence in sentences}) == len(sentences)
+
+
+def test_an_outdated_version_of_tls_is_named(authority):
+    def only_tls_1_1(context):
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            context.minimum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            context.maximum_version = ssl.TLSVersion.TLSv1_1
+
+    with serving(*authority.issue("old"), configure=only_tls_1_1) as url:
+        assert _failure(url, ca_certs=authority.certificate) == f"{url} speaks only an outdated version of TLS."
+
+
+def _only_tls_1_2(context):
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+
+def test_a_server_that_wants_a_client_certificate_gets_one_or_is_named(authority, other_authority, tmp_path):
+    certificate, key = authority.issue("client")
+    stranger, strangers_key = other_authority.issue("stranger")
+    with serving(*authority.issue("strict"), clients=authority.certificate) as url:
+        assert _answer(url, ca_certs=authority.certificate, client_cert=certificate, client_key=key) == {"ok": "safe"}
+        assert _answer(url, insecure=True, client_cert=certificate, client_key=key) == {"ok": "safe"}
+        both = tmp_path / "both.pem"
+        both.write_bytes(key.read_bytes() + certificate.read_bytes())
+        assert _answer(url, ca_certs=authority.certificate, client_cert=both) == {"ok": "safe"}
+    with serving(*authority.issue("strict-2"), clients=authority.certificate, configure=_only_tls_1_2) as url:
+        assert _failure(url, ca_certs=authority.certificate) == f"{url} ended the TLS handshake."
+        message = _failure(url, ca_certs=authority.certificate, client_cert=stranger, client_key=strangers_key)
+        assert message == f"{url} does not accept the client certificate."
+
+
+def _refusal(**settings):
+    with pytest.raises(UsageError) as caught:
+        connect(load(url="https://127.0.0.1:1", **settings))
+    return caught.value
+
+
+def test_every_wrong_file_has_its_own_sentence(authority, tmp_path):
+    certificate, key = authority.issue("client-2")
+    other_certificate, _ = authority.issue("client-3")
+    absent, binary, damaged = tmp_path / "absent.pem", tmp_path / "binary.der", tmp_path / "damaged.pem"
+    binary.write_bytes(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
+    damaged.write_text("-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----\n")
+    errors = {
+        "authorities, from --ca-certs, cannot be read": _refusal(ca_certs=absent),
+        "authorities, holds no certificate in PEM format": _refusal(ca_certs=binary),
+        "authorities, holds a damaged certificate": _refusal(ca_certs=damaged),
+        "The client certificate cannot be read": _refusal(client_cert=absent, client_key=key),
+        "the client certificate, holds no certificate in PEM format": _refusal(client_cert=binary, client_key=key),
+        "The key of the client certificate cannot be read": _refusal(client_cert=certificate, client_key=absent),
+        "holds a client certificate without its key": _refusal(client_cert=certificate),
+        "the key of the client certificate, holds no private key": _refusal(
+            client_cert=certificate, client_key=other_certificate
+        ),
+        "is not the key of the client certificate": _refusal(client_cert=other_certificate, client_key=key),
+        "is damaged": _refusal(client_cert=damaged, client_key=key),
+        "A client key was given without its certificate": _refusal(client_key=key),
+    }
+    for sentence, error in errors.items():
+        assert sentence in error.message
+        assert error.hint
+
+
+def test_an_encrypted_key_needs_its_password(authority, tmp_path, monkeypatch):
+    certificate, key = authority.issue("locked")
+    locked = tmp_path / "locked.key"
+    _openssl("pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:open sesame")
+    files = {"client_cert": certificate, "client_key": locked}
+    error = _refusal(**files)
+    assert error.message == f"{locked}, the key of the client certificate, is encrypted."
+    assert "$TERMWEAVE_CLIENT_KEY_PASSWORD" in error.hint
+    monkeypatch.setenv("TERMWEAVE_CLIENT_KEY_PASSWORD", "open barley")
+    error = _refusal(**files)
+    assert error.message == f"The password of {locked}, the key of the client certificate, is wrong."
+    assert "barley" not in str(error)
+    monkeypatch.setenv("TERMWEAVE_CLIENT_KEY_PASSWORD", "open sesame")
+    with serving(*authority.issue("vault"), clients=authority.certificate) as url:
+        assert _answer(url, ca_certs=authority.certificate, **files) == {"ok": "safe"}
+
+
+def test_the_usual_authorities_are_those_of_the_environment(authority, tmp_path, monkeypatch):
+    with serving(*authority.issue("usual")) as url:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+        assert _answer(url) == {"ok": "safe"}
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+        with pytest.raises(UsageError, match=r"\$SSL_CERT_FILE or \$SSL_CERT_DIR cannot be read"):
+            connect(load(url=url))

@@ -1,0 +1,48 @@
+"""`termweave.index` on a real OpenSearch: documents of a program go in, searches find them."""
+
+from __future__ import annotations
+
+import pytest
+
+import termweave as tw
+from termweave.errors import UsageError
+
+NOTES = [
+    {"id": "boil", "title": "Boiling", "text": "Water boils at 100 degrees."},
+    {"id": "green", "title": "Green tea", "text": "Steep green tea at 70 degrees.", "kind": "tea"},
+]
+
+
+@pytest.fixture
+def connection(opensearch_engine):
+    with tw.connect(opensearch_engine.url) as connection:
+        yield connection
+
+
+def test_a_data_frame_is_built_and_updated(connection, name):
+    frame = pytest.importorskip("pandas").DataFrame(NOTES)
+    stages = []
+    built = tw.index(
+        frame, name, connection=connection, weights="none", dense="none", progress=lambda *step: stages.append(step[0])
+    )
+    assert (built.documents, built.signals) == (2, ("lexical",))
+    assert stages
+    hits = connection.index(name).search("green tea", k=1)
+    assert (hits[0].id, hits[0].fields["title"]) == ("green", "Green tea")
+    more = [{"id": "pot", "text": "A warm clay pot."}, dict(NOTES[0], text="Water boils earlier on a mountain.")]
+    updated = tw.index(more, name, connection=connection, update=True)
+    assert updated.documents == 3
+    assert [hit.id for hit in connection.index(name).search("mountain", k=1)] == ["boil"]
+
+
+def test_without_a_connection_the_usual_server_is_used(opensearch_engine, name, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    assert tw.index(iter(NOTES), name, weights="none", dense="none").documents == 2
+
+
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
+    with pytest.raises(UsageError) as refused:
+        tw.index(NOTES, "x", worker=2)
+    assert refused.value.hint == "Did you mean workers?"
+    with pytest.raises(UsageError):
+        tw.index(NOTES, "x", workers=0)

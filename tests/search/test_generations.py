@@ -1,0 +1,133 @@
+"""One search sees one generation, from the encoding of the query to the hits, whatever the alias does meanwhile."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import orjson
+import pytest
+
+import termweave as tw
+from termweave import corpora
+from termweave.indexer import BuildOptions, build
+from termweave.search import Index
+from termweave.search.catalog import lineage
+
+pytestmark = pytest.mark.engine
+
+QUERIES = ["json functions", "the timer of a thread", "random dates in a file", "socket queue", "part 3"]
+SECONDS = 12
+
+
+@pytest.fixture
+def generations(opensearch_engine, name, tmp_path):
+    """Two generations of the same documents; the second has more, so that idf, impacts and scores differ a little."""
+    subjects = ("timer", "json", "thread", "file", "socket", "date", "random", "queue")
+    made = []
+    for count in (5, 6):
+        path = tmp_path / f"corpus{count}.jsonl"
+        lines = [
+            {"_id": f"{subject}-{number}", "text": f"The {subject} module, part {number}: {subject} functions"}
+            for subject in subjects
+            for number in range(count)
+        ]
+        path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+        build(opensearch_engine, corpora.open_source(path), name, BuildOptions(dense="none"))
+        made.append(lineage.resolve(opensearch_engine, name))
+    return made
+
+
+def answer(index, query):
+    return tuple((hit.id, hit.score) for hit in index.search(query, mode="weights,lexical", k=20))
+
+
+def swap(engine, name, generations, stopped):
+    """Move the alias to and fro until told to stop."""
+    now = 1
+    while not stopped.wait(0.02 + 0.1 * random.random()):
+        actions = [
+            {"remove": {"index": generations[now], "alias": name}},
+            {"add": {"index": generations[1 - now], "alias": name}},
+        ]
+        engine.request("POST", "/_aliases", body={"actions": actions})
+        now = 1 - now
+
+
+def test_every_answer_of_a_shared_index_is_of_one_generation(opensearch_engine, name, generations):
+    pinned = [Index.pinned(opensearch_engine, each) for each in generations]
+    expected = {query: {answer(each, query) for each in pinned} for query in QUERIES}
+    assert all(len(answers) == 2 for answers in expected.values())
+    shared = tw.connect(opensearch_engine.url).index(name)
+    stopped, until = threading.Event(), time.monotonic() + SECONDS
+    swapper = threading.Thread(target=swap, args=(opensearch_engine, name, generations, stopped))
+
+    def search(seed):
+        chosen, wrong, given = random.Random(seed), [], set()
+        while time.monotonic() < until:
+            query = chosen.choice(QUERIES)
+            got = answer(shared, query)
+            given.add(got)
+            if got not in expected[query]:
+                wrong.append((query, got))
+        return wrong, given
+
+    swapper.start()
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(search, range(8)))
+    finally:
+        stopped.set()
+        swapper.join()
+    assert [wrong for wrong, _ in results if wrong] == []
+    seen = set().union(*(given for _, given in results))
+    assert all(answers & seen == answers for answers in expected.values())  # both generations did answer
+
+
+def test_the_alias_moves_between_encoding_and_searching(opensearch_engine, name, generations, monkeypatch):
+    """A -> B -> A: another thread opens B after the query was bound to A, and the alias is back at A when the query is sent."""
+    first, second = generations
+    pinned = Index.pinned(opensearch_engine, first)
+    index = tw.connect(opensearch_engine.url).index(name)
+    assert index.generation == second
+    move = [{"remove": {"index": second, "alias": name}}, {"add": {"index": first, "alias": name}}]
+    opensearch_engine.request("POST", "/_aliases", body={"actions": move})
+    assert answer(index, "json functions") == answer(pinned, "json functions")
+    other = Index.pinned(opensearch_engine, second)._now
+    encode = index._now.encoder.encode
+
+    def encode_while_another_thread_follows(*args, **options):
+        index._now = other
+        return encode(*args, **options)
+
+    monkeypatch.setattr(index._now.encoder, "encode", encode_while_another_thread_follows)
+    assert answer(index, "json functions") == answer(pinned, "json functions")
+
+
+def test_a_generation_that_is_deleted_meanwhile_is_left_for_the_live_one(opensearch_engine, name, generations):
+    first, second = generations
+    index = tw.connect(opensearch_engine.url).index(name)
+    move = [{"remove": {"index": second, "alias": name}}, {"add": {"index": first, "alias": name}}]
+    opensearch_engine.request("POST", "/_aliases", body={"actions": move})
+    opensearch_engine.request("DELETE", f"/{second}")
+    assert answer(index, "json functions") == answer(Index.pinned(opensearch_engine, first), "json functions")
+
+
+def test_an_empty_list_does_not_come_from_another_generation(opensearch_engine, name, generations, monkeypatch):
+    """A list without hits does not say which index was searched: the concrete index is asked then."""
+    index = tw.connect(opensearch_engine.url).index(name)
+    sent = []
+    request = index.engine.request
+
+    def seen(method, path, **options):
+        sent.append(path)
+        return request(method, path, **options)
+
+    monkeypatch.setattr(index.engine, "request", seen)
+    assert index.search("nowhere", mode="lexical") == []
+    assert f"/{generations[1]}/_msearch" in sent
+    sent.clear()
+    assert index.search("json", mode="lexical")
+    assert [path for path in sent if path.endswith("_msearch")] == [f"/{name}/_msearch"]

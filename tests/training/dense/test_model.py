@@ -1,0 +1,146 @@
+"""The towers: gradient caching gives the loss and gradients of the whole batch; pooling and vectors as sentence-transformers'."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs the extra [train]")
+transformers = pytest.importorskip("transformers", reason="training needs the extra [train]")
+
+from termweave.encoders.analysis.model_tokenizer import ModelTokenizer  # noqa: E402 - after the checks
+from termweave.training.dense.inputs import TokenIds, by_length, tokenise  # noqa: E402
+from termweave.training.dense.model import Towers, pool, reinitialise  # noqa: E402
+from termweave.training.methods import dtr  # noqa: E402
+
+
+def backbone(**changed):
+    sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**sizes, max_position_embeddings=64, **changed)
+    return transformers.BertModel(config, add_pooling_layer=False)
+
+
+def texts(count, seed=0, longest=20):
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(2, longest, count)
+    starts = np.cumsum([0, *lengths])
+    return TokenIds(generator.integers(1, 60, starts[-1]).astype(np.int32), starts)
+
+
+def loss_and_gradients(model, queries, templates, labels, chunk):
+    model.zero_grad()
+    torch.manual_seed(1)  # dropout
+    q = model.encode("query", queries, range(len(queries)), chunk)
+    t = model.encode("document", templates, range(len(templates)), chunk)
+    loss = sum(dtr.batch_loss(q, t, labels, torch.arange(len(templates))).values())
+    loss.backward()
+    return loss.item(), {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+
+@pytest.mark.parametrize("towers", ["one", "two", "query"])
+def test_gradient_caching_gives_the_same_loss_and_gradients(towers):
+    model = Towers(backbone(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), towers=towers).double().train()
+    queries, templates = texts(40, 1), texts(12, 2)
+    labels = torch.arange(40) % 12
+    whole, expected = loss_and_gradients(model, queries, templates, labels, 0)
+    cached, found = loss_and_gradients(model, queries, templates, labels, 7)
+    assert cached == pytest.approx(whole, abs=1e-6)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
+
+
+def test_gradient_caching_computes_a_chunk_again_with_the_same_dropout():
+    """The second pass must drop what the first dropped, or the gradients belong to another loss."""
+    model = Towers(backbone(hidden_dropout_prob=0.3)).train()
+    queries = texts(9, 1)
+    torch.manual_seed(5)
+    vectors = model.encode("query", queries, range(9), 4)
+    vectors.square().sum().backward()  # of unit vectors the gradient is 0 in every direction that is kept: only through other noise
+    largest = max(float(each.grad.abs().max()) for each in model.parameters() if each.grad is not None)
+    assert largest < 1e-4
+
+
+_PEAK = """
+import resource, sys
+import numpy as np, torch, transformers
+from termweave.training.dense.inputs import TokenIds
+from termweave.training.dense.model import Towers
+batch, chunk = int(sys.argv[1]), int(sys.argv[2])
+config = transformers.BertConfig(vocab_size=100, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512)
+model = Towers(transformers.BertModel(config, add_pooling_layer=False)).train()
+starts = np.arange(0, 32 * batch + 1, 32)
+texts = TokenIds(np.ones(32 * batch, np.int32), starts)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+vectors = model.encode("query", texts, range(batch), chunk)
+(vectors @ vectors.T).logsumexp(dim=1).mean().backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_of_512_fits_where_32_did():
+    def peak(batch, chunk):
+        command = [sys.executable, "-W", "ignore", "-c", _PEAK, str(batch), str(chunk)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
+
+    small, cached, whole = peak(32, 0), peak(512, 32), peak(512, 0)
+    assert cached < max(2 * small, 128)  # MB; the allocator keeps some of what is freed: 23 to 80 MB were seen for 32 texts
+    assert whole > 4 * cached
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max", "lasttoken"])
+def test_padding_takes_no_part_in_pooling(mode):
+    states = torch.randn(1, 5, 3)
+    mask = torch.tensor([[1, 1, 1, 0, 0]])
+    torch.testing.assert_close(pool(states, mask, mode), pool(states[:, :3], mask[:, :3], mode))
+
+
+def test_vectors_keep_the_order_of_the_texts_and_have_length_1():
+    model = Towers(backbone()).eval()
+    some = texts(10)
+    found = model.vectors("document", some)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+    with torch.no_grad():
+        for row in range(10):
+            np.testing.assert_allclose(model.encode("document", some, [row])[0].numpy(), found[row], atol=1e-5)
+        np.testing.assert_allclose(model.encode("document", some, [3, 0, 9], 2).numpy(), found[[3, 0, 9]], atol=1e-5)
+
+
+def test_two_towers_begin_alike_and_learn_apart():
+    model = Towers(backbone(), towers="two")
+    some = texts(4)
+    np.testing.assert_allclose(model.vectors("query", some), model.vectors("document", some), atol=1e-6)
+    model.encode("query", some, range(4)).sum().backward()
+    assert all(each.grad is None for each in model.backbone.parameters())
+    assert any(each.grad is not None for each in model.query_backbone.parameters())
+
+
+def test_top_layers_are_initialised_anew_and_the_others_stay():
+    one, other = backbone(), backbone()
+    reinitialise(other, 2, seed=3)
+    changed = [not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True)]
+    names = [name for (name, _), differs in zip(one.named_parameters(), changed, strict=True) if differs]
+    assert names
+    assert {name.split(".")[2] for name in names} == {"1", "2"}
+    again = backbone()
+    reinitialise(again, 2, seed=3)
+    assert all(torch.equal(a, b) for a, b in zip(other.parameters(), again.parameters(), strict=True))
+
+
+def test_chunks_hold_texts_of_about_one_length():
+    parts = by_length(np.array([3, 9, 1, 7, 5]), 2)
+    assert [part.tolist() for part in parts] == [[1, 3], [4, 0], [2]]
+
+
+def test_texts_are_tokenised_with_their_prompt_and_cut(base):
+    tokenizer = ModelTokenizer(base / "tokenizer.json")
+    tokens = tokenise(tokenizer, ["about filler", "about " * 50, "x"], 6, "about ")
+    alone = tokenise(tokenizer, ["about about filler"], 6)
+    assert tokens.values[: tokens.lengths[0]].tolist() == alone.values.tolist()
+    assert tokens.lengths.max() == 6
+    ids, mask = tokens.padded([0, 1])
+    assert ids.shape == mask.shape == (2, 6)
+    assert mask.sum(axis=1).tolist() == tokens.lengths[:2].tolist()

@@ -1,0 +1,185 @@
+"""Whole runs of the dense methods on a toy collection: judged pairs and the corpus alone, resumed runs, the folder that comes out."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from termweave.cli import run
+from termweave.encoders import load
+from termweave.encoders.manifest import ModelFolder
+from termweave.errors import UsageError
+from termweave.training.methods import base as methods
+from termweave.training.trainer import checkpoints
+from tests.training.conftest import train
+
+pytest.importorskip("accelerate", reason="training needs the extra [train]")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+SMALL = ("max_length=64", "training_length=64", "batch=12", "layers_rate=0.002", "dev=8", "every=8", "steps=16", "chunk=8")
+CODER = (*SMALL, "candidates=40", "context=20", "k=5")
+
+
+def vectors(folder, texts, kind):
+    encoder = load("", str(folder), precision="fp32")
+    return np.stack([each.vector for each in encoder.encode(texts, kind=kind)])
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("dtr", SMALL),
+        ("coder", CODER),
+        ("coder", (*CODER, "towers=one", "labels=uniform", "candidates_from=bm25")),
+        ("le-bs", (*SMALL, "labels=tfidf", "alpha=0.5")),
+        ("le-bs", (*SMALL, "labels=none", "mined_by=model", "margin=0.05")),
+    ],
+    ids=["dtr", "coder", "coder-both-sides", "le-bs-tfidf", "le-bs-none"],
+)
+def test_a_run_ends_as_a_dense_model(capsys, folder, base, tmp_path, method, settings):
+    data = train(capsys, folder, base, tmp_path / "out", method=method, settings=settings)
+    assert data["history"]["values"][data["history"]["best"]] == max(data["history"]["values"])
+    assert data["history"]["losses"][-1] < data["history"]["losses"][1]
+    read = ModelFolder.read(tmp_path / "out")  # digests hold
+    assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("dense", data["hash"], ("dense",))
+    assert data["ndcg"]["dense"].keys() == {"fp32", "int8", "change"}
+    assert data["passages"] == []
+    assert f"{data['dev']:.4f}" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def complete(base, tmp_path):
+    """The small backbone with the special tokens that transformers adds to every text, so that other programs read it alike."""
+    from tokenizers import Tokenizer, processors
+
+    path = tmp_path / "complete"
+    shutil.copytree(base, path)
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
+    tokenizer.save(str(path / "tokenizer.json"))
+    tokens = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 64, **tokens}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    return path
+
+
+def test_two_towers_are_a_model_with_two_encoders(capsys, folder, complete, tmp_path, toy):
+    data = train(capsys, folder, complete, tmp_path / "out", method="dtr", settings=(*SMALL, "towers=two"))
+    assert data["dev"] > data["history"]["values"][0]
+    texts = toy[0][:5]
+    queries, documents = (vectors(tmp_path / "out", texts, kind) for kind in ("query", "document"))
+    assert np.abs(queries - documents).max() > 1e-3
+    assert (tmp_path / "out" / "query" / "model.onnx").is_file()
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    for place, expected in (("query", queries), (".", documents)):
+        found = sentence_transformers.SentenceTransformer(str(tmp_path / "out" / place), device="cpu").encode(texts)
+        cosines = (found * expected).sum(axis=1)
+        assert cosines.min() > 0.9999
+
+
+def test_coder_leaves_the_documents_encoder_as_it_was(capsys, folder, base, tmp_path):
+    from safetensors.numpy import load_file
+
+    train(capsys, folder, base, tmp_path / "out", method="coder", settings=CODER)
+    begun, documents = load_file(base / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert all(np.array_equal(tensor, begun[name]) for name, tensor in documents.items())
+    queries = load_file(tmp_path / "out" / "query" / "model.safetensors")
+    assert any(not np.array_equal(tensor, begun[name]) for name, tensor in queries.items())
+
+
+@pytest.mark.parametrize("method", ["dtr", "coder"])
+def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
+    corpus = tmp_path / "corpus.jsonl"
+    shutil.copy(folder / "corpus.jsonl", corpus)
+    settings = (*(CODER if method == "coder" else SMALL), "steps=10", "every=5")
+    data = train(capsys, corpus, base, tmp_path / "out", method=method, settings=settings)
+    made = ModelFolder.read(tmp_path / "out").manifest.training
+    assert made["origin"] == "corpus"
+    assert data["history"]["steps"][-1] == 10
+    if method == "coder":
+        assert made["options"]["labels"] == "hybrid"
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [("coder", CODER), ("le-bs", (*SMALL, "labels=distill", "alpha=0.5"))], ids=["one-fit", "two-fits"]
+)
+def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, method, settings):
+    from termweave.training.dense.inputs import DenseBatchSampler
+
+    settings = (*settings, "steps=14", "every=4")
+    whole = train(capsys, folder, base, tmp_path / "whole", method=method, settings=settings)
+    draw, calls = DenseBatchSampler.draw, []
+
+    def dies(self, number):
+        calls.append(number)
+        if len(calls) in (7, 20):
+            raise RuntimeError("the machine went away")
+        return draw(self, number)
+
+    monkeypatch.setattr(DenseBatchSampler, "draw", dies)
+    out = tmp_path / "out"
+    assert "the machine went away" in train(capsys, folder, base, out, method=method, settings=settings, status=1)
+    assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
+    monkeypatch.setattr(DenseBatchSampler, "draw", draw)
+    resumed = train(capsys, folder, base, out, "--resume", method=method, settings=settings)
+    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+
+
+def test_le_bs_trains_its_scorer_first(capsys, folder, base, tmp_path):
+    settings = (*SMALL, "steps=4", "every=2", "alpha=1")
+    data = train(capsys, folder, base, tmp_path / "out", method="le-bs", settings=settings)
+    from termweave.support import paths
+
+    (scorer,) = (paths.cache() / "scorers").iterdir()
+    assert ModelFolder.read(scorer).manifest.training["method"] == "bert-scorer"
+    named = train(capsys, folder, base, tmp_path / "named", method="le-bs", settings=(*settings, f"scorer={scorer}"))
+    assert named["history"] == data["history"]
+
+
+def test_a_plan_says_what_would_be_done(capsys, folder, base, tmp_path):
+    plan = train(capsys, folder, base, tmp_path / "out", "--plan", method="coder", settings=CODER)
+    jsonschema.validate(plan, json.loads((SCHEMAS / "train-plan.1.json").read_text(encoding="utf-8")))
+    assert (plan["documents"], plan["questions"], plan["frozen"]) == (160, 72, False)
+    assert 0 < plan["minutes"] < 5
+    larger = train(capsys, folder, base, tmp_path / "out", "--plan", method="coder", settings=(*CODER, "chunk=12", "towers=one"))
+    assert larger["memory_bytes"] > plan["memory_bytes"] > 4 * 3 * 10_000  # the toy backbone has more than 10,000 parameters
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "said"),
+    [
+        ("dtr", {"alpha": 0, "beta": 0, "gamma": 0}, "nothing to minimise"),
+        ("dtr", {"towers": "query"}, "towers=query fixes them"),
+        ("coder", {"top_layers": 0}, "freezes all of them"),
+        ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),
+        ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "No pair with l = 0"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(method, given, said):
+    with pytest.raises(UsageError, match=said):
+        methods.get(method).settings(given)
+
+
+def test_an_index_takes_the_trained_model(capsys, folder, base, tmp_path, name, opensearch_engine):
+    """Two encoders: documents are indexed with one, the question is read by the other."""
+    train(capsys, folder, base, tmp_path / "out", method="dtr", settings=(*SMALL, "towers=two"))
+    url = ["--url", opensearch_engine.url]
+    model = ["--dense", str(tmp_path / "out")]
+    assert run(["index", str(folder / "corpus.jsonl"), name, *model, "--signals", "lexical,dense", *url, "--quiet"]) == 0
+    capsys.readouterr()
+    assert run(["search", name, "about granada", "--mode", "dense", *model, "-k", "5", *url, "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    lines = (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    documents = [json.loads(line) for line in lines]
+    scores = (
+        vectors(tmp_path / "out", [each["text"] for each in documents], "document")
+        @ vectors(tmp_path / "out", ["about granada"], "query")[0]
+    )
+    expected = [documents[place]["_id"] for place in np.argsort(-scores, kind="stable")[:5]]
+    assert len(set(expected) & {hit["id"] for hit in hits}) >= 4  # the index rounds, and its int8 encoder differs a little

@@ -1,0 +1,63 @@
+"""BERT-Scorer's targets against worked numbers and a slow version."""
+
+import math
+
+import numpy as np
+import pytest
+
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.analysis.words import Analysis
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting.weight_function import Form
+from termweave.statistics import CorpusStatistics
+from termweave.training.data.pairs import Pairs, count
+from termweave.training.data.sampler import BatchSampler
+from termweave.training.methods import base as methods
+from termweave.training.methods import bert_scorer
+from termweave.training.term_weights.batch import BatchSide
+from termweave.training.term_weights.inputs import TermWeightInputs, prepare
+from termweave.training.term_weights.weight_objective import TermWeightObjective
+
+
+def test_tfidf_targets_are_those_of_the_worked_numbers(base):
+    analysis = Analysis(PieceTokenizer(base / "tokenizer.json").tokenizer)
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    document = "granada granada " + " ".join(["morino"] * 18)
+    table = CorpusStatistics(
+        analysis.id, 1000, 20.0, {analysis.terms(["granada"])[0][0]: 9, analysis.terms(["morino"])[0][0]: 1000}
+    )
+    common = (analysis, tokenizer, table, BM25())
+    given = prepare([document], *common, "document", 64).anchors[0]
+    asked = prepare(["granada vexada morino"], *common, "query", 64).anchors[0]
+    found = bert_scorer.tfidf(asked, given, table)
+    assert found == pytest.approx([0.460517, 0.0, 18 / 20 * math.log(1000 / 1001)], abs=1e-6)
+    both = prepare(["granada", "granada vexada"], *common, "query", 64).anchors
+    assert bert_scorer.recall(given, both) == pytest.approx([1.0, 0.0])
+
+
+def test_a_words_target_is_shared_by_its_pieces(texts):
+    documents, _ = texts(Form("none", "linear", "sum"))
+    side = BatchSide(documents, np.arange(4), {}, "document", everything=True)
+    wanted = [np.arange(len(documents.anchors[row].terms)) + 1.0 for row in range(4)]
+    found = bert_scorer.piece_targets(side, wanted)
+    for row, text in enumerate(range(4)):
+        words, terms = documents.pieces[text].words, documents.anchors[text].term_of_word
+        slow = [wanted[row][terms[word]] / (words == word).sum() for word in words if word >= 0 and terms[word] >= 0]
+        assert found[side.row == row] == pytest.approx(slow)
+
+
+@pytest.mark.parametrize("target", ["tfidf", "recall"])
+def test_a_batch_without_a_term_teaches_nothing(model, base, target):
+    """Stop words and punctuation: the mean error of no piece is not NaN."""
+    texts = ["the of and", "... !!!"]
+    tokenizer = PieceTokenizer(base / "tokenizer.json")
+    analysis = Analysis(tokenizer.tokenizer)
+    statistics = count([texts], analysis)
+    both = [prepare(texts, analysis, tokenizer, statistics, BM25(), kind, 64) for kind in ("document", "query")]
+    pairs = Pairs(texts, [frozenset({0}), frozenset({1})])
+    method = methods.get("bert-scorer")
+    settings = method.settings({"top_layers": -1, "target": target, "batch": 2})
+    inputs = [TermWeightInputs(1.0, pairs, *both, None, None, [], statistics)]
+    loss = TermWeightObjective(method, model, inputs, settings)(BatchSampler(inputs, settings).draw(0))["loss"]
+    loss.backward()
+    assert float(loss.detach()) == 0

@@ -1,0 +1,127 @@
+"""CODER: targets against the golden cases and Algorithm 1, the list-wise loss against a slow transcription."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs the extra [train]")
+
+from termweave.errors import UsageError  # noqa: E402 - after the check
+from termweave.rerank.evidence import evidence  # noqa: E402
+from termweave.rerank.rules import Rules  # noqa: E402
+from termweave.training.methods import coder  # noqa: E402
+
+GOLDEN = Path(__file__).parents[4] / "shared" / "golden" / "labels"
+CASES = [
+    (file.stem, normalize, boost, keep)
+    for file in sorted(GOLDEN.glob("*.npz"))
+    for normalize in ("max-min", "std", None)
+    for boost, keep in ((1.222, 4), (1.525, 32))
+]
+
+
+def test_the_worked_example_holds():
+    scores = np.array([3.0, 1.0, 2.0], np.float32)
+    target = coder.Smoothing(boost=1.5, keep=2).target([0], 3, scores)
+    assert target.round(3).tolist() == [0.731, 0.0, 0.269]
+
+
+def test_hard_labels_share_the_probability():
+    assert coder.hard_labels(4, [1, 3]).tolist() == [0.0, 0.5, 0.0, 0.5]
+
+
+def test_uniform_smoothing_is_eq_2():
+    np.testing.assert_allclose(coder.uniform_labels(5, [0], 0.1), [0.9, 0.025, 0.025, 0.025, 0.025])
+    np.testing.assert_allclose(coder.uniform_labels(4, [0, 2], 0.2), [0.4, 0.1, 0.4, 0.1])
+    assert coder.uniform_labels(2, [0, 1], 0.5).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.skipif(not CASES, reason="the golden cases stand beside the project and are not here")
+@pytest.mark.parametrize(("name", "normalize", "boost", "keep"), CASES)
+def test_both_label_paths_agree_with_the_golden_cases(name, normalize, boost, keep):
+    with np.load(GOLDEN / f"{name}.npz") as file:
+        data = dict(file)
+    key = f"{normalize.replace('-', '') if normalize else 'none'}_b{boost}_n{keep}"
+    for path, golden, tolerance in (("algorithm", "alg1", 1e-6), ("program", "coder", 1e-3)):
+        smoothing = coder.Smoothing("evidence", 0.0, boost, keep, normalize, path)
+        target = smoothing.target(data["gt"].tolist(), len(data["scores"]), data["scores"])
+        np.testing.assert_allclose(target, data[f"{golden}_{key}"], atol=tolerance)
+
+
+def test_the_authors_program_boosts_places_and_algorithm_1_documents():
+    scores = np.array([0.2, 0.9, 0.5], np.float32)  # the judged document is not the best
+    by_place = coder.Smoothing(boost=2.0, keep=3, path="program").target([2], 3, scores)
+    by_document = coder.Smoothing(boost=2.0, keep=3).target([2], 3, scores)
+    assert by_place.argmax() == 1
+    assert by_document[2] / by_document[0] == pytest.approx(math.exp(2 * 3 / 7))
+
+
+def test_a_program_without_a_score_left_falls_back_on_the_judgements():
+    scores = np.array([0.01, 0.05], np.float32)
+    assert coder.program_labels(scores, [1]).tolist() == [0.0, 1.0]
+
+
+def test_target_of_algorithm_1_from_vectors():
+    """Lines 5 to 9, one candidate at a time, on a small context."""
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(9, 4)).astype(np.float32)
+    query, candidates, relevant = vectors[0], vectors[1:], [2, 5]
+    rules, weight = Rules(k=3, k_exp=2), 0.4
+    scores = evidence(query, candidates, relevant, weight=weight, rules=rules)
+    target = coder.Smoothing(boost=1.3, keep=5, normalize="std").target(relevant, 8, scores)
+    r2 = scores.astype(np.float64)
+    normal = (r2 - r2.min()) / r2.std()
+    rank = {int(c): place for place, c in enumerate(np.argsort(-r2, kind="stable"))}
+    powers = [1.3 * normal[c] if c in relevant else -math.inf if rank[c] >= 5 else normal[c] for c in range(8)]
+    exponentials = [math.exp(power) for power in powers]
+    np.testing.assert_allclose(target, np.array(exponentials) / sum(exponentials), atol=1e-12)
+
+
+def test_a_list_without_a_judged_document_is_refused():
+    with pytest.raises(UsageError, match="no judged document"):
+        coder.Smoothing("hard").target([], 3)
+    with pytest.raises(UsageError, match="need the similarities"):
+        coder.Smoothing().target([0], 3)
+
+
+# -- Loss
+
+
+def slow_loss(scores, targets, temperature):
+    total = 0.0
+    for row, target in zip(scores, targets, strict=True):
+        exponentials = [math.exp(score / temperature) for score in row]
+        predicted = [each / sum(exponentials) for each in exponentials]
+        total += sum(r * (math.log(r) - math.log(p)) for r, p in zip(target, predicted, strict=True) if r > 0)
+    return total / len(scores)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 1.0, 3.0])
+def test_loss_equals_a_slow_transcription(temperature):
+    generator = np.random.default_rng(2)
+    scores = generator.normal(size=(4, 7))
+    targets = np.stack([coder.hard_labels(7, [row]) if row % 2 else coder.uniform_labels(7, [row], 0.3) for row in range(4)])
+    found = coder.list_loss(torch.from_numpy(scores), torch.from_numpy(targets), math.log(temperature))
+    assert found.item() == pytest.approx(slow_loss(scores, targets, temperature), abs=1e-9)
+
+
+def test_loss_is_0_where_the_prediction_is_the_target():
+    scores = torch.randn(3, 5, dtype=torch.float64)
+    assert coder.list_loss(scores, scores.softmax(dim=1)).item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_filled_up_lists_count_as_short_ones():
+    scores, targets = torch.randn(1, 4, dtype=torch.float64), torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
+    present = torch.tensor([[True, True, True, False]])
+    found = coder.list_loss(scores, targets, 0.0, present)
+    assert found.item() == pytest.approx(coder.list_loss(scores[:, :3], targets[:, :3]).item())
+
+
+def test_the_gradients_are_right_also_of_the_temperature():
+    targets = torch.tensor([[0.7, 0.3, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
+    present = torch.tensor([[True, True, True, True], [True, True, True, False]])
+    scores = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    log_temperature = torch.tensor(-0.5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s, t: coder.list_loss(s, targets, t, present), (scores, log_temperature))

@@ -1,0 +1,201 @@
+"""DTR: the loss against slow transcriptions, worked numbers and the golden cases; the samplers against their definitions."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs the extra [train]")
+
+from termweave.training.methods import dtr  # noqa: E402 - after the check
+
+GOLDEN = Path(__file__).parents[4] / "shared" / "golden" / "template_loss"
+SIDES = {"qt": "QT", "qq": "QQ", "tt": "TT", "tq": "TQ"}
+
+
+def slow_term(anchors, others, anchor_labels, other_labels, scale, top=0):
+    """Eq. 4.4, one pair at a time."""
+    total = 0.0
+    for a, label in zip(anchors, anchor_labels, strict=True):
+        cosines = [scale * float(a @ b) / (np.linalg.norm(a) * np.linalg.norm(b)) for b in others]
+        positives = [s for s, other in zip(cosines, other_labels, strict=True) if other == label]
+        negatives = sorted((s for s, other in zip(cosines, other_labels, strict=True) if other != label), reverse=True)
+        negatives = negatives[:top] if top else negatives
+        losses = [-math.log(math.exp(p) / (math.exp(p) + sum(math.exp(n) for n in negatives))) for p in positives]
+        total += sum(losses) / len(losses) if losses else 0.0
+    return total / len(anchors)
+
+
+def terms(data, scale, top=0):
+    """Each term of Eq. 4.3, alone."""
+    given = [torch.from_numpy(data[name]) for name in ("Q", "T", "q_label", "t_label")]
+    weights = {"qt": (1, 0, 0, 0), "qq": (0, 1, 0, 0), "tt": (0, 0, 1, 0), "tq": (0, 0, 0, 1)}
+    return {name: float(dtr.batch_loss(*given, weights=weight, scale=scale, top=top)[name]) for name, weight in weights.items()}
+
+
+WORKED = {
+    "Q": np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]),
+    "T": np.array([[1.0, 0.0], [0.0, 1.0]]),
+    "q_label": np.array([0, 0, 1]),
+    "t_label": np.array([0, 1]),
+}
+
+
+def batch(seed, queries=12, templates=5, width=6):
+    generator = np.random.default_rng(seed)
+    return {
+        "Q": generator.normal(size=(queries, width)),
+        "T": generator.normal(size=(templates, width)),
+        "q_label": generator.integers(0, templates - 1, queries),  # the last template answers no query
+        "t_label": np.arange(templates),
+    }
+
+
+def test_the_worked_example_holds():
+    found = terms(WORKED, 1.0)
+    assert found == pytest.approx({"qt": 0.474887, "qq": 0.618622, "tt": 0.313262, "tq": 0.578864}, abs=1e-6)
+    given = [torch.from_numpy(WORKED[name]) for name in ("Q", "T", "q_label", "t_label")]
+    assert float(sum(dtr.batch_loss(*given, scale=1.0).values())) == pytest.approx(0.940829, abs=1e-6)
+
+
+@pytest.mark.parametrize("top", [0, 1, 3])
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_every_term_equals_a_slow_transcription(scale, top):
+    data = batch(7)
+    sides = {"q": (data["Q"], data["q_label"]), "t": (data["T"], data["t_label"])}
+    for name, value in terms(data, scale, top).items():
+        (a, la), (b, lb) = sides[name[0]], sides[name[1]]
+        assert value == pytest.approx(slow_term(a, b, la, lb, scale, top), abs=1e-6), name
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden cases stand beside the project and are not here")
+@pytest.mark.parametrize("scale", [1, 20])
+@pytest.mark.parametrize("case", ["00", "02", "05"])
+def test_agrees_with_the_golden_cases(case, scale):
+    with np.load(next(GOLDEN.glob(f"{case}_*.npz"))) as file:
+        data = dict(file)
+    found = terms(data, float(scale))
+    for name, golden in SIDES.items():
+        assert found[name] == pytest.approx(float(data[f"eq44_s{scale}_{golden}_mean_over_all_anchors"]), rel=1e-10), name
+    best = terms(data, float(scale), top=4)
+    for name in ("qt", "tt"):  # one positive an anchor: the author's class weighs anchors as Eq. 4.4 does
+        assert found[name] == pytest.approx(float(data[f"author_s{scale}_{SIDES[name]}"]), rel=1e-10)
+        assert best[name] == pytest.approx(float(data[f"author_s{scale}_{SIDES[name]}_top4"]), rel=1e-6)
+    if len(set(Counter(data["q_label"].tolist()).values())) > 1:  # uneven: the author weighs pairs, the thesis anchors
+        assert found["qq"] != pytest.approx(float(data[f"author_s{scale}_QQ"]), rel=1e-6)
+
+
+def test_float32_keeps_five_digits():
+    data = batch(3, queries=40, templates=15, width=16)
+    exact = terms(data, 20.0)
+    rounded = terms({**data, "Q": data["Q"].astype(np.float32), "T": data["T"].astype(np.float32)}, 20.0)
+    assert rounded == pytest.approx(exact, rel=1e-5)
+
+
+def test_the_gradients_are_right():
+    data = batch(11, queries=5, templates=4, width=3)
+    labels = torch.from_numpy(data["q_label"]), torch.from_numpy(data["t_label"])
+    for top in (0, 2):
+        assert torch.autograd.gradcheck(
+            lambda q, t, top=top: tuple(dtr.batch_loss(q, t, *labels, weights=(1, 0.5, 0.5, 0.25), scale=5.0, top=top).values()),
+            [torch.tensor(data[name], requires_grad=True) for name in ("Q", "T")],
+        )
+
+
+def test_one_template_in_the_batch_costs_nothing_and_moves_nothing():
+    queries = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    loss = dtr.batch_loss(queries, torch.randn(1, 4, dtype=torch.float64), torch.zeros(3), torch.zeros(1))
+    loss = sum(loss.values())
+    loss.backward()
+    assert loss.item() == 0.0
+    assert bool((queries.grad == 0).all())
+
+
+@pytest.mark.parametrize(("size", "floor"), [(32, 1.6478), (192, 3.2902)])
+def test_scale_1_has_the_floor_of_the_papers_notes(size, floor):
+    best = -math.log(math.e / (math.e + (size - 1) / math.e))
+    assert best == pytest.approx(floor, abs=1e-4)
+    scores = torch.full((1, size), -1.0)
+    scores[0, 0] = 1.0
+    positive = torch.arange(size)[None, :] == 0
+    assert float(dtr.contrast_term(scores, positive, ~positive)) == pytest.approx(floor, abs=1e-4)
+
+
+# -- Samplers
+
+TEMPLATE_OF = np.repeat(np.arange(10), [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]) + 100
+
+
+def test_algorithm_4_1_draws_templates_uniformly_and_queries_among_theirs():
+    generator = np.random.default_rng(0)
+    templates, queries, expected = Counter(), Counter(), Counter()
+    sizes = Counter(TEMPLATE_OF.tolist())
+    for _ in range(4000):
+        drawn = dtr.semi_independent(TEMPLATE_OF, 3, generator)
+        assert len(drawn.templates) == len(set(drawn.templates.tolist())) == 3
+        assert len(drawn.queries) == 3
+        assert set(TEMPLATE_OF[drawn.queries]) <= set(drawn.templates.tolist())  # each query has its template in the batch
+        np.testing.assert_array_equal(drawn.query_labels, TEMPLATE_OF[drawn.queries])
+        templates.update(drawn.templates.tolist())
+        queries.update(drawn.query_labels.tolist())
+        answered = sum(sizes[template] for template in drawn.templates.tolist())
+        for template in drawn.templates.tolist():
+            expected[template] += 3 * sizes[template] / answered
+    assert all(count == pytest.approx(1200, abs=120) for count in templates.values())  # 4000 * 3 / 10
+    assert all(queries[template] == pytest.approx(count, abs=150) for template, count in expected.items())
+    assert queries[109] > 10 * queries[100]  # positives follow the data
+
+
+def test_algorithm_4_1_repeats_queries_only_where_there_are_too_few():
+    drawn = dtr.semi_independent(TEMPLATE_OF, 200, np.random.default_rng(0))
+    assert sorted(drawn.templates.tolist()) == sorted(set(TEMPLATE_OF.tolist()))
+    assert len(drawn.queries) == 200
+    enough = dtr.semi_independent(TEMPLATE_OF, 10, np.random.default_rng(0))
+    assert len(set(enough.queries.tolist())) == 10
+
+
+@pytest.mark.parametrize("name", ["in-batch-template", "in-batch-query"])
+def test_in_batch_samplers_draw_one_query_of_each_template(name):
+    generator = np.random.default_rng(1)
+    counts = Counter()
+    for _ in range(2000):
+        drawn = dtr.SAMPLERS[name](TEMPLATE_OF, 2, generator)
+        np.testing.assert_array_equal(TEMPLATE_OF[drawn.queries], drawn.templates)
+        assert len(set(drawn.templates.tolist())) == 2
+        counts.update(drawn.templates.tolist())
+    if name == "in-batch-template":
+        assert all(count == pytest.approx(400, abs=80) for count in counts.values())
+    else:
+        assert counts[109] > 10 * counts[103]
+
+
+def test_labelled_sampler_replaces_repeated_templates_by_others():
+    drawn = dtr.labelled_by_query(TEMPLATE_OF, 8, np.random.default_rng(2))
+    assert len(set(drawn.queries.tolist())) == len(drawn.queries) == 8
+    assert len(set(drawn.templates.tolist())) == len(drawn.templates) == 8
+    assert len(set(drawn.query_labels.tolist())) < 8  # some template was drawn twice
+    assert set(drawn.query_labels.tolist()) <= set(drawn.templates.tolist())
+
+
+def test_random_negatives_belong_to_one_query():
+    drawn = dtr.random_negatives(TEMPLATE_OF, 4, np.random.default_rng(3), negatives=2)
+    assert len(drawn.templates) == 4 + 8
+    known = [frozenset({template}) for template in TEMPLATE_OF.tolist()]
+    left_out, _ = dtr.exclusions(drawn, known)
+    negatives = ~left_out & (drawn.query_labels[:, None] != drawn.templates[None, :])
+    assert negatives.sum(axis=1).tolist() == [2, 2, 2, 2]
+
+
+def test_a_second_right_template_is_no_negative():
+    known = [frozenset({0, 2}), frozenset({1}), frozenset({2})]
+    drawn = dtr.LabelledBatch(np.array([0, 1, 2]), np.array([0, 1, 2]), np.array([0, 1, 2]))
+    left_out, related = dtr.exclusions(drawn, known)
+    assert left_out.tolist() == [[True, False, True], [False, True, False], [False, False, True]]
+    assert related.tolist() == [[True, False, True], [False, True, False], [True, False, True]]
+    vectors, labels = torch.eye(3, dtype=torch.float64), torch.arange(3)
+    masks = torch.from_numpy(left_out), torch.from_numpy(related)
+    loss = dtr.batch_loss(vectors, vectors, labels, labels, weights=(1, 0, 0, 0), scale=1.0, left_out=masks)["qt"]
+    one, two = math.log(1 + math.exp(-1)), math.log(1 + 2 * math.exp(-1))
+    assert float(loss) == pytest.approx((one + two + two) / 3)

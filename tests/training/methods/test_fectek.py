@@ -1,0 +1,155 @@
+"""FecTek's equations, each against an independent, slow version."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from termweave.encoders.models.anchored import ContextGate, masked_mean
+from termweave.encoders.term_weighting.weight_function import Form
+from termweave.errors import UsageError
+from termweave.statistics import CorpusStatistics
+from termweave.training import families
+from termweave.training.data.pairs import Pairs
+from termweave.training.data.sampler import Batch, BatchSampler
+from termweave.training.methods import base as methods
+from termweave.training.methods import fectek
+from termweave.training.term_weights.batch import BatchSide
+from termweave.training.term_weights.inputs import TermWeightInputs
+
+FAMILY = families.get("term_weights")
+
+
+def test_the_gate_is_that_of_the_paper():
+    gate = ContextGate(32)
+    states_, mask = torch.randn(2, 5, 32), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    found = gate(masked_mean(states_, mask))
+    for text, length in enumerate((5, 3)):
+        mean = states_[text, :length].numpy().astype(np.float64).mean(axis=0)
+        narrow = np.maximum(gate.narrow.weight.detach().numpy() @ mean + gate.narrow.bias.detach().numpy(), 0)
+        wide = gate.wide.weight.detach().numpy() @ narrow + gate.wide.bias.detach().numpy()
+        assert found[text].detach().numpy() == pytest.approx(1 / (1 + np.exp(-wide)), abs=1e-5)
+
+
+def test_the_loss_of_the_worked_example():
+    scores = 0.3 * torch.tensor([[3.0, 1.0]])
+    batch = Batch(np.array([0]), np.array([0, 1]), np.array([0, 0]))
+    loss = fectek.text_loss(scores, fectek.left_out([frozenset({0})], batch, in_batch=True))
+    assert float(loss) == pytest.approx(0.437, abs=1e-3)
+
+
+def test_text_loss():
+    scores = torch.tensor([[1.0, 2.0, 0.5, -1.0], [0.0, 3.0, 1.5, 2.5]])
+    batch = Batch(np.array([0, 1]), np.array([4, 5, 6, 7]), np.array([0, 1, 0, 1]))
+    relevant = [frozenset({4, 5}), frozenset({5})]
+
+    def slow(rows):
+        return -np.mean([math.log(math.exp(row[0]) / sum(map(math.exp, row))) for row in rows])
+
+    every = fectek.text_loss(scores, fectek.left_out(relevant, batch, in_batch=True))
+    assert float(every) == pytest.approx(slow([[1.0, 0.5, -1.0], [3.0, 0.0, 1.5, 2.5]]), abs=1e-6)  # 5 answers question 0 as well
+    own = fectek.text_loss(scores, fectek.left_out(relevant, batch, in_batch=False))
+    assert float(own) == pytest.approx(slow([[1.0, 0.5], [3.0, 2.5]]), abs=1e-6)
+
+
+def test_sixteen_dead_weights_lose_log_sixteen():
+    batch = Batch(np.array([0]), np.arange(16), np.zeros(16, dtype=np.int64))
+    loss = fectek.text_loss(torch.zeros(1, 16), fectek.left_out([frozenset({0})], batch, in_batch=False))
+    assert float(loss) == pytest.approx(2.7726, abs=1e-4)  # ln 16
+
+
+def test_term_loss_and_its_labels(texts):
+    documents, questions = texts(Form())
+    asked = BatchSide(questions, np.arange(3), {}, "query", everything=True)
+    given = BatchSide(documents, np.arange(5), {}, "document", everything=True)
+    labels = fectek.shared_terms(asked, given)
+    for row, term, label in zip(asked.row, asked.term, labels, strict=True):
+        assert label == (questions.anchors[row].terms[term] in documents.anchors[row].terms)
+    logits = torch.randn(len(given.row))
+    own, wanted = fectek.of_relevant(logits, given, asked)
+    assert len(own) == (given.row < 3).sum()
+    chances = 1 / (1 + np.exp(-own.numpy().astype(np.float64)))
+    slow = -np.mean(wanted * np.log(chances) + (1 - wanted) * np.log(1 - chances))
+    assert float(fectek.term_loss(own, wanted)) == pytest.approx(slow, abs=1e-5)
+
+
+def test_distillation():
+    scores = torch.tensor([[1.0, 0.0, 9.0], [5.0, 5.0, 5.0], [0.0, 2.0, 1.0]])
+    wanted = torch.tensor([[2.0, 1.0, -math.inf], [1.0, -math.inf, -math.inf], [0.0, 2.0, 1.0]])
+    teacher, student = np.exp([2.0, 1.0]) / np.exp([2.0, 1.0]).sum(), np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
+    first = float((teacher * np.log(teacher / student)).sum())
+    assert float(fectek.distillation(scores, wanted)) == pytest.approx(first / 2, abs=1e-6)  # one unscored, one equal
+    assert float(fectek.distillation(scores, torch.full((3, 3), -math.inf))) == 0.0
+
+
+def objective_of(base, texts, **given):
+    """The objective over twelve documents and six questions, with whole passes of the backbone, and a batch."""
+    method = methods.get("fectek")
+    settings = method.settings({"layer": 1, "hidden": 16, "batch": 4, "drawn": 1, "top_layers": -1, **given})
+    model = FAMILY.build_model(method, settings, base)
+    documents, questions = texts(method.form(settings))
+    pairs = Pairs(["question"] * 6, [frozenset({place}) for place in range(6)])
+    hard = [np.array([place + 6], dtype=np.int64) for place in range(6)]
+    inputs = TermWeightInputs(1.0, pairs, documents, questions, None, None, hard, CorpusStatistics("", 12, 12.0, {}))
+    objective = FAMILY.objective(method, model, [inputs], settings)
+    return objective, BatchSampler([inputs], settings).draw(0)
+
+
+@pytest.mark.parametrize("fcm", [False, True])
+def test_term_level_knowledge_is_read_from_the_states_before_the_gate(base, texts, fcm):
+    """Eq. 3 reads H: with a linear head, the states of the last layer."""
+    objective, batch = objective_of(base, texts, preset="paper", hidden=0, batch=4, fcm=fcm)
+    read = []
+    objective.knowledge["document"].register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
+    parts = objective.eval()(batch)
+    assert parts["term"] > 0
+    asked, given = objective.sides(batch, everything=True)
+    for side, seen in zip((asked, given), read, strict=True):
+        ids, mask, features = side.padded()
+        last = objective.model.states(ids, mask, features)[1]
+        assert torch.allclose(seen, last[side.row, side.place], atol=1e-6)
+
+
+def test_the_papers_model_has_one_head_one_projector_and_no_scale(base, texts):
+    objective, batch = objective_of(base, texts, preset="paper", hidden=0)
+    trained = {name for name, _ in objective.named_parameters() if not name.startswith("backbone.")}
+    parts = ("gate.narrow", "gate.wide", "outer")
+    expected = {f"heads.document.{part}.{kind}" for part in parts for kind in ("weight", "bias")}
+    assert trained == expected | {"knowledge.document.weight", "knowledge.document.bias"}
+    torch.nn.init.normal_(objective.heads.document.outer.weight, std=0.1)
+    with torch.no_grad():
+        asked, given = objective.eval().sides(batch, everything=True)
+        weights = [objective.weights(side, objective.features(side, objective.encode(batch, side)[0])) for side in (asked, given)]
+        scores = weights[0] @ weights[1].T
+        masked = fectek.left_out(objective.inputs[0].pairs.known, batch, in_batch=False)
+        assert float(objective(batch)["text"]) == pytest.approx(float(fectek.text_loss(scores, masked)), abs=1e-6)  # scale 1
+    assert (~masked).sum() == 2 * len(batch.questions)  # of each question its answer and the hard negatives drawn for it
+
+
+def test_the_preset_of_the_paper():
+    settings = methods.get("fectek").settings({"preset": "paper"})
+    names = ("anchor", "hidden", "shared", "fcm", "tkgm", "in_batch", "drawn", "scale", "learn_scale", "top_layers", "terms")
+    assert [settings[name] for name in names] == ["none", 0, True, True, True, False, 15, 1.0, False, -1, "piece"]
+    assert (settings["rate"], settings["layers_rate"], settings["schedule"], settings["warmup"]) == (2e-5, 2e-5, "linear", 0.1)
+    assert settings["max_length"] == settings["training_length"] == 192
+    assert methods.get("fectek").settings({"preset": "paper", "drawn": "3"})["drawn"] == 3
+    assert methods.get("fectek").changed(settings) == {"preset": "paper"}
+    again = methods.get("fectek").settings({"preset": "paper", "drawn": 3})
+    assert methods.get("fectek").changed(again) == {"preset": "paper", "drawn": 3}
+
+
+@pytest.mark.parametrize(
+    ("given", "lengths"),
+    [
+        ({}, (256, 128)),
+        ({"fcm": "true"}, (256, 256)),
+        ({"fcm": True, "max_length": 64}, (64, 64)),
+        ({"fcm": "yes", "training_length": 96}, (96, 96)),
+    ],
+)
+def test_the_gate_reads_as_much_in_training_as_in_use(given, lengths):
+    settings = methods.get("fectek").settings(given)
+    assert (settings["max_length"], settings["training_length"]) == lengths
+    with pytest.raises(UsageError, match="the mean of the whole text"):
+        methods.get("fectek").settings({"fcm": True, "max_length": 64, "training_length": 32})

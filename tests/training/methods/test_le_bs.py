@@ -1,0 +1,118 @@
+"""LE-BS: label distributions, distance and loss against slow transcriptions and worked numbers; the sampler against its definition."""
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs the extra [train]")
+
+from termweave.training.methods import le_bs  # noqa: E402 - after the check
+
+X, Y = {"a": 0.5, "b": 0.2, "z": 0.4}, {"a": 0.6, "b": -0.1, "c": 0.3}
+
+
+def test_the_worked_example_holds():
+    assert le_bs.label_distribution(X, Y) == pytest.approx(0.291313, abs=1e-6)
+    kept = math.tanh((0.5 * 0.6 - 0.2 * 0.1) / 2)
+    assert kept == pytest.approx(0.139092, abs=1e-6)  # what it would be if b stayed
+    assert le_bs.label_distribution(Y, X) == le_bs.label_distribution(X, Y)
+
+
+def test_texts_without_a_shared_significant_term_get_0():
+    assert le_bs.label_distribution({"a": 1.0}, {"b": 1.0}) == 0.0
+    assert le_bs.label_distribution({"a": 1.0}, {"a": -1.0}) == 0.0
+    assert le_bs.label_distribution({}, {}) == 0.0
+
+
+def test_a_term_has_its_largest_weight():
+    assert le_bs.type_weights(["a", "b", "a"], [0.2, -1.0, 0.7]) == {"a": 0.7, "b": -1.0}
+
+
+def test_distributions_equal_a_slow_transcription():
+    generator = np.random.default_rng(0)
+    texts = [
+        {term: float(generator.normal()) for term in generator.choice(list("abcdefgh"), 5, replace=False)} for _ in range(20)
+    ]
+    pairs = [(int(x), int(y)) for x, y in generator.integers(0, 20, (50, 2))]
+    found = le_bs.distributions(texts, texts, pairs)
+    for (x, y), value in zip(pairs, found, strict=True):
+        shared = [w for w in texts[x] if w in texts[y] and texts[x][w] >= 0 and texts[y][w] >= 0]
+        expected = np.tanh(sum(texts[y][w] * texts[x][w] for w in shared) / len(shared)) if shared else 0.0
+        assert value == pytest.approx(expected, abs=1e-12)
+    assert found.min() >= 0
+    assert found.max() < 1
+
+
+def test_distilled_labels_lie_between_0_and_1():
+    np.testing.assert_allclose(le_bs.distilled(np.array([1.0, 0.0, -1.0, 1.0000001], np.float32)), [1.0, 0.5, 0.0, 1.0])
+
+
+def test_distance_is_eq_6():
+    u, v = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    for row, found in enumerate(le_bs.distance(u, v).tolist()):
+        a, b = u[row].numpy(), v[row].numpy()
+        assert found == pytest.approx(0.5 * (1 - a @ b / (np.linalg.norm(a) * np.linalg.norm(b))), abs=1e-12)
+    assert le_bs.distance(torch.zeros(1, 4), torch.ones(1, 4)).tolist() == [0.5]
+    assert le_bs.distance(u.half(), v.half()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
+def test_loss_equals_a_slow_transcription(alpha):
+    generator = np.random.default_rng(1)
+    f, d, label = generator.random(9), generator.random(9), generator.integers(0, 2, 9).astype(float)
+    expected = sum(alpha * (f[i] + d[i] - 1) ** 2 + (1 - alpha) * (f[i] + label[i] - 1) ** 2 for i in range(9))
+    found = le_bs.label_loss(*(torch.from_numpy(each) for each in (f, d, label)), alpha)
+    assert found.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_alpha_0_is_hard_labels_alone():
+    f, label = torch.rand(6, dtype=torch.float64), torch.tensor([1.0, 0, 0, 1, 0, 0], dtype=torch.float64)
+    one, other = (le_bs.label_loss(f, torch.full_like(f, d), label, 0.0) for d in (0.0, 0.9))
+    assert one.item() == other.item() == pytest.approx(((f - (1 - label)) ** 2).sum().item())
+
+
+def test_the_gradients_are_right():
+    u, v = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    d, label = torch.rand(4, dtype=torch.float64), torch.tensor([1.0, 0, 1, 0], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda a, b: le_bs.label_loss(le_bs.distance(a, b), d, label, 0.3), (u, v))
+
+
+# -- Sampler
+
+RELEVANT = [frozenset({0}), frozenset({1, 2}), frozenset({3})]
+KNOWN = [frozenset({0, 9}), frozenset({1, 2}), frozenset({3})]
+HARD = [np.array([4, 5]), np.array([6]), np.array([], dtype=np.int64)]
+
+
+def pairs_of(sampler, seed):
+    drawn = sampler.draw(np.array([0, 1, 2]), np.random.default_rng(seed))
+    return drawn, dict(zip(drawn.pairs(), drawn.labels.tolist(), strict=True))
+
+
+def test_each_query_gets_one_answer_and_its_negatives():
+    sampler = le_bs.PairSampler(RELEVANT, KNOWN, HARD, documents=20, hard_drawn=1, random_drawn=2)
+    answers = set()
+    for seed in range(200):
+        drawn, pairs = pairs_of(sampler, seed)
+        assert len(drawn.documents) == len(set(drawn.documents.tolist()))
+        for query in range(3):
+            own = {document: label for (x, document), label in pairs.items() if x == query}
+            right = [document for document, label in own.items() if label == 1.0]
+            assert len(right) == 1 or query == 1  # a random draw never answers the query
+            assert set(right) <= RELEVANT[query]
+            assert not {document for document, label in own.items() if label == 0.0} & KNOWN[query]
+            assert 3 <= len(own) <= 4 or query == 2
+        answers |= {document for (x, document), label in pairs.items() if x == 1 and label == 1.0}
+        assert any((0, hard) in pairs for hard in (4, 5))
+    assert answers == {1, 2}
+
+
+def test_in_batch_pairs_are_all_pairs_but_those_that_say_nothing():
+    sampler = le_bs.PairSampler(RELEVANT, KNOWN, [], documents=20, hard_drawn=0, random_drawn=0, in_batch=True)
+    drawn, pairs = pairs_of(sampler, 0)
+    assert len(drawn.documents) == 3
+    assert len(pairs) == 9
+    assert [pairs[x, y] for x in range(3) for y in drawn.documents.tolist()] == np.eye(3).ravel().tolist()
+    spared = le_bs.PairSampler(RELEVANT, [frozenset({0, 3}), *KNOWN[1:]], [], 20, 0, 0, in_batch=True)
+    assert (0, 3) not in pairs_of(spared, 0)[1]  # no right answer, and no wrong one

@@ -1,0 +1,34 @@
+"""Development figures are made with impacts as an index stores them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from termweave.encoders.term_weighting.weight_function import Form
+from termweave.records import Capabilities, Encoding, TermWeights
+from termweave.signals import Fitting
+from termweave.signals.weights import Weights
+from termweave.training.dev_measure import stored
+from termweave.training.term_weights.evaluation import weigh
+
+
+def randomised(model):
+    for name, parameter in model.heads.named_parameters():
+        if "outer" in name:
+            torch.nn.init.normal_(parameter, std=0.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("bits", [1, 4, 8])
+def test_impacts_are_stored_as_an_index_stores_them(texts, model, bits):
+    """No term is lost, and the scale is that of the signal."""
+    documents, _ = texts(Form())
+    before = [*weigh(randomised(model), documents, None, "document"), TermWeights((), np.zeros(0, dtype=np.float32))]
+    signal = replace(Weights.fit(Fitting(Capabilities(""), [Encoding("", each) for each in before])), levels=2**bits - 1)
+    for one, other in zip(before, stored(before, bits), strict=True):
+        assert other.terms == one.terms
+        assert other.weights.tolist() == signal.quantise(one.weights).tolist()
+    assert stored(before, 0) == before
+    assert stored([], bits) == []

@@ -1,0 +1,103 @@
+"""A family that run, loop and data layer do not know is trained through its contract."""
+# ruff: noqa: ARG002 - the contract names the arguments
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from termweave.training import families, mixture
+from termweave.training.dev_measure import DevelopmentSet, ranking_measure
+from termweave.training.families import PreparedData
+from termweave.training.methods import base as methods
+from termweave.training.methods.base import TrainingMethod
+from termweave.training.methods.parameters import BACKBONE, DATA, LOOP, NEGATIVES, OPTIMISER
+from termweave.training.trainer.objective import Objective
+from tests.training.conftest import SMALL
+
+
+class Bags:
+    """A family of its own: a text is the sum of its words' vectors; the backbone gives nothing but its length."""
+
+    kind = "bags"
+
+    def check(self, method, settings, setup):
+        """Nothing to refuse."""
+
+    def build_model(self, method, settings, backbone):
+        torch.manual_seed(0)
+        model = torch.nn.Module()
+        model.backbone = torch.nn.Module()
+        model.backbone.config = SimpleNamespace(max_position_embeddings=64)
+        model.words = torch.nn.EmbeddingBag(200, 16, mode="sum")
+        return model
+
+    def prepare(self, method, part, model, say):
+        def ids(texts):
+            return [torch.tensor(pieces.ids) for pieces in part.setup.tokenizer.encode(texts, 64)]
+
+        setup = part.setup
+        inputs = SimpleNamespace(
+            share=1.0, pairs=setup.train, negatives=[], documents=ids(setup.texts), questions=ids(setup.train.questions)
+        )
+        development = DevelopmentSet(setup.dev, [], [], 0, "MRR@10")
+        object.__setattr__(development, "bm25", lambda: np.zeros(len(setup.dev)))
+        object.__setattr__(development, "texts", (inputs.documents, ids(setup.dev.questions)))
+        return PreparedData(inputs, development)
+
+    def objective(self, method, model, inputs, settings):
+        made = Objective(method, model, inputs, settings)
+        made.words = model.words
+        return made
+
+    @torch.no_grad()
+    def evaluate(self, model, development, *, stored=True):
+        documents, questions = (vectors(model.words, texts) for texts in development.texts)
+        scores = (questions @ documents.T).numpy()
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+        return ranking_measure(
+            [(places, row[places]) for places, row in zip(best, scores, strict=True)], development.gains(), "MRR@10"
+        )
+
+
+def vectors(words, texts):
+    starts = np.concatenate(([0], np.cumsum([len(text) for text in texts])[:-1]))
+    return words(torch.cat(texts), torch.tensor(starts))
+
+
+def loss(objective, batch):
+    inputs = objective.inputs[batch.collection]
+    asked = vectors(objective.words, [inputs.questions[place] for place in batch.questions])
+    given = vectors(objective.words, [inputs.documents[place] for place in batch.documents])
+    return {"contrast": torch.nn.functional.cross_entropy(asked @ given.T, torch.arange(len(asked)))}
+
+
+def test_a_new_family_is_trained(folder, base, tmp_path, monkeypatch):
+    method = TrainingMethod(
+        name="bags",
+        title="Bags.",
+        source="",
+        equations=(),
+        note="",
+        family="bags",
+        parameters=(),
+        groups=(BACKBONE, DATA, LOOP, OPTIMISER, NEGATIVES),
+        presets={},
+        loss=loss,
+    )
+    monkeypatch.setattr(families, "get", {"bags": Bags()}.get)
+    assert not {"k1", "terms", "hidden", "bits"} & {
+        parameter.name for parameter in method.every
+    }  # none of term weights' settings
+    given = [setting for setting in SMALL if setting.partition("=")[0] not in ("layer", "hidden")]
+    settings = method.settings(
+        methods.given((*given, f"backbone={base}", "steps=120", "every=20", "patience=9", "top_layers=0"), None)
+    )
+    data = mixture.parts(method, str(folder), settings, tmp_path, lambda _: None)
+    said = []
+    trained = mixture.learn(method, settings, data, tmp_path / "run", say=said.append)
+    assert max(trained.history.values) > trained.history.values[0]
+    assert trained.history.losses[-1] < trained.history.losses[1] / 1.2
+    assert any("dev MRR@10" in line or "dev nDCG@10" in line for line in said)
+    assert json.loads((next((tmp_path / "run").glob("checkpoint-*")) / "history.json").read_text())["steps"][0] == 0

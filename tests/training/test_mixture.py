@@ -1,0 +1,76 @@
+"""Fits one after the other, and the development measure that was asked for."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from termweave.encoders.manifest import ModelFolder
+from termweave.training import mixture
+from termweave.training.data.sampler import BatchSampler
+from termweave.training.dev_measure import DevelopmentSet
+from termweave.training.families import Fit
+from termweave.training.methods import base as methods
+from tests.training.conftest import SMALL, train
+
+pytest.importorskip("accelerate", reason="training needs the extra [train]")
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def two_fits(context):
+    """First the usual objective, then one that begins with what the first one learned."""
+    first = context.objective(steps=10)
+    yield Fit(first, name="first")
+    two_fits.between = first.heads.document.outer.weight.detach().clone()
+    yield Fit(context.objective(inputs=context.inputs, steps=20, seed=1), name="second")
+
+
+def test_fits_follow_each_other_and_are_resumed(folder, base, tmp_path, monkeypatch):
+    method = replace(methods.get("fectek"), fits=two_fits)
+    settings = method.settings(methods.given((*SMALL, f"backbone={base}"), None))
+    data = mixture.parts(method, str(folder), settings, tmp_path, lambda _: None)
+
+    def learn(home):
+        model = mixture.learn(method, settings, data, tmp_path / home)
+        return model, model.model.heads.document.outer.weight.detach().clone()
+
+    whole, weight = learn("whole")
+    between = two_fits.between
+    assert np.abs((weight - between).numpy()).max() > 0
+    assert whole.history.steps == [0, 10, 20]
+    assert whole.history.values[0] > 0.5  # begins with what the first fit learned
+    assert {path.name for path in (tmp_path / "whole").iterdir()} == {"first", "second"}
+
+    draw, stopped = BatchSampler.draw, []
+
+    def stops(self, number):
+        if self._settings["seed"] == 1 and number == 12 and not stopped:
+            stopped.append(number)
+            raise RuntimeError
+        return draw(self, number)
+
+    monkeypatch.setattr(BatchSampler, "draw", stops)
+    with pytest.raises(RuntimeError):
+        learn("stopped")
+    _, resumed = learn("stopped")
+    assert np.array_equal(resumed.numpy(), weight.numpy())
+
+
+def test_the_measure_is_the_one_that_was_asked_for(capsys, folder, base, tmp_path, monkeypatch):
+    sets = (*SMALL, "steps=10", "measure=MRR@10")
+    bm25, asked = DevelopmentSet.bm25, []
+
+    def noted(self):
+        asked.append(self.measure)
+        return bm25(self)
+
+    monkeypatch.setattr(DevelopmentSet, "bm25", noted)
+    data = train(capsys, folder, base, tmp_path / "out", settings=sets)
+    assert set(asked) == {"MRR@10"}
+    other = train(capsys, folder, base, tmp_path / "other", settings=(*SMALL, "steps=10"))
+    assert data["bm25"] != other["bm25"]
+    assert ModelFolder.read(tmp_path / "out").manifest.metrics["train"]["measure"] == "MRR@10"
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "MRR@10 of 8 held-out questions" in card
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["settings"]["measure"] == "MRR@10"

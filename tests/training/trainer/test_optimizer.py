@@ -1,0 +1,97 @@
+"""Settings of the loop against what they say, on a model of one weight."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from termweave.training.data.pairs import Pairs
+from termweave.training.methods import base as methods
+from termweave.training.trainer.loop import fit
+from termweave.training.trainer.objective import Objective
+from termweave.training.trainer.optimizer import optimizer
+
+DEFAULTS = methods.get("fectek").settings({"batch": 1, "drawn": 0, "steps": 1, "every": 100, "rate": 0.1, "weight_decay": 0})
+
+
+class Inputs:
+    """Five questions, each with one document."""
+
+    share, negatives = 1.0, ()
+    pairs = Pairs([str(place) for place in range(5)], [frozenset({place}) for place in range(5)])
+
+
+class Slope(Objective):
+    """The loss of a batch is a weight times the number of its question plus 1."""
+
+    def __init__(self, **changed):
+        method = SimpleNamespace(loss=lambda objective, batch: objective.parts(batch), extras=lambda *_: {})
+        super().__init__(method, None, [Inputs()], {**DEFAULTS, **changed})
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.gradients, self.numbers = [], []
+        self.weight.register_post_accumulate_grad_hook(lambda weight: self.gradients.append(float(weight.grad)))
+
+    def parts(self, batch):
+        self.numbers.append(int(batch.questions[0]) + 1)
+        return {"slope": self.weight.sum() * self.numbers[-1]}
+
+
+def test_gradients_of_several_batches_are_averaged_for_one_step(tmp_path):
+    objective = Slope(accumulate=3, steps=2)
+    fit(objective, lambda: 1.0, tmp_path)
+    assert len(objective.numbers) == 6
+    for first in (0, 3):
+        assert objective.gradients[first + 2] == pytest.approx(np.mean(objective.numbers[first : first + 3]), rel=1e-6)
+
+
+def test_long_gradients_are_scaled_down(tmp_path):
+    seen = []
+    for clip in (0.0, 0.5):
+        objective = Slope(clip=clip)
+        step = torch.optim.AdamW.step
+
+        def noted(self, *given, step=step, objective=objective, **named):
+            seen.append(float(objective.weight.grad))
+            return step(self, *given, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.optim.AdamW, "step", noted)
+            fit(objective, lambda: 1.0, tmp_path / str(clip))
+    assert seen[0] >= 1
+    assert seen[1] == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        ("linear", [1 / 3, 2 / 3, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+        ("constant", [1 / 3, 2 / 3, *[1.0] * 8]),
+    ],
+)
+def test_rates_rise_and_fall_as_the_schedule_says(schedule, factors):
+    adam, plan = optimizer(Slope(), {**DEFAULTS, "steps": 10, "schedule": schedule, "warmup": 0.2})
+    rates = []
+    for _ in range(10):
+        rates.append(adam.param_groups[0]["lr"])
+        adam.step()
+        plan.step()
+    assert rates == pytest.approx([0.1 * factor for factor in factors])
+
+
+def test_the_usual_schedule_is_one_cycle():
+    adam, plan = optimizer(Slope(), {**DEFAULTS, "steps": 9})
+    other = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    expected = torch.optim.lr_scheduler.OneCycleLR(other, max_lr=0.1, total_steps=10)
+    for _ in range(9):
+        assert adam.param_groups[0]["lr"] == other.param_groups[0]["lr"]
+        for each in (adam, other, plan, expected):
+            each.step()
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("auto", torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_the_backbone_computes_in_the_precision_that_was_set(precision, dtype):
+    """`auto` is fp32 on a CPU."""
+    layer = torch.nn.Linear(2, 2)
+    with Slope(precision=precision).backbone_precision():
+        assert layer(torch.ones(1, 2)).dtype == dtype

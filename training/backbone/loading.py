@@ -1,0 +1,62 @@
+"""The backbone as a torch module: which layers are trained, how many word-pieces it counts, and its fingerprint."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+
+def load(folder: Path, settings: Mapping[str, Any]) -> Any:
+    """Load a backbone; its lower layers are frozen as the setting `top_layers` says.
+
+    Raises:
+        UsageError: More layers are to be trained than there are.
+        ModelError: The folder is damaged.
+    """
+    import torch  # noqa: PLC0415 - seconds
+
+    from termweave.encoders.models.store import load_backbone  # noqa: PLC0415 - torch
+
+    backbone = load_backbone(folder, int(settings["layers"]))
+    layers, trained = int(backbone.config.num_hidden_layers), settings["top_layers"]
+    top = []
+    if trained > 0:
+        lists = [module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == layers]
+        if trained > layers or not lists:
+            raise UsageError(f"top_layers={trained}, but the backbone has {layers} layers.", "Use fewer, or -1 for all of it.")
+        top = list(lists[0])[-trained:]
+    backbone.requires_grad_(trained == -1)
+    for layer in top:
+        layer.requires_grad_(requires_grad=True)
+    return backbone
+
+
+def length(backbone: Any, wanted: int) -> int:
+    """Cut a length to the number of word-pieces that the backbone has positions for."""
+    config, embeddings = backbone.config, getattr(backbone, "embeddings", None)
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    before = 0 if padding is None else padding + 1  # where padding has a position (RoBERTa, MPNet), words come after it
+    return min(wanted, int(getattr(config, "max_position_embeddings", wanted)) - before)
+
+
+def settled(backbone: Any, settings: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
+    """Return the settings with lengths that the backbone can count, and tell the user which ones were cut."""
+    lengths = {name: length(backbone, int(settings[name])) for name in ("max_length", "training_length")}
+    for name, allowed in lengths.items():
+        if allowed != settings[name]:
+            say(f"{name} is {allowed:,}, not {settings[name]:,}: the backbone counts no further")
+    return {**settings, **lengths}
+
+
+def fingerprint(backbone: Any) -> str:
+    """Digest of a backbone's parameters, the same for every file format: 16 hexadecimal digits."""
+    state = blake2b(digest_size=8)
+    for name, tensor in sorted(backbone.state_dict().items()):
+        state.update(name.encode() + tensor.detach().cpu().float().numpy().tobytes())
+    return state.hexdigest()

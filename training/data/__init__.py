@@ -1,0 +1,1 @@
+"""Training data: data sets, pairs, click logs, pseudo-queries, negatives, teacher scores."""

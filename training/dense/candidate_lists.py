@@ -1,0 +1,158 @@
+"""Candidate lists: for each question its best documents by some ranking, and which of them may be negatives.
+
+Lists come from the model's own vectors (`nearest`), from a BM25 index (`by_bm25`) or from a run file (`from_run`), and a live index's
+answers can be written as a run file (`termweave evaluate --save-run`). They are computed in blocks, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from termweave.errors import InputError
+from termweave.training.data.teacher_scores import scored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from termweave.records import TermWeights
+    from termweave.training.data.bm25_index import SparseIndex
+
+#: Numbers in a block of scores, 64 MB of float32.
+_BLOCK = 16_000_000
+#: Fills up a list that is shorter than the others.
+NOTHING = -1
+
+
+@dataclass(frozen=True)
+class RankedLists:
+    """The best documents of each question.
+
+    Attributes:
+        documents: int64 ``(Q, N)``, best first; `NOTHING` at the end of a shorter list.
+    """
+
+    documents: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Where a list holds a document: bool ``(Q, N)``."""
+        present: NDArray[np.bool_] = self.documents != NOTHING
+        return present
+
+    def without(self, spared: Sequence[frozenset[int]]) -> RankedLists:
+        """Leave documents out of the lists; what is behind them moves up."""
+        documents = np.full_like(self.documents, NOTHING)
+        for row, left_out in enumerate(spared):
+            own = [each for each in self.documents[row].tolist() if each not in left_out]
+            documents[row, : len(own)] = own
+        return RankedLists(documents)
+
+    def with_relevant(self, relevant: Sequence[frozenset[int]]) -> RankedLists:
+        """Put the judged documents that a list lacks into its last places: a list-wise loss needs them in it."""
+        width = max([self.documents.shape[1], *(len(judged) for judged in relevant)])
+        documents = np.full((len(self), width), NOTHING, dtype=np.int64)
+        for row, judged in enumerate(relevant):
+            own = [each for each in self.documents[row].tolist() if each != NOTHING]
+            missing = sorted(judged - set(own))
+            places = [place for place, each in enumerate(own) if each not in judged]  # no judged document makes room for another
+            excess = max(0, len(own) + len(missing) - width)
+            dropped = set(places[len(places) - excess :])
+            kept = [each for place, each in enumerate(own) if place not in dropped]
+            documents[row, : len(kept) + len(missing)] = kept + missing
+        return RankedLists(documents)
+
+    def negatives(
+        self,
+        known: Sequence[frozenset[int]],
+        queries: NDArray[np.float32] | None = None,
+        documents: NDArray[np.float32] | None = None,
+        relevant: Sequence[frozenset[int]] | None = None,
+        margin: float | None = None,
+    ) -> list[NDArray[np.int64]]:
+        """The wrong answers of each list, best first.
+
+        Args:
+            known: Documents that are no wrong answers, of each question.
+            queries: Unit vectors of the questions, ``(Q, d)``; with `margin`.
+            documents: Unit vectors of all documents; with `margin`.
+            relevant: Judged documents of each question; with `margin`.
+            margin: Leave out a candidate that is probably right, too: one whose cosine with the question is above that of the
+                best judged document minus the margin. None: leave out none.
+        """
+        result = []
+        for row, spared in enumerate(known):
+            own = np.array([each for each in self.documents[row].tolist() if each != NOTHING and each not in spared], np.int64)
+            if margin is not None and queries is not None and documents is not None and relevant is not None and len(own):
+                best = float((documents[sorted(relevant[row])] @ queries[row]).max())
+                own = own[documents[own] @ queries[row] <= best - margin]
+            result.append(own)
+        return result
+
+
+def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32], depth: int) -> RankedLists:
+    """The documents with the largest inner products, ties by index: an exact search in blocks of bounded memory."""
+    depth = min(depth, len(documents))
+    found = np.zeros((len(queries), depth), dtype=np.int64)
+    size = max(1, _BLOCK // max(1, len(documents)))
+    for first in range(0, len(queries), size):
+        scores = queries[first : first + size] @ documents.T
+        found[first : first + size] = best(scores, depth)
+    return RankedLists(found)
+
+
+def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
+    """Columns of the largest scores of each row, best first, ties by column."""
+    if depth < scores.shape[1]:
+        cut = -np.partition(-scores, depth - 1, axis=1)[:, depth - 1 : depth]
+        result = np.zeros((len(scores), depth), dtype=np.int64)
+        for row, (values, least) in enumerate(zip(scores, cut[:, 0], strict=True)):
+            at_least = np.flatnonzero(values >= least)
+            result[row] = at_least[np.argsort(-values[at_least], kind="stable")][:depth]
+        return result
+    return np.argsort(-scores, axis=1, kind="stable")
+
+
+def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) -> RankedLists:
+    """The best documents of an inverted index; a document without a word of the question is in no list."""
+    return _filled([index.search(question, depth)[0].tolist() for question in questions], depth)
+
+
+def from_run(file: Path, questions: Sequence[str], documents: Mapping[str, int], depth: int) -> RankedLists:
+    """The best documents of a TREC run, or of lines of query, document and score.
+
+    Args:
+        file: The run.
+        questions: Ids of the training questions.
+        documents: Id of each document -> its index.
+        depth: Length of a list.
+
+    Raises:
+        InputError: The file cannot be read as a run, or names no training question with a document of the collection.
+    """
+    scores: dict[str, dict[int, float]] = {}
+    for question, document, score in scored(file):
+        if document in documents:
+            scores.setdefault(question, {})[documents[document]] = score
+    if not any(question in scores for question in questions):
+        raise InputError(
+            f"The run {file} names no training question with a document of this collection.",
+            "Make the run with the training questions, for example: termweave evaluate NAME DATASET:train --save-run FILE.",
+        )
+    ranked = [scores.get(question, {}) for question in questions]
+    return _filled([sorted(own, key=lambda each: (-own[each], each))[:depth] for own in ranked], depth)
+
+
+def _filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
+    documents = np.full((len(lists), depth), NOTHING, dtype=np.int64)
+    for row, own in enumerate(lists):
+        documents[row, : len(own)] = own
+    return RankedLists(documents)

@@ -1,0 +1,56 @@
+"""The objective of dense methods: from the texts of a batch to unit vectors, with gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from termweave.training.dense.inputs import DenseBatchSampler
+from termweave.training.trainer.objective import Objective
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from termweave.training.dense.declaration import DenseMethod
+    from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.dense.model import Side, Towers
+
+
+class DenseObjective(Objective):
+    """The towers that are trained, and a method's loss."""
+
+    inputs: list[DenseInputs]
+    model: Towers
+
+    def __init__(self, method: DenseMethod, model: Towers, inputs: Sequence[DenseInputs], settings: Mapping[str, Any]) -> None:
+        super().__init__(method, model, inputs, settings)
+        if model.query_backbone is not None:
+            self.query_backbone = model.query_backbone
+        if model.fixed_documents:
+            del self.backbone  # a tower that is not trained belongs in no checkpoint
+        model.precision = self.backbone_precision
+
+    def batches(self) -> DenseBatchSampler:
+        """The method's own batches."""
+        return DenseBatchSampler(cast("DenseMethod", self.method), self.inputs, self.settings)
+
+    def train(self, mode: bool = True) -> DenseObjective:  # noqa: FBT001, FBT002 - torch's signature
+        """Switch dropout on or off, in the towers too."""
+        super().train(mode)
+        self.model.train(mode)
+        return self
+
+    def encode(self, batch: DenseBatch, side: Side, rows: NDArray[np.int64]) -> Tensor:
+        """Unit vectors of some texts of the batch's data set, float32 ``(T, d)``, with gradients.
+
+        Args:
+            batch: The batch.
+            side: Queries or documents.
+            rows: Indices into the training questions, or into the documents.
+        """
+        inputs = self.inputs[batch.collection]
+        texts = inputs.questions if side == "query" else inputs.documents
+        return self.model.encode(side, texts, rows, int(self.settings["chunk"]))

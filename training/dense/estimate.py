@@ -1,0 +1,78 @@
+"""What a dense run will take, from a few real texts: minutes and memory for ``--plan``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+from termweave.encoders.manifest import TOKENIZER
+from termweave.training.backbone import loading
+from termweave.training.dense.inputs import tokenise
+from termweave.training.dense.preparation import reading_of
+from termweave.training.families import RunEstimate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.training.dense.declaration import DenseMethod
+    from termweave.training.dense.model import Side, Towers
+    from termweave.training.setup import RunSetup
+
+#: Texts that are encoded to measure one.
+_SAMPLE = 8
+
+
+def estimate(method: DenseMethod, model: Towers, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
+    """Encode a few texts of each side, forwards and backwards, and count.
+
+    Minutes cover all steps and evaluations on this machine as busy as it is now. Memory is that of parameters, gradients, the optimiser's
+    moments and the activations of one chunk; libraries and data come on top.
+    """
+    model.train()
+    queries, documents = method.texts(settings)
+    query_seconds, query_bytes = _one_text(model, "query", setup.train.questions, settings, setup)
+    document_seconds, document_bytes = _one_text(model, "document", setup.texts, settings, setup)
+    chunk = int(settings["chunk"]) or max(queries, documents)
+    again = 4 / 3 if max(queries, documents) > chunk else 1.0  # a cached chunk is computed forwards twice
+    step = again * (queries * query_seconds + documents * document_seconds)
+    looks = int(settings["steps"]) // int(settings["every"]) + 1
+    searched = 0 if model.fixed_documents else len(setup.texts)
+    looking = (searched * document_seconds + len(setup.dev) * query_seconds) / 3  # forwards alone
+    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    fixed = sum(each.numel() for each in model.parameters()) - trained
+    held = max(min(chunk, documents) * document_bytes, min(chunk, queries) * query_bytes)
+    model.zero_grad(set_to_none=True)
+    return RunEstimate(
+        minutes=(int(settings["steps"]) * step + looks * looking) / 60, memory_bytes=round(4 * (4 * trained + fixed) + held)
+    )
+
+
+def _one_text(
+    model: Towers, side: Side, texts: Sequence[str], settings: Mapping[str, Any], setup: RunSetup
+) -> tuple[float, float]:
+    """Seconds for a text forwards and backwards, and the bytes of its activations."""
+    _, reading = reading_of(setup.backbone)
+    tokenizer = ModelTokenizer(setup.backbone / TOKENIZER, lower=reading.lower)
+    length = loading.length(model.backbone, int(settings["training_length"]))
+    sample = tokenise(tokenizer, texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], length, reading.prompt(side))
+    rows, held = np.arange(len(sample)), dict[int, int]()
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
+    for attempt in range(2):  # the first one warms up
+        begun = time.monotonic()
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            vectors = model.encode(side, sample, rows)
+        if vectors.requires_grad:
+            vectors.sum().backward()
+        if not attempt:
+            held.clear()
+    seconds = time.monotonic() - begun
+    return seconds / len(rows), sum(size for place, size in held.items() if place not in parameters) / len(rows)

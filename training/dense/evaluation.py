@@ -1,0 +1,76 @@
+"""The development measure of a dense model: held-out questions searched by exact inner products of unit vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from termweave.training.dev_measure import DevelopmentSet, depth, ranking_measure
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.training.dense.inputs import TokenIds
+    from termweave.training.dense.model import Towers
+
+#: Numbers in a block of scores, 64 MB of float32.
+_BLOCK = 16_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseDevelopment(DevelopmentSet):
+    """Held-out questions and the documents that they are searched in, as the encoders read them.
+
+    Attributes:
+        questions: Token ids.
+        documents: Token ids.
+        fixed: Vectors of the documents, where their encoder is not trained; None: they are encoded for every evaluation.
+    """
+
+    questions: TokenIds
+    documents: TokenIds
+    fixed: NDArray[np.float32] | None
+
+    def figures(self, model: Towers, *, stored: bool = True) -> NDArray[np.float64]:
+        """The measure of each question by exact search; `stored`: with vectors in half precision, as an index keeps them."""
+        documents = model.vectors("document", self.documents) if self.fixed is None else self.fixed
+        questions = model.vectors("query", self.questions)
+        if stored:
+            documents = as_stored(documents)
+        found = list(rankings(questions, documents, depth(self.measure), self.pairs.spared))
+        return ranking_measure(found, self.gains(), self.measure)
+
+
+def rankings(
+    questions: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    length: int,
+    spared: Sequence[Collection[int]] = (),
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Rank the documents for each question: the `length` best and their scores, ties by index.
+
+    Args:
+        questions: Unit vectors, float32 ``(Q, d)``.
+        documents: Likewise, ``(D, d)``.
+        length: Documents of each ranking.
+        spared: For each question documents that are left out of its ranking; (): none.
+    """
+    size = max(1, _BLOCK // max(1, len(documents)))
+    for first in range(0, len(questions), size):
+        scores = questions[first : first + size] @ documents.T
+        for row, own in enumerate(scores, start=first):
+            if spared:
+                own[list(spared[row])] = -np.inf
+            least = np.partition(own, -length)[-length] if length < len(own) else -np.inf
+            candidates = np.flatnonzero((own >= least) & (own > -np.inf))
+            best = candidates[np.argsort(-own[candidates], kind="stable")][:length]
+            yield best, own[best]
+
+
+def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round vectors as an index stores them for reranking: in half precision."""
+    return vectors.astype(np.float16).astype(np.float32)

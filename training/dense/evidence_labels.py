@@ -1,0 +1,204 @@
+"""Evidence scores of many candidate lists (Algorithm 1, lines 1 to 5): computed in parallel, cached, resumable.
+
+The scores r'' depend on the base model's vectors and on the parameters of the neighbourhood alone, so they are computed once, before
+the first step. What becomes of them (lines 6 to 9) is cheap and stays in `methods/coder.py`.
+
+Blocks of questions are computed by worker processes that share the vectors through files, and each block is written when it is done: a
+run that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from functools import partial
+from hashlib import blake2b
+from io import BytesIO
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave.rerank.evidence import evidence
+from termweave.rerank.rules import Rules
+from termweave.support import atomic_files
+from termweave.training.dense.candidate_lists import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from termweave.training.dense.candidate_lists import RankedLists
+
+#: Questions of a block: the unit of work, and what is lost by a kill.
+BLOCK = 128
+#: Fewer questions are not worth the start of worker processes.
+_FEW = 256
+_COMPLETE = "scores.npy"
+
+
+@dataclass(frozen=True)
+class EvidenceSettings:
+    """How evidence is computed.
+
+    Attributes:
+        weight: lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone.
+        context: N_r, how many candidates of a list the neighbourhoods are computed in; the others get no evidence. 0: all.
+        rules: The parameters of the neighbourhoods.
+    """
+
+    weight: float = 0.451
+    context: int = 60
+    rules: Rules = field(default_factory=partial(Rules, k=21, k_exp=3, tau=0.0))
+
+
+def evidence_scores(
+    queries: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    lists: RankedLists,
+    relevant: Sequence[frozenset[int]],
+    settings: EvidenceSettings,
+    home: Path,
+    *,
+    workers: int | None = None,
+    progress: Callable[..., None] = lambda *_, **__: None,
+) -> NDArray[np.float32]:
+    """Compute r'' of every candidate of every list.
+
+    Args:
+        queries: float32 ``(Q, d)``.
+        documents: float32 ``(D, d)``.
+        lists: Candidates of each query, the judged ones among them (`RankedLists.with_relevant`).
+        relevant: Judged documents of each query.
+        settings: Of the neighbourhoods.
+        home: Folder of the cache.
+        workers: Processes; None: one for each processor.
+        progress: ``(done, total, stage)``.
+
+    Returns:
+        float32 ``(Q, N)``; -inf for a candidate outside the context, and where a list is shorter.
+    """
+    folder = home / _key(queries, documents, lists, relevant, settings)
+    whole = folder / _COMPLETE
+    if whole.is_file():
+        result: NDArray[np.float32] = np.load(whole)
+        return result
+    folder.mkdir(parents=True, exist_ok=True)
+    blocks = range(0, len(queries), BLOCK)
+    missing = [first for first in blocks if not (folder / f"{first}.npy").is_file()]
+    done = len(blocks) - len(missing)
+    if missing:
+        _store(folder, {"queries": queries, "documents": documents, "lists": lists.documents})
+        work = [(first, [sorted(judged) for judged in relevant[first : first + BLOCK]]) for first in missing]
+        count = min(workers or os.cpu_count() or 1, len(missing))
+        compute = partial(_block, folder, settings)
+        if count == 1 or len(missing) * BLOCK <= _FEW:
+            results = map(compute, work)
+            _report(results, done, len(blocks), progress)
+        else:
+            with _single_threads(), ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+                _report(pool.map(compute, work), done, len(blocks), progress)
+    result = np.concatenate([np.load(folder / f"{first}.npy") for first in blocks])
+    _save(whole, result)
+    for file in folder.iterdir():
+        if file.name != _COMPLETE:
+            file.unlink()
+    return result
+
+
+def remove(home: Path) -> None:
+    """Remove the cache."""
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def list_evidence(
+    query: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    candidates: NDArray[np.int64],
+    judged: Sequence[int],
+    settings: EvidenceSettings,
+) -> NDArray[np.float32]:
+    """Compute r'' of one list: float32 ``(N,)``.
+
+    Args:
+        query: float32 ``(d,)``.
+        documents: float32 ``(D, d)``.
+        candidates: int64 ``(N,)``, with `NOTHING` at the end of a shorter list.
+        judged: Documents that are known to be relevant; at least one is a candidate.
+        settings: Of the neighbourhoods.
+    """
+    own = candidates[candidates != NOTHING]
+    relevant = np.flatnonzero(np.isin(own, judged))
+    inside = np.arange(len(own)) < (settings.context or len(own))
+    inside[relevant] = True  # a judged document is a probe wherever it was retrieved
+    places = np.flatnonzero(inside)
+    scores = np.full(len(candidates), -np.inf, dtype=np.float32)
+    probes = np.searchsorted(places, relevant).tolist()
+    scores[places] = evidence(query, documents[own[places]], probes, weight=settings.weight, rules=settings.rules)
+    return scores
+
+
+def _block(folder: Path, settings: EvidenceSettings, work: tuple[int, list[list[int]]]) -> int:
+    first, relevant = work
+    queries, documents, lists = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("queries", "documents", "lists"))
+    rows = range(first, first + len(relevant))
+    scores = [
+        list_evidence(queries[row], documents, lists[row], judged, settings) for row, judged in zip(rows, relevant, strict=True)
+    ]
+    _save(folder / f"{first}.npy", np.stack(scores))
+    return first
+
+
+def _report(results: Iterable[int], done: int, total: int, progress: Callable[..., None]) -> None:
+    for _ in results:
+        done += 1
+        progress(done, total, "Label smoothing")
+
+
+@contextmanager
+def _single_threads() -> Iterator[None]:
+    """Let processes that start within compute products with one thread each: the processes are the parallelism."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _store(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name, array in arrays.items():
+        _save(folder / f"{name}.npy", array)
+
+
+def _save(file: Path, array: NDArray[Any]) -> None:
+    buffer = BytesIO()
+    np.save(buffer, array)
+    atomic_files.write(file, buffer.getvalue())
+
+
+def _key(
+    queries: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    lists: RankedLists,
+    relevant: Sequence[frozenset[int]],
+    settings: EvidenceSettings,
+) -> str:
+    """A name for exactly these inputs."""
+    state = blake2b(digest_size=12)
+    for array in (queries, documents, lists.documents):
+        state.update(repr(array.shape).encode())
+        state.update(np.ascontiguousarray(array).data)
+    state.update(repr([sorted(judged) for judged in relevant]).encode())
+    state.update(repr(astuple(settings)).encode())
+    return state.hexdigest()

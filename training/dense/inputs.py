@@ -1,0 +1,128 @@
+"""What dense training reads: token ids, kept flat in memory and padded batch by batch, and the batches of a method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave.support.batching import in_parts
+from termweave.training.data.sampler import BatchSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+    from termweave.training.data.pairs import Pairs
+    from termweave.training.dense.declaration import DenseMethod
+
+#: Texts tokenised at a time.
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """The token ids of many texts.
+
+    Attributes:
+        values: int32 ``(all tokens,)``, text after text.
+        starts: int64 ``(texts + 1,)``: text i is ``values[starts[i]:starts[i + 1]]``.
+    """
+
+    values: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each text, ``(texts,)``."""
+        return np.diff(self.starts)
+
+    def padded(self, texts: Sequence[int] | NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Token ids and mask of some texts: int64 ``(T, n)`` each, n the length of the longest."""
+        rows = [self.values[self.starts[text] : self.starts[text + 1]] for text in texts]
+        ids = np.zeros((len(rows), max((len(row) for row in rows), default=0)), dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)], mask[place, : len(row)] = row, 1
+        return ids, mask
+
+
+def tokenise(tokenizer: ModelTokenizer, texts: Sequence[str], max_length: int, prompt: str = "") -> TokenIds:
+    """Tokenise texts as the trained model will read them.
+
+    Args:
+        tokenizer: Of the model.
+        texts: Any texts.
+        max_length: Tokens to keep of each, special tokens included.
+        prompt: Put before every text.
+    """
+    rows = [ids for part in in_parts(texts, _BLOCK) for ids in tokenizer.encode([prompt + text for text in part], max_length)]
+    values = np.concatenate(rows).astype(np.int32) if rows else np.zeros(0, np.int32)
+    return TokenIds(values, np.cumsum([0, *(len(row) for row in rows)]))
+
+
+@dataclass(frozen=True)
+class DenseInputs:
+    """What dense batches are drawn from; fulfils `data.sampler.TrainingInputs`.
+
+    Attributes:
+        share: How often batches come from this data set, relative to the others.
+        pairs: Questions and their relevant documents.
+        negatives: For each question its hard negatives, best first; may be empty.
+        questions: Token ids of the training questions.
+        documents: Token ids of all documents.
+        targets: What the method computed before training (`DenseMethod.targets`).
+    """
+
+    share: float
+    pairs: Pairs
+    negatives: list[NDArray[np.int64]]
+    questions: TokenIds
+    documents: TokenIds
+    targets: Any = None
+
+
+@dataclass(frozen=True)
+class DenseBatch:
+    """The texts of one step.
+
+    Attributes:
+        collection: Index of the data set that they are of.
+        drawn: What the method drew (`DenseMethod.draw`).
+    """
+
+    collection: int
+    drawn: Any
+
+
+class DenseBatchSampler(BatchSampler):
+    """The batches of a dense method: each method draws its own; the seed and the number decide, as in `BatchSampler`."""
+
+    def __init__(self, method: DenseMethod, inputs: Sequence[DenseInputs], settings: Mapping[str, Any]) -> None:
+        """Prepare to draw; arguments as in `BatchSampler`."""
+        super().__init__(inputs, settings)
+        self._method, self._dense = method, list(inputs)
+
+    def draw(self, number: int) -> Any:
+        """Draw one batch by its number in the run."""
+        generator = np.random.default_rng((int(self._settings["seed"]), number))
+        collection = int(generator.choice(len(self._dense), p=self._shares))
+        return DenseBatch(collection, self._method.draw(self._dense[collection], self._settings, generator))
+
+
+def draw_questions(pairs: Pairs, size: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draw distinct training questions, by their shares where they have some: int64 ``(size or fewer,)``."""
+    able = len(pairs) if pairs.shares is None else int((pairs.shares > 0).sum())
+    return generator.choice(len(pairs), size=min(size, able), replace=False, p=pairs.shares)
+
+
+def by_length(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """Positions in chunks of texts of about one length, the longest first: little padding, and the largest chunk fails at once."""
+    order = np.argsort(-lengths, kind="stable")
+    return [order[first : first + size] for first in range(0, len(order), size)]

@@ -1,0 +1,191 @@
+"""The encoders in training: one tower for queries and documents, or two that begin alike."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from termweave.training.dense.inputs import by_length
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from termweave.training.dense.inputs import TokenIds
+
+Side = Literal["query", "document"]
+#: Ways of pooling that are trained, as sentence-transformers names them.
+POOLING = ("mean", "cls", "max", "lasttoken")
+#: Texts of one pass without gradients.
+_PASS = 64
+
+
+class Towers(nn.Module):
+    """Texts to unit vectors: ``normalise(pool(backbone(tokens)))``.
+
+    Attributes:
+        backbone: The transformer that reads documents, and queries too unless they have a tower of their own.
+        query_backbone: The transformer that reads queries; None: `backbone`.
+        pooling: One of `POOLING`.
+        fixed_documents: Whether the documents' tower is not trained, so that documents are encoded once.
+        precision: Makes the context in which the transformers run in training (`Objective.backbone_precision`).
+    """
+
+    def __init__(self, backbone: Any, *, pooling: str = "mean", towers: str = "one") -> None:
+        """Put towers on a backbone.
+
+        Args:
+            backbone: A transformer.
+            pooling: One of `POOLING`.
+            towers: "one" for both sides; "two" independent copies; "query": two, and the documents' tower is not trained.
+        """
+        super().__init__()
+        self.backbone = backbone
+        self.query_backbone = copy.deepcopy(backbone) if towers != "one" else None
+        self.pooling = pooling
+        self.fixed_documents = towers == "query"
+        self.precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if self.fixed_documents:
+            self.backbone.requires_grad_(requires_grad=False)
+
+    @property
+    def width(self) -> int:
+        """d, the length of a vector."""
+        return int(self.backbone.config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where queries are encoded."""
+        return next(self.tower("query").parameters()).device
+
+    def tower(self, side: Side) -> Any:
+        """The transformer of a side."""
+        return self.backbone if side == "document" or self.query_backbone is None else self.query_backbone
+
+    def forward(self, side: Side, ids: Tensor, mask: Tensor) -> Tensor:
+        """Encode a padded batch: int64 ``(T, n)`` twice -> float32 ``(T, d)``, unit vectors."""
+        with self.precision() if self.training else nullcontext():
+            states = self.tower(side)(input_ids=ids, attention_mask=mask).last_hidden_state
+        return nn.functional.normalize(pool(_exact(states), mask, self.pooling), dim=-1)
+
+    def encode(self, side: Side, texts: TokenIds, rows: Sequence[int] | NDArray[np.int64], chunk: int = 0) -> Tensor:
+        """Encode texts with gradients; with `chunk`, keep the activations of so many texts at a time.
+
+        Gradient caching (Gao et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup"): every chunk is
+        computed without its activations being kept, the loss is computed on all vectors, and the backward pass computes each chunk
+        again. The memory is that of one chunk, the loss and its gradients are those of the whole batch.
+
+        Args:
+            side: Which tower reads the texts.
+            texts: Token ids.
+            rows: Which texts, ``(T,)``.
+            chunk: Texts in a chunk; 0: all in one pass.
+
+        Returns:
+            float32 ``(T, d)``.
+        """
+        chosen = np.asarray(rows, dtype=np.int64)
+        if not len(chosen):
+            return torch.zeros((0, self.width), device=self.device)
+        parts = by_length(texts.lengths[chosen], chunk or len(chosen))
+        passes = [partial(self._encode_rows, side, texts, chosen[part]) for part in parts]
+        trained = any(parameter.requires_grad for parameter in self.tower(side).parameters())
+        if len(parts) > 1 and trained and torch.is_grad_enabled():
+            vectors: Tensor = _CachedPasses.apply(torch.zeros((), requires_grad=True), self.device, passes)
+        else:
+            vectors = torch.cat([encode() for encode in passes])
+        return vectors[torch.from_numpy(np.argsort(np.concatenate(parts))).to(self.device)]
+
+    def _encode_rows(self, side: Side, texts: TokenIds, rows: NDArray[np.int64]) -> Tensor:
+        device = next(self.tower(side).parameters()).device
+        ids, mask = (torch.from_numpy(each).to(device) for each in texts.padded(rows))
+        vectors: Tensor = self(side, ids, mask)
+        return vectors
+
+    def vectors(self, side: Side, texts: TokenIds) -> NDArray[np.float32]:
+        """Encode all texts without gradients and without dropout: float32 ``(texts, d)``."""
+        training = self.training
+        self.eval()
+        result = np.zeros((len(texts), self.width), dtype=np.float32)
+        with torch.no_grad():
+            for part in by_length(texts.lengths, _PASS):
+                result[part] = self._encode_rows(side, texts, part).cpu().numpy()
+        self.train(training)
+        return result
+
+
+class _CachedPasses(torch.autograd.Function):
+    """Several passes whose activations are computed again when their gradients are wanted, one pass at a time.
+
+    `torch.utils.checkpoint` computes the same, but keeps two to three times as much memory between the passes (torch 2.15).
+    """
+
+    @staticmethod
+    def forward(context: Any, anchor: Tensor, device: torch.device, passes: Sequence[Callable[[], Tensor]]) -> Tensor:
+        """Run the passes without gradients; `anchor` makes autograd call `backward`."""
+        del anchor
+        context.passes, context.device, context.states = passes, device, []
+        vectors = []
+        for encode in passes:
+            context.states.append(_random_state(device))
+            vectors.append(encode())
+        context.sizes = [len(each) for each in vectors]
+        return torch.cat(vectors)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[None, None, None]:
+        """Add the gradients of each pass to those of the parameters."""
+        for encode, state, gradient in zip(context.passes, context.states, gradients[0].split(context.sizes), strict=True):
+            with torch.random.fork_rng(devices=[context.device] if context.device.type == "cuda" else []), torch.enable_grad():
+                _set_random_state(context.device, state)  # dropout drops what it dropped before
+                encode().backward(gradient)
+        return None, None, None
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def _set_random_state(device: torch.device, state: tuple[Tensor, Tensor | None]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)
+
+
+def _exact(states: Tensor) -> Tensor:
+    """Half precision becomes float32."""
+    return states if states.dtype == torch.float64 else states.float()
+
+
+def pool(states: Tensor, mask: Tensor, mode: str) -> Tensor:
+    """Pool the states of each text: ``(T, n, d), (T, n) -> (T, d)``; padding takes no part."""
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    if mode == "cls":
+        return states[:, 0]
+    if mode == "max":
+        return states.masked_fill(weights == 0, -torch.inf).amax(dim=1)
+    if mode == "lasttoken":
+        last = mask.sum(dim=1) - 1
+        return states[torch.arange(len(states), device=states.device), last]
+    return (states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+
+
+def reinitialise(backbone: Any, layers: int, seed: int) -> None:
+    """Give the top layers new random weights, as the architecture initialises them.
+
+    A backbone that is a retriever already becomes nearer to the plain BERT that the papers start from.
+    """
+    blocks = next(each for each in backbone.modules() if isinstance(each, nn.ModuleList))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for block in list(blocks)[len(blocks) - layers :] if layers else ():
+            for module in block.modules():
+                backbone._init_weights(module)  # noqa: SLF001 - transformers has no public name for it

@@ -1,0 +1,136 @@
+"""From a data set to what dense training reads: token ids, candidate lists, hard negatives, the held-out questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
+from termweave.encoders.kinds import sentence_layout
+from termweave.encoders.kinds.dense import DenseSettings
+from termweave.encoders.manifest import TOKENIZER
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.training.backbone import loading
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.dense import candidate_lists
+from termweave.training.dense.evaluation import DenseDevelopment
+from termweave.training.dense.inputs import DenseInputs, tokenise
+from termweave.training.families import PreparedData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.encoders.manifest import Manifest
+    from termweave.training.dense.candidate_lists import RankedLists
+    from termweave.training.dense.declaration import DenseMethod
+    from termweave.training.dense.model import Towers
+    from termweave.training.mixture import DataPart
+    from termweave.training.setup import RunSetup
+
+
+@dataclass(frozen=True)
+class TargetContext:
+    """What a method's targets are made of.
+
+    Attributes:
+        part: The data set, by name.
+        inputs: What is known of it so far.
+        model: As training begins.
+        settings: Of the method.
+        say: Told what happens.
+    """
+
+    part: DataPart
+    inputs: DenseInputs
+    model: Towers
+    settings: Mapping[str, Any]
+    say: Callable[[str], None]
+
+    @property
+    def setup(self) -> RunSetup:
+        """The data set as it was read."""
+        return self.part.setup
+
+    @cached_property
+    def question_vectors(self) -> NDArray[np.float32]:
+        """Unit vectors of the training questions, by the model as training begins: ``(Q, d)``."""
+        self.say(f"{self.part.name}: encoding {len(self.inputs.questions):,} questions")
+        return self.model.vectors("query", self.inputs.questions)
+
+    @cached_property
+    def document_vectors(self) -> NDArray[np.float32]:
+        """Unit vectors of the documents: ``(D, d)``."""
+        self.say(f"{self.part.name}: encoding {len(self.inputs.documents):,} documents")
+        return self.model.vectors("document", self.inputs.documents)
+
+    def candidates(self, ranking: str, depth: int) -> RankedLists:
+        """The best documents of each training question.
+
+        Args:
+            ranking: "bm25", "model", or a file (`candidate_lists.from_run`).
+            depth: Length of a list.
+        """
+        setup = self.setup
+        if ranking == "model":
+            return candidate_lists.nearest(self.question_vectors, self.document_vectors, depth)
+        if ranking == "bm25":
+            common = (setup.analysis, setup.statistics, BM25())
+            index = SparseIndex(bm25_weights(setup.texts, *common, "document"))
+            return candidate_lists.by_bm25(index, bm25_weights(setup.train.questions, *common, "query"), depth)
+        position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
+        ids = dict(zip(setup.examples.train.questions, setup.examples.sources, strict=True))
+        names = [ids.get(question, question) for question in setup.train.questions]
+        return candidate_lists.from_run(Path(ranking), names, position, depth)
+
+    def hard_negatives(self) -> list[NDArray[np.int64]]:
+        """Wrong documents of each question, as the settings `negatives`, `mined_by` and `margin` say; [] where there are none."""
+        depth, margin, pairs = int(self.settings.get("negatives", 0)), float(self.settings.get("margin", -1)), self.inputs.pairs
+        if not depth or not self.settings.get("drawn", 1):
+            return []
+        lists = self.candidates(str(self.settings["mined_by"]), depth)
+        if margin < 0:
+            return lists.negatives(pairs.known)
+        return lists.negatives(pairs.known, self.question_vectors, self.document_vectors, pairs.relevant, margin)
+
+
+def reading_of(backbone: Path) -> tuple[Manifest, DenseSettings]:
+    """How the backbone's folder says that texts are read and states are pooled."""
+    manifest = sentence_layout.read(backbone).manifest
+    return manifest, DenseSettings.of(manifest)
+
+
+def prepare(method: DenseMethod, part: DataPart, model: Towers, say: Callable[[str], None]) -> PreparedData:
+    """Tokenise the texts, find hard negatives, compute the method's targets (`families.Family.prepare`)."""
+    setup, settings = part.setup, part.settings
+    _, reading = reading_of(setup.backbone)
+    tokenizer = ModelTokenizer(setup.backbone / TOKENIZER, lower=reading.lower)
+    length, whole = (loading.length(model.backbone, int(settings[name])) for name in ("training_length", "max_length"))
+    query, document = reading.prompt("query"), reading.prompt("document")
+    inputs = DenseInputs(
+        share=part.share,
+        pairs=setup.train,
+        negatives=[],
+        questions=tokenise(tokenizer, setup.train.questions, length, query),
+        documents=tokenise(tokenizer, setup.texts, length, document),
+    )
+    context = TargetContext(part, inputs, model, settings, say)
+    inputs = replace(inputs, negatives=context.hard_negatives())
+    inputs = replace(inputs, targets=method.targets(replace(context, inputs=inputs)))
+    plain = (setup.analysis, setup.statistics, BM25())
+    searched = tokenise(tokenizer, setup.texts, whole, document)
+    development = DenseDevelopment(
+        pairs=setup.dev,
+        plain=bm25_weights(setup.texts, *plain, "document"),
+        asked=bm25_weights(setup.dev.questions, *plain, "query"),
+        bits=0,
+        measure=str(settings["measure"]),
+        questions=tokenise(tokenizer, setup.dev.questions, whole, query),
+        documents=searched,
+        fixed=model.vectors("document", searched) if model.fixed_documents else None,
+    )
+    return PreparedData(inputs, development)

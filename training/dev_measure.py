@@ -1,0 +1,105 @@
+"""The development measure: rank held-out questions by exact search in memory, without a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from termweave.evaluation.measures import LEADING, per_query
+from termweave.records import Run, TermWeights
+from termweave.signals.terms import scale
+from termweave.signals.weights import Weights
+from termweave.training.data.bm25_index import SparseIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.training.data.pairs import Pairs
+
+
+@dataclass(frozen=True)
+class DevelopmentSet:
+    """Held-out questions of one data set, with the term weights of BM25. Families add the inputs of their models in subclasses.
+
+    Attributes:
+        pairs: Questions and relevant documents; indices point into the documents that are searched.
+        plain: BM25 weights of these documents.
+        asked: BM25 weights of the questions: the occurrences of their terms.
+        bits: Number of bits in which term weights are stored; 0: floats.
+        measure: Name of the measure, as in `evaluation.measures`.
+    """
+
+    pairs: Pairs
+    plain: list[TermWeights]
+    asked: list[TermWeights]
+    bits: int
+    measure: str = LEADING
+
+    def bm25(self) -> NDArray[np.float64]:
+        """Compute the measure of BM25 for each question."""
+        return search_measure(self.plain, self.asked, self.gains(), self.pairs.spared, self.measure)
+
+    def gains(self) -> list[dict[int, int]]:
+        """Return document -> grade 1 for the relevant documents of each question."""
+        return [dict.fromkeys(known, 1) for known in self.pairs.relevant]
+
+
+def stored(documents: Sequence[TermWeights], bits: int) -> list[TermWeights]:
+    """Round term weights as an index stores them: integers from 1; with 0 bits they stay unchanged."""
+    if bits == 0:
+        return list(documents)
+    signal = Weights(w_max=scale([document.weights for document in documents]), levels=2**bits - 1)
+    return [signal.rounded(document) for document in documents]
+
+
+def search_measure(
+    documents: Sequence[TermWeights],
+    questions: Sequence[TermWeights],
+    gains: Sequence[Mapping[int, int]],
+    spared: Sequence[Collection[int]] = (),
+    measure: str = LEADING,
+) -> NDArray[np.float64]:
+    """Compute the measure of each question, ranking by exact sparse dot products.
+
+    Args:
+        documents: Term weights of all documents that are searched.
+        questions: Term weights of each question.
+        gains: Document -> grade, for each question.
+        spared: The documents that are left out of the ranking of each question; (): none.
+        measure: Name of the measure.
+    """
+    index = SparseIndex(documents)
+    skipped = spared or [()] * len(questions)
+    rankings = [index.search(question, depth(measure), left_out) for question, left_out in zip(questions, skipped, strict=True)]
+    return ranking_measure(rankings, gains, measure)
+
+
+def depth(measure: str) -> int:
+    """The number of top documents that a measure uses: 10 for ``nDCG@10``."""
+    return int(measure.rpartition("@")[2])
+
+
+def ranking_measure(
+    rankings: Sequence[tuple[NDArray[np.int64], NDArray[np.floating]]],
+    gains: Sequence[Mapping[int, int]],
+    measure: str = LEADING,
+) -> NDArray[np.float64]:
+    """Compute the measure of each question from rankings.
+
+    Args:
+        rankings: For each question its documents, best first, and their scores.
+        gains: Document -> grade, for each question.
+        measure: Name of the measure.
+
+    Returns:
+        float64 ``(questions,)``.
+    """
+    run: dict[str, dict[str, float]] = {}
+    for number, (best, scores) in enumerate(rankings):
+        run[str(number)] = {str(place): score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
+    qrels = {str(number): {str(place): grade for place, grade in known.items()} for number, known in enumerate(gains)}
+    values: NDArray[np.float64] = per_query(Run("dev", run), qrels, list(run), measures=(measure,))[measure]
+    return values

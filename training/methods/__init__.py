@@ -1,0 +1,1 @@
+"""Training methods: one paper's method is one file."""

@@ -1,0 +1,446 @@
+"""CODER with label smoothing (paper 002, sections 3.2, 4 and A.5): list-wise fine-tuning over many candidates of each query.
+
+The documents' vectors stay as the base model made them and the query encoder learns (`sides=query`), so that a list of hundreds of
+candidates costs one product. For a query q with candidates c_1..c_N and judged documents L(q):
+
+    s'(q, c) = <x_q, x_c>                     predicted scores
+    s^       = softmax(s' / T)                T is learned
+    L        = KL(r || s^), the mean over the queries of a batch                                   Algorithm 1, line 9
+
+The target r is one of (setting `labels`):
+
+    hybrid     r = softmax(m / T_h), m = min-max BM25 + min-max cosine, which is what hybrid search ranks by; for questions that
+               were made of the corpus, where nobody judged anything
+    hard       r = 1/|L(q)| on L(q), else 0                                                        plain CODER, ListNet
+    uniform    r = (1 - e)/|L(q)| on L(q), e/(N - |L(q)|) elsewhere                                Eq. 2
+    evidence   r'' = 1/|L(q)| sum_{l in L(q)} s*(l, c)                                             Algorithm 1, line 5
+               r'  = b f_n(r'') on L(q); -inf below rank n_max of r''; f_n(r'') elsewhere          line 6
+               r   = softmax(r')                                                                   line 9
+
+s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c) is the mixed similarity of Eq. 1 with the judged document l as the probe
+(`rerank/evidence.py`): lambda = 1 gives geometric labels, lambda = 0 those of reciprocal neighbours alone, anything between the
+paper's mixed labels. f_n is max-min (Eq. 13) or std (Eq. 14).
+
+Two ways from r'' to r are offered (setting `label_path`). `algorithm` is Algorithm 1 as printed. `program` is what the authors' data
+set class computes: it drops scores below .1, keeps the n_max best, normalises over these alone, and boosts the first |L(q)| places,
+whichever documents stand there. On raw inner products the second often gives the judged document probability 1.
+
+Readings: rank for n_max is rank by r''. A judged document outside n_max keeps its label. A judged document that retrieval missed
+takes the place of the last candidate. KL(r || s^) counts 0 where r is 0.
+
+Worked example: r'' = (3, 1, 2), L(q) = {0}, b = 1.5, n_max = 2, max-min: r' = (1.5, -inf, .5) and r = (.731, 0, .269).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from termweave.errors import UsageError
+from termweave.support.lazy_module import LazyModule
+from termweave.training.dense.declaration import ENCODER, DenseMethod, towers, with_defaults
+from termweave.training.methods.base import Preset
+from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER, TrainingParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from termweave.training.dense.candidate_lists import RankedLists
+    from termweave.training.dense.dense_objective import DenseObjective
+    from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.dense.model import Towers
+    from termweave.training.dense.preparation import TargetContext
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+
+Normalisation = Literal["max-min", "std"]
+
+#: Smoothed scores below it count as irrelevant in the authors' program.
+_PROGRAM_LEAST = 0.1
+
+
+# -- Targets ---------------------------------------------------------------------------------------------------------------------
+
+
+def hard_labels(candidates: int, relevant: Sequence[int]) -> NDArray[np.float64]:
+    """Divide the probability equally among the relevant documents: float64 ``(candidates,)``, sum 1."""
+    shares = np.zeros(candidates)
+    shares[list(relevant)] = 1.0 / len(relevant)
+    return shares
+
+
+def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float) -> NDArray[np.float64]:
+    """Move a share `smoothing` of the probability to the other candidates, all alike (Eq. 2): float64 ``(candidates,)``, sum 1."""
+    others = candidates - len(set(relevant))
+    if not others:
+        return hard_labels(candidates, relevant)
+    shares = np.full(candidates, smoothing / others)
+    shares[list(relevant)] = (1.0 - smoothing) / len(relevant)
+    return shares
+
+
+def program_labels(
+    scores: NDArray[np.float32],
+    relevant: Sequence[int],
+    *,
+    boost: float = 1.0,
+    keep: int | None = None,
+    normalize: Normalisation | None = "max-min",
+) -> NDArray[np.float64]:
+    """Turn smoothed scores into a distribution the way the authors' program does, positions and cut-offs included.
+
+    The program works in half precision; this function works in double precision, so that values agree to about 1e-3.
+
+    Args:
+        scores: r'' of each candidate, ``(N,)``.
+        relevant: Judged candidates; only their number is used.
+        boost: b, for the first ``len(relevant)`` places of the sorted scores.
+        keep: n_max.
+        normalize: f_n over the candidates that are left.
+
+    Returns:
+        float64 ``(N,)``, sum 1. Where no score reaches .1 the judged candidates share the probability.
+    """
+    values = np.asarray(scores, np.float64)
+    order = np.argsort(-values, kind="stable")
+    order = order[values[order] >= _PROGRAM_LEAST][:keep]
+    if not len(order):
+        return hard_labels(len(values), relevant)
+    best = values[order]
+    if normalize is not None:
+        spread = np.ptp(best) if normalize == "max-min" else best.std()
+        best = (best - best.min()) / (spread or 1.0)
+    best[: len(relevant)] *= boost
+    left = best >= _PROGRAM_LEAST
+    if not left.any():
+        return hard_labels(len(values), relevant)
+    shares = np.zeros(len(values))
+    shares[order[left]] = np.exp(best[left] - best[left].max())
+    distribution: NDArray[np.float64] = shares / shares.sum()
+    return distribution
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """How the target distribution of a candidate list is made.
+
+    Attributes:
+        labels: "hard", "uniform" or "evidence"; hybrid labels need no list of judged documents (`_hybrid_targets`).
+        smoothing: The share that uniform smoothing moves to the other candidates.
+        boost: b of Algorithm 1.
+        keep: n_max of Algorithm 1; 0: all candidates keep a label.
+        normalize: f_n of Algorithm 1: "max-min" or "std".
+        path: "algorithm": as printed; "program": as the authors' program.
+    """
+
+    labels: str = "evidence"
+    smoothing: float = 0.1
+    boost: float = 1.222
+    keep: int = 4
+    normalize: Normalisation = "max-min"
+    path: str = "algorithm"
+
+    def target(
+        self, relevant: Sequence[int], candidates: int, evidence: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float64]:
+        """Compute the target distribution of one list: float64 ``(candidates,)``.
+
+        Args:
+            relevant: Positions of the judged documents in the list, at least one.
+            candidates: Length of the list.
+            evidence: r'' of each candidate (`rerank.evidence.evidence`); needed for "evidence" alone.
+
+        Raises:
+            UsageError: No judged document, or no evidence where it is needed.
+        """
+        if not len(relevant):
+            raise UsageError("A candidate list holds no judged document.", "Leave the query out, or judge one of its documents.")
+        if self.labels == "hard":
+            return hard_labels(candidates, relevant)
+        if self.labels == "uniform":
+            return uniform_labels(candidates, relevant, self.smoothing)
+        if evidence is None:
+            raise UsageError(
+                "Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores."
+            )
+        from termweave.rerank.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
+
+        make = algorithm_labels if self.path == "algorithm" else program_labels
+        return make(evidence, relevant, boost=self.boost, keep=self.keep or None, normalize=self.normalize)
+
+
+# -- Loss ------------------------------------------------------------------------------------------------------------------------
+
+
+def list_loss(scores: Tensor, targets: Tensor, log_temperature: Tensor | float = 0.0, present: Tensor | None = None) -> Tensor:
+    """Compute KL(r || softmax(s' / T)), the mean over the queries (Algorithm 1, line 9).
+
+    Args:
+        scores: s' ``(Q, N)``, float32 or better.
+        targets: r ``(Q, N)``; each row sums to 1.
+        log_temperature: log T; learned on the logarithm, so that T stays above 0.
+        present: bool ``(Q, N)``, False where a shorter list was filled up; None: all lists have N candidates.
+
+    Returns:
+        A scalar, 0 where prediction and target agree.
+    """
+    temperature = torch.as_tensor(log_temperature, dtype=scores.dtype, device=scores.device).exp()
+    scaled = scores / temperature
+    if present is not None:
+        scaled = scaled.masked_fill(~present, -torch.inf)
+    predicted = scaled.log_softmax(dim=1)
+    predicted = predicted.masked_fill(targets == 0, 0.0)  # 0 log 0 = 0, and no gradient through -inf
+    return (torch.special.xlogy(targets, targets) - targets * predicted).sum(dim=1).mean()
+
+
+# -- Declaration -----------------------------------------------------------------------------------------------------------------
+
+#: Questions whose scores of all documents are computed at a time.
+_BLOCK = 128
+
+
+@dataclass(frozen=True)
+class ListTargets:
+    """What the loss compares with.
+
+    Attributes:
+        candidates: The list of each training query.
+        targets: r of each list, float32 ``(Q, N)``.
+        documents: Vectors of the documents by the base model, float32 ``(D, d)``; used as they are where the documents' encoder is fixed.
+    """
+
+    candidates: RankedLists
+    targets: NDArray[np.float32]
+    documents: NDArray[np.float32]
+
+
+def _targets(context: TargetContext) -> ListTargets:
+    """Retrieve the candidates with the base model and make the target distributions, once."""
+    from termweave.training.dense.candidate_lists import RankedLists  # noqa: PLC0415 - numpy
+
+    settings, pairs, depth = context.settings, context.inputs.pairs, int(context.settings["candidates"])
+    if settings["labels"] == "hybrid":
+        lists, targets = _hybrid_targets(context, depth)
+        return ListTargets(lists, targets, context.document_vectors)
+    lists = context.candidates(str(settings["candidates_from"]), depth).without(pairs.spared).with_relevant(pairs.relevant)
+    smoothing = Smoothing(
+        *(settings[name] for name in ("labels", "smoothing", "boost", "keep_labels", "normalisation", "label_path"))
+    )
+    scores = _evidence(context, lists) if smoothing.labels == "evidence" else None
+    targets = np.zeros(lists.documents.shape, dtype=np.float32)
+    for row, judged in enumerate(pairs.relevant):
+        able = lists.present[row] if scores is None else np.isfinite(scores[row])
+        places = np.flatnonzero(able)
+        relevant = np.flatnonzero(np.isin(lists.documents[row, places], list(judged))).tolist()
+        own = None if scores is None else scores[row, places]
+        targets[row, places] = smoothing.target(relevant, len(places), own)
+    return ListTargets(RankedLists(lists.documents), targets, context.document_vectors)
+
+
+def _evidence(context: TargetContext, lists: RankedLists) -> NDArray[np.float32]:
+    """Algorithm 1, lines 1 to 5, cached by what they are computed from."""
+    from termweave.rerank.rules import Rules  # noqa: PLC0415 - numpy
+    from termweave.support import paths  # noqa: PLC0415
+    from termweave.training.dense.evidence_labels import EvidenceSettings, evidence_scores  # noqa: PLC0415
+
+    settings = context.settings
+    rules = Rules(k=int(settings["k"]), k_exp=int(settings["k_exp"]), tau=float(settings["tau"]))
+    given = EvidenceSettings(float(settings["evidence_weight"]), int(settings["context"]), rules)
+    context.say(f"{context.part.name}: evidence of {lists.documents.shape[1]} candidates for {len(lists):,} questions")
+    return evidence_scores(
+        context.question_vectors,
+        context.document_vectors,
+        lists,
+        context.inputs.pairs.relevant,
+        given,
+        paths.cache() / "evidence",
+    )
+
+
+def _hybrid_targets(context: TargetContext, depth: int) -> tuple[RankedLists, NDArray[np.float32]]:
+    """The lists that hybrid search finds, and its scores as distributions."""
+    from termweave.encoders.term_weighting.bm25_anchor import BM25  # noqa: PLC0415 - numpy
+    from termweave.training.data import teacher_scores  # noqa: PLC0415
+    from termweave.training.dense.candidate_lists import RankedLists, best  # noqa: PLC0415
+
+    vectors = (context.document_vectors, context.question_vectors)
+    teacher = teacher_scores.made("minmax", context.setup, BM25(), *vectors)
+    pairs, documents = context.inputs.pairs, np.arange(len(context.inputs.documents))
+    depth = min(depth, len(documents))
+    lists = np.zeros((len(pairs), depth), dtype=np.int64)
+    targets = np.zeros((len(pairs), depth), dtype=np.float32)
+    for first in range(0, len(pairs), _BLOCK):
+        rows = np.arange(first, min(first + _BLOCK, len(pairs)))
+        scores = teacher.scores(rows, documents)
+        for row, own in zip(rows.tolist(), scores, strict=True):
+            own[list(pairs.spared[row])] = -np.inf
+        lists[rows] = best(scores, depth)
+        powers = np.take_along_axis(scores, lists[rows], axis=1) / float(context.settings["hybrid_temperature"])
+        shares = np.exp(powers - powers.max(axis=1, keepdims=True))
+        targets[rows] = shares / shares.sum(axis=1, keepdims=True)
+    return RankedLists(lists), targets
+
+
+def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> NDArray[np.int64]:
+    """The queries of a batch; their lists are fixed."""
+    from termweave.training.dense.inputs import draw_questions  # noqa: PLC0415 - numpy
+
+    return draw_questions(inputs.pairs, int(settings["batch"]), generator)
+
+
+def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
+    """KL(r || s^) of the lists of a batch: the part "list"."""
+    prepared, queries = objective.inputs[batch.collection].targets, objective.encode(batch, "query", batch.drawn)
+    lists = prepared.candidates.documents[batch.drawn]
+    present = lists >= 0
+    used, places = np.unique(np.where(present, lists, lists[:, :1]), return_inverse=True)
+    documents = (
+        torch.from_numpy(prepared.documents[used]).to(queries)
+        if objective.model.fixed_documents
+        else objective.encode(batch, "document", used)
+    )
+    scores = (queries @ documents.T).gather(1, torch.from_numpy(places.reshape(lists.shape)).to(queries.device))
+    targets, mask = (torch.from_numpy(each).to(queries.device) for each in (prepared.targets[batch.drawn], present))
+    return {"list": list_loss(scores, targets, objective.log_temperature, mask)}
+
+
+def extras(model: Towers, settings: Mapping[str, Any]) -> dict[str, nn.Module | nn.Parameter]:
+    """T, learned on its logarithm."""
+    del model
+    start = torch.tensor(math.log(float(settings["temperature"])))
+    return {"log_temperature": torch.nn.Parameter(start, requires_grad=bool(settings["learn_temperature"]))}
+
+
+def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
+    """Questions that were made of the corpus have no judgements: hybrid search is the teacher there."""
+    labels = settings["labels"]
+    return {**settings, "labels": ("hybrid" if made else "evidence") if labels == "auto" else labels}
+
+
+_MARCO = {
+    "evidence_weight": 0.451,
+    "k": 21,
+    "k_exp": 3,
+    "tau": 0.0,
+    "context": 60,
+    "labels": "evidence",
+    "candidates": 1000,
+    "temperature": 1.0,
+    "weight_decay": 9.5e-5,
+    "schedule": "linear",
+    "training_length": 256,
+    "steps": 20_000,
+    "every": 1000,
+}
+
+METHOD = DenseMethod(
+    name="coder",
+    title="List-wise fine-tuning over many candidates, with evidence-based label smoothing.",
+    source="Evidence-based label smoothing and reranking by reciprocal nearest neighbours, on CODER (paper 002)",
+    equations=(
+        "Eq. 1     s*(l, c) = lambda s(l, c) + (1 - lambda) s_J(l, c)",
+        "Eq. 2     r = [1 - e, e / (N - 1), ...]                              (labels=uniform)",
+        "Alg. 1.5  r'' = mean over the judged l of s*(l, c)                   (labels=evidence)",
+        "Alg. 1.6  r' = b f_n(r'') if c is judged; -inf beyond n_max; f_n(r'') otherwise",
+        "Alg. 1.9  L = KL(softmax(r') || softmax(s' / T)), T learned",
+    ),
+    note=(
+        "The documents' vectors stay as they are and the query encoder learns, so that an existing index keeps its vectors and a batch costs "
+        "little. The default neighbourhoods (lambda .75, k 10) suit vectors of length 1; the paper's parameters belong to its base encoders: "
+        "preset=tas-b and preset=cocondenser are its Tables 5 and 6. Without judgements hybrid search is the teacher (labels=hybrid)."
+    ),
+    presets={
+        "tas-b": Preset(
+            "parameters of CODER(TAS-B): Tables 5 and 6, first column",
+            {**_MARCO, "boost": 1.222, "keep_labels": 4, "normalisation": "max-min", "layers_rate": 1.73e-6, "warmup": 0.45},
+        ),
+        "cocondenser": Preset(
+            "parameters of CODER(CoCondenser): lambda .469, k 21, k_exp 5, tau .128, N_r 53, b 1.525, n_max 32, std",
+            {
+                **_MARCO,
+                "evidence_weight": 0.469,
+                "k": 21,
+                "k_exp": 5,
+                "tau": 0.128,
+                "context": 53,
+                "boost": 1.525,
+                "keep_labels": 32,
+                "normalisation": "std",
+                "layers_rate": 1.37e-6,
+                "warmup": 0.6,
+            },
+        ),
+    },
+    parameters=(
+        towers("query"),
+        TrainingParameter(
+            "labels",
+            "auto",
+            "Target distribution: hard, uniform, evidence, or hybrid (scores of hybrid search); auto: evidence where there are judgements, "
+            "else hybrid.",
+            ("auto", "hard", "uniform", "evidence", "hybrid"),
+        ),
+        TrainingParameter("candidates", 200, "Candidates of each query.", least=2, most=10_000),
+        TrainingParameter(
+            "candidates_from",
+            "model",
+            "Ranking that they come from: model, bm25, or a run file, as `evaluate --save-run` writes it.",
+        ),
+        TrainingParameter("temperature", 0.05, "T of the predicted distribution as training begins.", above=0, most=1000),
+        TrainingParameter("learn_temperature", default=True, help="Learn T."),
+        TrainingParameter("smoothing", 0.1, "With labels=uniform: the share that the other candidates get.", least=0, most=1),
+        TrainingParameter("boost", 1.222, "b: factor of the judged documents' normalised evidence.", above=0, most=100),
+        TrainingParameter(
+            "keep_labels", 4, "n_max: candidates that keep a label beside the judged ones; 0: all.", least=0, most=10_000
+        ),
+        TrainingParameter("normalisation", "max-min", "f_n: Eq. 13 or Eq. 14.", ("max-min", "std")),
+        TrainingParameter(
+            "label_path",
+            "algorithm",
+            "From evidence to labels: Algorithm 1 as printed, or as the authors' program computes it.",
+            ("algorithm", "program"),
+        ),
+        TrainingParameter(
+            "evidence_weight",
+            0.75,
+            "lambda of Eq. 1: 1 is geometric similarity alone, 0 that of reciprocal neighbours alone, the paper's mixed labels lie between.",
+            least=0,
+            most=1,
+        ),
+        TrainingParameter(
+            "context", 60, "N_r: candidates in whose context neighbours are computed; 0: all.", least=0, most=10_000
+        ),
+        TrainingParameter("k", 10, "Neighbours of an element (Eq. 3).", least=1, most=1000),
+        TrainingParameter("k_exp", 3, "Elements whose sets are averaged (Eq. 8).", least=1, most=1000),
+        TrainingParameter("tau", 0.0, "Size of the sets that expand a neighbourhood, as a share of k (Eq. 5).", least=0, most=1),
+        TrainingParameter(
+            "hybrid_temperature",
+            0.1,
+            "With labels=hybrid: the teacher's scores, between 0 and 2, are divided by it.",
+            above=0,
+            most=100,
+        ),
+    ),
+    groups=(
+        ENCODER,
+        MIXTURE,
+        DATA,
+        with_defaults(LOOP, batch=32),
+        with_defaults(OPTIMISER, layers_rate=2e-5, schedule="linear", warmup=0.1),
+    ),
+    loss=loss,
+    extras=extras,
+    draw=_draw,
+    texts=lambda settings: (
+        int(settings["batch"]),
+        0 if settings["towers"] == "query" else int(settings["batch"]) * int(settings["candidates"]),
+    ),
+    targets=_targets,
+    fitted=_fitted,
+)

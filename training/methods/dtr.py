@@ -1,0 +1,327 @@
+"""DTR (paper 004): dense retrieval of answer templates with two encoders and labelled batches.
+
+Every text of a batch carries the number of its template; a template carries its own. Equal numbers make a positive pair, different
+numbers a negative one, so queries and templates need not be drawn in pairs.
+
+    s(q, t)  = cos(E_Q(q), E_T(t))                                                                 Eq. 4.1
+    L(A, B)  = 1/|A| sum_a 1/|P(a)| sum_{p in P(a)} -log( e^{s(a,p)} / (e^{s(a,p)} + sum_{n in N(a)} e^{s(a,n)}) )   Eq. 4.4
+    L_batch  = alpha L(Q,T) + beta L(Q,Q) + gamma L(T,T) + theta L(T,Q)                            Eq. 4.3
+
+P(a) are the texts of B with the label of a, N(a) those with another one. Each positive stands against all negatives and never
+against the other positives. L(Q,T) is Eq. 4.2; L(T,T) only pushes templates apart; L(Q,Q) pulls the queries of a template together.
+With `top`, N(a) is cut to its `top` elements with the largest s(a, .) (4.2.2.B). Eq. 4.1 to 4.4 have no temperature; `scale`
+multiplies the cosines (20 by default, as in the author's program; 1 is the thesis).
+
+Readings: a text is its own positive in L(Q,Q) and L(T,T), because B contains it. An anchor without a positive counts as 0 and still
+counts in |A|. A query that several templates answer is labelled with one of them; the others are no negatives of it.
+
+Algorithm 4.1, semi-independent sampling (`semi_independent`): draw b templates uniformly; collect all queries that they answer; draw
+b of these queries. The negatives follow the templates of the collection, the positives follow the queries of the data.
+
+Worked example: Q = (1,0), (.6,.8), (0,1) with the labels 0, 0, 1 and T = (1,0), (0,1) with the labels 0, 1, at scale 1:
+L(Q,T) = .474887, L(Q,Q) = .618622, L(T,T) = .313262, L(T,Q) = .578864; L(Q,T) + .5 L(Q,Q) + .5 L(T,T) = .940829.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.support.lazy_module import LazyModule
+from termweave.training.dense.declaration import ENCODER, DenseMethod, towers, with_defaults
+from termweave.training.methods.base import Preset
+from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER, TrainingParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from termweave.training.dense.dense_objective import DenseObjective
+    from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.dense.preparation import TargetContext
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+
+
+# -- Batches ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """The texts of one step.
+
+    Attributes:
+        queries: int64 ``(b,)``, indices of training queries.
+        query_labels: int64 ``(b,)``, the template that each query is labelled with.
+        templates: int64 ``(t,)``, the templates; each is its own label.
+        own: int64 ``(t,)``, the row of the query that each template was drawn for, where it is a negative of that query alone;
+            None: every template is a possible negative of every query.
+    """
+
+    queries: NDArray[np.int64]
+    query_labels: NDArray[np.int64]
+    templates: NDArray[np.int64]
+    own: NDArray[np.int64] | None = None
+
+
+def semi_independent(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
+    """Draw a batch by Algorithm 4.1.
+
+    Args:
+        template_of: int64 ``(queries,)``, the template that answers each training query.
+        size: b, the number of templates and of queries.
+        generator: Source of randomness.
+
+    Returns:
+        b templates, or all where there are fewer, and b queries. Queries repeat only where the drawn templates have fewer than b.
+    """
+    templates = np.unique(template_of)
+    drawn = np.sort(generator.choice(templates, size=min(size, len(templates)), replace=False))  # line 1
+    answered = np.flatnonzero(np.isin(template_of, drawn))  # line 2
+    queries = generator.choice(answered, size=size, replace=len(answered) < size)  # line 3
+    return LabelledBatch(queries, template_of[queries], drawn)  # line 4
+
+
+def in_batch_by_template(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
+    """Draw templates uniformly without repetition and one query of each ("in-batch neg^t")."""
+    templates = np.unique(template_of)
+    return _one_query_each(template_of, generator.choice(templates, size=min(size, len(templates)), replace=False), generator)
+
+
+def in_batch_by_query(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
+    """Draw templates by their number of queries, without repetition, and one query of each ("in-batch neg^q")."""
+    templates, counts = np.unique(template_of, return_counts=True)
+    drawn = generator.choice(templates, size=min(size, len(templates)), replace=False, p=counts / counts.sum())
+    return _one_query_each(template_of, drawn, generator)
+
+
+def labelled_by_query(template_of: NDArray[np.int64], size: int, generator: np.random.Generator) -> LabelledBatch:
+    """Draw queries uniformly with their templates; other templates take the place of repeated ones ("labelled in-batch neg^q")."""
+    queries = generator.choice(len(template_of), size=min(size, len(template_of)), replace=False)
+    own = np.unique(template_of[queries])
+    others = np.setdiff1d(template_of, own)
+    added = generator.choice(others, size=min(len(queries) - len(own), len(others)), replace=False)
+    return LabelledBatch(queries, template_of[queries], np.concatenate([own, added]).astype(np.int64))
+
+
+def random_negatives(
+    template_of: NDArray[np.int64], size: int, generator: np.random.Generator, negatives: int = 4
+) -> LabelledBatch:
+    """Draw queries uniformly with their templates and `negatives` other templates for each query alone ("random negatives")."""
+    templates = np.unique(template_of)
+    queries = generator.choice(len(template_of), size=min(size, len(template_of)), replace=False)
+    drawn, own = [*template_of[queries].tolist()], [*range(len(queries))]
+    for row, template in enumerate(template_of[queries].tolist()):
+        others = templates[templates != template]
+        drawn += generator.choice(others, size=min(negatives, len(others)), replace=False).tolist()
+        own += [row] * min(negatives, len(others))
+    return LabelledBatch(queries, template_of[queries], np.array(drawn), own=np.array(own))
+
+
+def _one_query_each(
+    template_of: NDArray[np.int64], templates: NDArray[np.int64], generator: np.random.Generator
+) -> LabelledBatch:
+    queries = np.array([generator.choice(np.flatnonzero(template_of == template)) for template in templates.tolist()])
+    return LabelledBatch(queries, templates, templates)
+
+
+#: How a batch is drawn: the names of the setting `sampling`.
+SAMPLERS: dict[str, Callable[..., LabelledBatch]] = {
+    "semi-independent": semi_independent,
+    "labelled": labelled_by_query,
+    "in-batch-template": in_batch_by_template,
+    "in-batch-query": in_batch_by_query,
+    "random": random_negatives,
+}
+
+
+def exclusions(batch: LabelledBatch, known: Sequence[frozenset[int]]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which pairs of different labels are no negatives all the same: of queries and templates, and of queries and queries.
+
+    Args:
+        batch: The batch.
+        known: For each training query the templates that are no wrong answers.
+
+    Returns:
+        bool ``(b, t)``: the template answers the query, or was drawn for another query alone; bool ``(b, b)``: the same template
+        answers both queries.
+    """
+    answers = [known[query] for query in batch.queries.tolist()]
+    templates = np.array([[template in own for template in batch.templates.tolist()] for own in answers], dtype=np.bool_)
+    queries = np.array([[not own.isdisjoint(other) for other in answers] for own in answers], dtype=np.bool_)
+    if batch.own is not None:
+        templates |= batch.own[None, :] != np.arange(len(batch.queries))[:, None]
+    return templates, queries
+
+
+# -- Loss ------------------------------------------------------------------------------------------------------------------------
+
+
+def contrast_term(scores: Tensor, positive: Tensor, negative: Tensor, top: int = 0) -> Tensor:
+    """Compute Eq. 4.4 from scores.
+
+    Args:
+        scores: s(a, b), scaled: ``(A, B)``, float32 or better.
+        positive: bool ``(A, B)``, b in P(a).
+        negative: bool ``(A, B)``, b in N(a).
+        top: Keep only so many negatives of each anchor, those with the largest scores; 0: all.
+
+    Returns:
+        A scalar. An anchor without a positive contributes 0 to the mean over the anchors.
+    """
+    negatives = scores.masked_fill(~negative, -torch.inf)
+    if 0 < top < negatives.shape[1]:
+        negatives = negatives.topk(top, dim=1).values
+    against = negatives.logsumexp(dim=1, keepdim=True)  # -inf without a negative: the term is 0 then
+    losses = torch.nn.functional.softplus(against - scores).masked_fill(~positive, 0.0)  # -log(e^s / (e^s + e^against))
+    return (losses.sum(dim=1) / positive.sum(dim=1).clamp(min=1)).mean()
+
+
+def batch_loss(
+    queries: Tensor,
+    templates: Tensor,
+    query_labels: Tensor,
+    template_labels: Tensor,
+    *,
+    weights: tuple[float, float, float, float] = (1.0, 0.5, 0.5, 0.0),
+    scale: float = 20.0,
+    top: int = 0,
+    left_out: tuple[Tensor, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Compute Eq. 4.3.
+
+    Args:
+        queries: Vectors ``(b, d)`` of any length.
+        templates: Likewise ``(t, d)``.
+        query_labels: int64 ``(b,)``.
+        template_labels: int64 ``(t,)``.
+        weights: alpha (query-template), beta (query-query), gamma (template-template), theta (template-query), as in Eq. 4.3.
+        scale: What cosines are multiplied by; 1 is the thesis.
+        top: In-batch top-k negatives of each anchor, in every term; 0: all.
+        left_out: Pairs of different labels that are no negatives: bool ``(b, t)`` and ``(b, b)`` (`exclusions`).
+
+    Returns:
+        Each weighted term whose weight is not 0: "qt", "qq", "tt", "tq". Their sum is L_batch.
+    """
+    sides = {"q": (_unit(queries), query_labels), "t": (_unit(templates), template_labels)}
+    excluded = {} if left_out is None else {"qt": left_out[0], "tq": left_out[0].T, "qq": left_out[1]}
+    parts: dict[str, Tensor] = {}
+    for name, weight in zip(("qt", "qq", "tt", "tq"), weights, strict=True):
+        if weight == 0:
+            continue
+        (anchors, anchor_labels), (others, other_labels) = sides[name[0]], sides[name[1]]
+        positive = anchor_labels[:, None] == other_labels[None, :]
+        negative = ~positive & ~excluded[name] if name in excluded else ~positive
+        parts[name] = weight * contrast_term(scale * anchors @ others.T, positive, negative, top)
+    return parts
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    exact = vectors if vectors.dtype in (torch.float32, torch.float64) else vectors.float()  # half precision loses the margins
+    return torch.nn.functional.normalize(exact, dim=-1)
+
+
+# -- Declaration -----------------------------------------------------------------------------------------------------------------
+
+
+def _targets(context: TargetContext) -> NDArray[np.int64]:
+    """The template that labels each training query: int64 ``(queries,)``."""
+    return np.array([min(relevant) for relevant in context.inputs.pairs.relevant], dtype=np.int64)
+
+
+def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> LabelledBatch:
+    more = {"negatives": int(settings["random_negatives"])} if settings["sampling"] == "random" else {}
+    return SAMPLERS[settings["sampling"]](inputs.targets, int(settings["batch"]), generator, **more)
+
+
+def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
+    """Eq. 4.3 of a batch: its weighted terms "qt", "qq", "tt", "tq"."""
+    settings, drawn, pairs = objective.settings, batch.drawn, objective.inputs[batch.collection].pairs
+    queries, templates = objective.encode(batch, "query", drawn.queries), objective.encode(batch, "document", drawn.templates)
+    left_out = exclusions(drawn, pairs.known)
+    return batch_loss(
+        queries,
+        templates,
+        *(torch.from_numpy(labels).to(queries.device) for labels in (drawn.query_labels, drawn.templates)),
+        weights=(float(settings["alpha"]), float(settings["beta"]), float(settings["gamma"]), float(settings["theta"])),
+        scale=float(settings["scale"]),
+        top=int(settings["top"]),
+        left_out=(torch.from_numpy(left_out[0]).to(queries.device), torch.from_numpy(left_out[1]).to(queries.device)),
+    )
+
+
+_WEIGHTS = ("alpha", "beta", "gamma", "theta")
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    if not any(settings[name] > 0 for name in _WEIGHTS):
+        raise UsageError("alpha, beta, gamma and theta are 0: there is nothing to minimise.", "Set alpha=1.")
+    if settings["towers"] == "query":
+        raise UsageError("The loss of DTR moves templates too, and towers=query fixes them.", "Set towers=one or towers=two.")
+
+
+METHOD = DenseMethod(
+    name="dtr",
+    title="Dense retrieval where many queries share an answer: labelled batches and a four-term loss.",
+    source="DTR: dense template retrieval for customer support (paper 004)",
+    equations=(
+        "Eq. 4.1   s(q, t) = cos(E_Q(q), E_T(t))",
+        "Eq. 4.3   L = alpha L(Q,T) + beta L(Q,Q) + gamma L(T,T) + theta L(T,Q)",
+        "Eq. 4.4   L(A,B) = mean over a, over positives p of -log(e^s(a,p) / (e^s(a,p) + sum over negatives e^s(a,n)))",
+        "Alg. 4.1  b templates uniformly; b queries among those that they answer",
+    ),
+    note=(
+        "For data in which a document answers many queries: support templates, FAQ answers, intents. It needs no mined negatives. Equations "
+        "4.1 to 4.4 have no temperature; the default scale of 20 is that of the author's program, and preset=paper sets it to 1 as printed. "
+        "In-batch top-k (top) helps on one data set of the thesis and hurts on the other."
+    ),
+    presets={
+        "paper": Preset(
+            "the proposed model as printed: two encoders, scale 1, four-term loss, Adam 3e-5",
+            {"towers": "two", "scale": 1.0, "layers_rate": 3e-5, "weight_decay": 0.0, "schedule": "linear"},
+        ),
+        "program": Preset(
+            "the proposed model as the author's program computes it: as paper, with cosines times 20",
+            {"towers": "two", "scale": 20.0, "layers_rate": 3e-5, "weight_decay": 0.0, "schedule": "linear"},
+        ),
+    },
+    parameters=(
+        towers("one"),
+        TrainingParameter(
+            "sampling",
+            "semi-independent",
+            "How a batch is drawn: Algorithm 4.1 (semi-independent), queries with labels (labelled), pairs by template or by query without "
+            "labels, or pairs with random templates (random).",
+            tuple(SAMPLERS),
+        ),
+        TrainingParameter("random_negatives", 4, "With sampling=random: wrong templates of each query.", least=1, most=1000),
+        TrainingParameter("scale", 20.0, "Factor of the cosines; the thesis prints none (1).", above=0, most=1000),
+        TrainingParameter("alpha", 1.0, "Weight of the query-template term.", least=0, most=1000),
+        TrainingParameter("beta", 0.5, "Weight of the query-query term.", least=0, most=1000),
+        TrainingParameter("gamma", 0.5, "Weight of the template-template term.", least=0, most=1000),
+        TrainingParameter("theta", 0.0, "Weight of the template-query term.", least=0, most=1000),
+        TrainingParameter(
+            "top", 0, "Negatives of each anchor that count, those with the largest scores; 0: all.", least=0, most=10_000
+        ),
+    ),
+    groups=(
+        ENCODER,
+        MIXTURE,
+        DATA,
+        with_defaults(LOOP, batch=32),
+        with_defaults(OPTIMISER, layers_rate=3e-5, schedule="linear", warmup=0.1),
+    ),
+    loss=loss,
+    draw=_draw,
+    texts=lambda settings: (
+        int(settings["batch"]),
+        int(settings["batch"]) * (1 + (int(settings["random_negatives"]) if settings["sampling"] == "random" else 0)),
+    ),
+    targets=_targets,
+    check=_check,
+)

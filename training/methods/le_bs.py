@@ -1,0 +1,406 @@
+"""LE-BS (paper 000): a two-tower retriever that learns from label distributions beside the hard labels.
+
+A judged pair says 1, a sampled pair says 0. How much of the query a text really answers lies in between: LE-BS measures it by the
+weights that BERT-Scorer (`methods/bert_scorer.py`, Eq. 1 to 4) gives to the terms that both texts hold.
+
+    d    = tanh( 1/|x n y| * sum_{w in x n y} t^_w^y * t^_w^x )                    Eq. 5, one number a pair, in [0, 1)
+    f    = 1/2 (1 - u.v / (|u| |v|))                                               Eq. 6, a distance: documents rank by smaller f
+    L    = sum_i [ alpha (f_i + d_i - 1)^2 + (1 - alpha) (f_i + l_i - 1)^2 ]       Eq. 7 and 8
+
+u and v are the mean-pooled states of the query x and the document y, l is the hard label. The setting `labels` names the variants that
+the paper compares: `scorer` is LE-BS; `tfidf` puts Eq. 1 in the place of the scorer's weights (LE-TFIDF); `distill` takes for d the
+scores of the same retriever trained on hard labels (LE-Distill); `none` is hard labels alone (LE-None), as alpha = 0 is.
+
+Readings: a term whose weight is negative on either side is dropped before the overlap is counted. A term that a text holds several
+times has its largest weight. Without overlap d = 0. Pairs with l = 0 get a d by Eq. 5 too.
+
+Targets are minute: with tf-idf weights d of a judged pair has median .014, so that alpha = 1 asks for distances of .986 and .9995. The
+loss is computed in float32 or better.
+
+Worked example: x weighs a .5, b .2, z .4 and y weighs a .6, b -.1, c .3. b is dropped, the overlap is {a}: d = tanh(.3) = .291313.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.support.lazy_module import LazyModule
+from termweave.training.dense.declaration import ENCODER, MINING, DenseMethod, towers, with_defaults
+from termweave.training.families import Fit
+from termweave.training.methods.base import Preset
+from termweave.training.methods.parameters import DATA, LOOP, OPTIMISER, TrainingParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from termweave.training.dense.dense_objective import DenseObjective
+    from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.dense.preparation import TargetContext
+    from termweave.training.families import TrainingContext
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
+
+
+# -- Targets ---------------------------------------------------------------------------------------------------------------------
+
+
+def label_distribution(query: Mapping[str, float], document: Mapping[str, float]) -> float:
+    """Compute d of a pair, Eq. 5.
+
+    Args:
+        query: Weight of each term of x. A term that is missing has no weight; a negative weight is insignificant.
+        document: Likewise of y.
+
+    Returns:
+        A number in [0, 1); 0 where the texts share no significant term.
+    """
+    shorter, longer = sorted((query, document), key=len)
+    products = [weight * longer[term] for term, weight in shorter.items() if weight >= 0 and term in longer and longer[term] >= 0]
+    return math.tanh(sum(products) / len(products)) if products else 0.0
+
+
+def type_weights(terms: Iterable[str], weights: Iterable[float]) -> dict[str, float]:
+    """Reduce the weights of occurrences to one weight of each term: the largest."""
+    largest: dict[str, float] = {}
+    for term, weight in zip(terms, weights, strict=True):
+        largest[term] = max(weight, largest.get(term, -math.inf))
+    return largest
+
+
+def distributions(
+    queries: Sequence[Mapping[str, float]],
+    documents: Sequence[Mapping[str, float]],
+    pairs: Iterable[tuple[int, int]],
+) -> NDArray[np.float64]:
+    """Compute Eq. 5 of many pairs of (query, document) indices: float64 ``(pairs,)``."""
+    return np.array([label_distribution(queries[x], documents[y]) for x, y in pairs], dtype=np.float64)
+
+
+def distilled(cosines: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Turn the cosines of a retriever trained on hard labels into the d of LE-Distill: 1 - f of Eq. 6, in [0, 1]."""
+    return np.clip((1.0 + np.asarray(cosines, np.float64)) / 2.0, 0.0, 1.0)
+
+
+# -- Batches ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """The pairs of one step.
+
+    Attributes:
+        queries: int64 ``(Q,)``, indices of training queries.
+        documents: int64 ``(D,)``, distinct documents.
+        rows: int64 ``(P,)``, for each pair the position of its query in `queries`.
+        columns: int64 ``(P,)``, for each pair the position of its document in `documents`.
+        labels: float64 ``(P,)``, the label l of each pair.
+    """
+
+    queries: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    labels: NDArray[np.float64]
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """(query, document) of each pair, as indices into the collection."""
+        return list(zip(self.queries[self.rows].tolist(), self.documents[self.columns].tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class PairSampler:
+    """Draws positive pairs and, for each, pairs with l = 0.
+
+    Attributes:
+        relevant: For each training query the documents that answer it.
+        known: For each training query the documents that are no wrong answers.
+        hard: For each training query wrong answers that look right; empty: none.
+        documents: Number of documents, from which random negatives are drawn.
+        hard_drawn: Hard negatives of a query in a batch.
+        random_drawn: Random negatives of a query in a batch.
+        in_batch: Whether every other document of the batch makes a pair with the query, too.
+    """
+
+    relevant: Sequence[frozenset[int]]
+    known: Sequence[frozenset[int]]
+    hard: Sequence[NDArray[np.int64]]
+    documents: int
+    hard_drawn: int = 1
+    random_drawn: int = 1
+    in_batch: bool = False
+
+    def draw(self, queries: NDArray[np.int64], generator: np.random.Generator) -> PairBatch:
+        """Draw the pairs of these queries.
+
+        Returns:
+            One pair with l = 1 of each query, and its negatives. A document that answers a query is never a negative of it; where
+            `in_batch` meets a second right answer, its label is 1.
+        """
+        own = [self._of(query, generator) for query in queries.tolist()]
+        documents = np.unique(np.concatenate(own)) if own else np.zeros(0, np.int64)
+        if self.in_batch:
+            rows, columns = (each.ravel() for each in np.indices((len(queries), len(documents))))
+        else:
+            rows = np.repeat(np.arange(len(queries)), [len(each) for each in own])
+            columns = np.searchsorted(documents, np.concatenate(own))
+        right = self._are_right(queries[rows], documents[columns])
+        kept = np.array(
+            [answer or y not in self.known[x] for answer, x, y in zip(right, queries[rows], documents[columns], strict=True)]
+        )
+        return PairBatch(queries, documents, rows[kept], columns[kept], right[kept].astype(np.float64))
+
+    def _of(self, query: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """The right answer that is drawn, then hard negatives, then random ones."""
+        answers = sorted(self.relevant[query])
+        drawn = [answers[int(generator.integers(len(answers)))]]
+        if self.hard and len(self.hard[query]):
+            drawn += generator.permutation(self.hard[query])[: self.hard_drawn].tolist()
+        wrong = generator.permutation(self.documents)[: self.random_drawn + len(self.known[query])] if self.random_drawn else ()
+        drawn += [int(each) for each in wrong if int(each) not in self.known[query]][: self.random_drawn]
+        return np.array(list(dict.fromkeys(drawn)), dtype=np.int64)
+
+    def _are_right(self, queries: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.bool_]:
+        pairs = zip(queries.tolist(), documents.tolist(), strict=True)
+        return np.array([document in self.relevant[query] for query, document in pairs], dtype=np.bool_)
+
+
+# -- Loss ------------------------------------------------------------------------------------------------------------------------
+
+
+def distance(queries: Tensor, documents: Tensor) -> Tensor:
+    """Compute f of row pairs, Eq. 6: ``(P, d), (P, d) -> (P,)`` in [0, 1]; a zero vector is at distance 1/2 of everything."""
+    exact = (each if each.dtype in (torch.float32, torch.float64) else each.float() for each in (queries, documents))
+    u, v = (torch.nn.functional.normalize(each, dim=-1) for each in exact)
+    return 0.5 * (1.0 - (u * v).sum(dim=-1))
+
+
+def label_loss(distances: Tensor, distribution: Tensor, labels: Tensor, alpha: float) -> Tensor:
+    """Compute Eq. 8, the sum over the pairs of Eq. 7.
+
+    Args:
+        distances: f of each pair, ``(P,)``.
+        distribution: d of each pair, ``(P,)``.
+        labels: l of each pair, ``(P,)``.
+        alpha: The share of the label distribution: 0 is hard labels alone, 1 the distribution alone.
+
+    Returns:
+        A scalar. The training objective divides it by P, which changes its scale alone.
+    """
+    soft, hard = (distances + distribution - 1.0) ** 2, (distances + labels - 1.0) ** 2
+    return (alpha * soft + (1.0 - alpha) * hard).sum()
+
+
+# -- Declaration -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """Where d of a pair comes from, for the training queries and documents of a data set.
+
+    Attributes:
+        queries: Weights of each query's terms; [] for labels=none and labels=distill.
+        documents: Weights of each document's terms.
+        vectors: Of queries and documents by the retriever trained on hard labels; () but for labels=distill.
+    """
+
+    queries: Sequence[Mapping[str, float]] = ()
+    documents: Sequence[Mapping[str, float]] = ()
+    vectors: tuple[NDArray[np.float32], ...] = field(default=())
+
+    def of(self, pairs: Sequence[tuple[int, int]], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """D of each pair: float64 ``(pairs,)``; the hard labels where there is no other source."""
+        if self.vectors:
+            rows, columns = (list(each) for each in zip(*pairs, strict=True))
+            return distilled((self.vectors[0][rows] * self.vectors[1][columns]).sum(axis=1))
+        return distributions(self.queries, self.documents, pairs) if self.queries else labels
+
+
+def _targets(context: TargetContext) -> LabelSource:
+    """The term weights that Eq. 5 reads, by the scorer or by Eq. 1."""
+    if context.settings["labels"] == "scorer":
+        queries, documents = _scorer_weights(context)
+    elif context.settings["labels"] == "tfidf":
+        queries, documents = _tfidf_weights(context)
+    else:
+        return LabelSource()
+    return LabelSource(queries, documents)
+
+
+def _tfidf_weights(context: TargetContext) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Static weights of every text: Eq. 1 of the text at itself, ``(n_w / |y|) log(|Y| / (df_w + 1))``."""
+    setup = context.setup
+    found = []
+    for texts in (setup.train.questions, setup.texts):
+        weights = []
+        for terms in setup.analysis.terms(texts):
+            length, counts = len(terms), dict[str, int]()
+            for term in terms:
+                counts[term] = counts.get(term, 0) + 1
+            weights.append({term: count / length * _idf(term, context) for term, count in counts.items()})
+        found.append(weights)
+    return found[0], found[1]
+
+
+def _idf(term: str, context: TargetContext) -> float:
+    statistics = context.setup.statistics
+    return math.log(statistics.documents / (statistics.document_frequency.get(term, 0) + 1))
+
+
+def _scorer_weights(context: TargetContext) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Contextual weights of every text by BERT-Scorer; negative ones are dropped by the model."""
+    from termweave.encoders import load  # noqa: PLC0415 - onnxruntime
+
+    setup = context.setup
+    encoder = load(weights=str(_scorer(context)), dense="")
+    context.say(f"{context.part.name}: weighing the terms of {len(setup.train):,} questions and {len(setup.texts):,} documents")
+    queries = encoder.encode(setup.train.questions, kind="query", statistics=setup.statistics)
+    documents = encoder.encode(setup.texts, kind="document", statistics=setup.statistics)
+    weights = [[each.weights.as_dict() for each in side if each.weights is not None] for side in (queries, documents)]
+    return weights[0], weights[1]
+
+
+def _scorer(context: TargetContext) -> Path:
+    """The folder of the scorer: the one that the settings name, or one that is trained now and kept in the cache."""
+    import orjson  # noqa: PLC0415
+
+    from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
+    from termweave.support import paths  # noqa: PLC0415
+    from termweave.training import run  # noqa: PLC0415 - torch
+    from termweave.training.methods import base  # noqa: PLC0415
+
+    settings = context.settings
+    if settings["scorer"]:
+        return resolve(str(settings["scorer"]))
+    method = base.get("bert-scorer")
+    common = {each.name for group in (DATA,) for each in group.parameters} | {"backbone", "seed"}
+    own = method.settings({"preset": settings["scorer_preset"], **{name: settings[name] for name in common}})
+    wanted = orjson.dumps([context.part.name, own, context.setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
+    folder = paths.cache() / "scorers" / blake2b(wanted, digest_size=8).hexdigest()
+    context.say(f"training BERT-Scorer in {folder}")
+    return run.train(method, context.part.name, own, folder, resume=(folder / run.RUN).is_file(), say=context.say).folder
+
+
+def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> PairBatch:
+    from termweave.training.dense.inputs import draw_questions  # noqa: PLC0415 - numpy
+
+    sampler = PairSampler(
+        relevant=inputs.pairs.relevant,
+        known=inputs.pairs.known,
+        hard=inputs.negatives,
+        documents=len(inputs.documents),
+        hard_drawn=int(settings["drawn"]),
+        random_drawn=int(settings["random_negatives"]),
+        in_batch=bool(settings["in_batch"]),
+    )
+    return sampler.draw(draw_questions(inputs.pairs, int(settings["batch"]), generator), generator)
+
+
+def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
+    """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
+    drawn, source, alpha = batch.drawn, objective.inputs[batch.collection].targets, float(objective.settings["alpha"])
+    queries, documents = objective.encode(batch, "query", drawn.queries), objective.encode(batch, "document", drawn.documents)
+    rows, columns = (torch.from_numpy(each).to(queries.device) for each in (drawn.rows, drawn.columns))
+    d = source.of(drawn.pairs(), drawn.labels) if alpha else drawn.labels
+    soft, hard = (torch.from_numpy(each).to(queries) for each in (d, drawn.labels))
+    return {"labels": label_loss(distance(queries[rows], documents[columns]), soft, hard, alpha) / len(drawn.labels)}
+
+
+def fits(context: TrainingContext) -> Iterator[Fit]:
+    """One fit; for LE-Distill first the teacher, the same retriever on hard labels, and then the student from the same start."""
+    if context.settings["labels"] != "distill":
+        yield Fit(context.objective())
+        return
+    start = {name: tensor.clone() for name, tensor in context.model.state_dict().items()}
+    yield Fit(context.objective(alpha=0.0), name="teacher")
+    taught = []
+    for inputs in context.inputs:
+        vectors = tuple(context.model.vectors(*side) for side in (("query", inputs.questions), ("document", inputs.documents)))
+        taught.append(replace(inputs, targets=LabelSource(vectors=vectors)))
+    context.model.load_state_dict(start)
+    yield Fit(context.objective(inputs=taught), name="student")
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    if settings["towers"] == "query":
+        raise UsageError("The loss of LE-BS moves documents too, and towers=query fixes them.", "Set towers=one or towers=two.")
+    if settings["labels"] == "none" and settings["alpha"] > 0:
+        raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
+    if not (settings["in_batch"] or settings["random_negatives"] or (settings["negatives"] and settings["drawn"])):
+        raise UsageError("No pair with l = 0 is drawn.", "Set in_batch=true, random_negatives or drawn.")
+
+
+def _defaults(given: Mapping[str, object]) -> Mapping[str, object]:
+    return {"alpha": 0.0} if given.get("labels") == "none" else {}
+
+
+METHOD = DenseMethod(
+    name="le-bs",
+    title="A two-tower retriever that learns label distributions made of BERT-Scorer's term weights.",
+    source="LE-BS: label enhancement for embedding retrieval (paper 000)",
+    equations=(
+        "Eq. 5     d = tanh(1/|x n y| sum over shared terms of t_w^y t_w^x)",
+        "Eq. 6     f(x, y) = 1/2 (1 - cos(u, v))",
+        "Eq. 7, 8  L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
+    ),
+    note=(
+        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ: choose "
+        "it on held-out questions. labels=none, tfidf and distill are the paper's variants under the same loop. Number and kind of negatives "
+        "are not in the paper."
+    ),
+    presets={
+        "paper": Preset(
+            "shared towers, 64 word-pieces, hard and random negatives of each query alone",
+            {"towers": "one", "training_length": 64, "max_length": 64, "in_batch": False, "scorer_preset": "paper"},
+        ),
+    },
+    parameters=(
+        towers("one"),
+        TrainingParameter(
+            "labels",
+            "scorer",
+            "Label distribution: scorer (LE-BS), tfidf (LE-TFIDF), distill (LE-Distill), or none (LE-None, alpha 0).",
+            ("scorer", "tfidf", "distill", "none"),
+        ),
+        TrainingParameter(
+            "alpha", 0.2, "Share of the label distribution in the loss; the rest is that of the hard labels.", least=0, most=1
+        ),
+        TrainingParameter("scorer", "", "Folder or name of a trained BERT-Scorer; empty: train one on the same data."),
+        TrainingParameter(
+            "scorer_preset",
+            "paper-frozen",
+            "How it is trained: on a frozen backbone, which takes minutes, or all layers as in the paper.",
+            ("paper-frozen", "paper"),
+        ),
+        TrainingParameter("random_negatives", 1, "Random wrong documents of each question in a batch.", least=0, most=1000),
+        TrainingParameter(
+            "in_batch", default=True, help="Every other document of the batch makes a pair with each question, too."
+        ),
+    ),
+    groups=(
+        ENCODER,
+        MINING,
+        DATA,
+        with_defaults(LOOP, batch=32),
+        with_defaults(OPTIMISER, layers_rate=2e-5, schedule="linear", warmup=0.1),
+    ),
+    loss=loss,
+    draw=_draw,
+    texts=lambda settings: (
+        int(settings["batch"]),
+        int(settings["batch"]) * (1 + int(settings["drawn"]) + int(settings["random_negatives"])),
+    ),
+    targets=_targets,
+    fits=fits,
+    check=_check,
+    defaults=_defaults,
+)

@@ -1,0 +1,145 @@
+"""Read the data sets of a run, and train one model on all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave.errors import UsageError
+from termweave.training import families
+from termweave.training.backbone import loading
+from termweave.training.data import teacher_scores
+from termweave.training.setup import RunSetup, set_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.trainer.callbacks import History
+
+#: Settings that apply to DATASET alone, and their values for the additional data sets.
+_OF_ONE = {"id_field": "", "title_field": "", "text_field": "", "pairs": "auto", "clicks": "", "beside": ""}
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """One data set of a run.
+
+    Attributes:
+        name: Name of the data set, as the user gave it.
+        setup: The data, cut to size, with backbone and statistics.
+        settings: The settings for preparing this part; the settings of the model are the same for all parts.
+        share: How often batches are drawn from this part, relative to the other parts.
+    """
+
+    name: str
+    setup: RunSetup
+    settings: Mapping[str, Any]
+    share: float = 1.0
+
+    def described(self) -> dict[str, Any]:
+        """Describe the data set for plans and cards."""
+        return {
+            "dataset": self.name,
+            "origin": self.setup.examples.origin,
+            "documents": len(self.setup.examples.corpus),
+            "questions": len(self.setup.train),
+            "trained": self.setup.trained_on,
+        }
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The result of training.
+
+    Attributes:
+        model: The model with its best parameters, on the CPU.
+        developments: The development questions of each part, as the family prepared them.
+        history: History of the mean development measure in the last fit.
+        settings: All settings, with the values that were used for automatic ones.
+    """
+
+    model: Any
+    developments: list[Any]
+    history: History
+    settings: dict[str, Any]
+
+
+def parts(
+    method: TrainingMethod, spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]
+) -> list[DataPart]:
+    """Read DATASET and the additional data sets in the setting `beside`.
+
+    Raises:
+        UsageError: An additional data set has another kind of terms.
+        TermweaveError: A data set cannot be read.
+    """
+    first = set_up(spec, settings, out, say)
+    every = [DataPart(spec, first, method.fitted(settings, made=first.made))]
+    for other in filter(None, (name.strip() for name in str(settings.get("beside", "")).split(","))):
+        own = {**settings, **_OF_ONE}
+        if own.get("teacher") not in (None, *teacher_scores.MADE, teacher_scores.NONE):
+            own["teacher"] = "auto"
+        setup = set_up(other, own, out, _prefixed(other, say))
+        if setup.analysis.id != first.analysis.id:
+            raise UsageError(
+                f"{other} has another kind of terms ({setup.analysis.id}) than {spec} ({first.analysis.id}); a model has only one.",
+                "Remove it from beside, or set terms=piece.",
+            )
+        every.append(DataPart(other, setup, method.fitted(own, made=setup.made), float(settings["beside_share"])))
+    return every
+
+
+def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda line: say(f"{name}: {line}")
+
+
+def learn(
+    method: TrainingMethod,
+    settings: Mapping[str, Any],
+    data: Sequence[DataPart],
+    home: Path,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[..., None] = lambda *_, **__: None,
+) -> TrainedModel:
+    """Train a model on one or several data sets.
+
+    Args:
+        method: The training method.
+        settings: All settings of the method (`TrainingMethod.settings`).
+        data: The data sets, which share one backbone and one analysis.
+        home: Folder for checkpoints. A run that was stopped there is resumed.
+        say: Called with lines about the run.
+        progress: Called with ``(done, total, stage)``.
+
+    Raises:
+        KeyboardInterrupt: The user pressed Ctrl-C; a checkpoint was written first.
+    """
+    import torch  # noqa: PLC0415 - takes seconds
+
+    from termweave.training.trainer.loop import fit  # noqa: PLC0415 - torch
+
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    family = families.get(method.family)
+    model = family.build_model(method, settings, data[0].setup.backbone)
+    settings = loading.settled(model.backbone, settings, say)
+    inputs, developments = [], []
+    for part in data:
+        prepared = family.prepare(method, part, model, say)
+        inputs.append(prepared.inputs)
+        developments.append(prepared.development)
+        bm25 = prepared.development.bm25()
+        where = f"{len(bm25)} questions in {len(part.setup.places):,} documents"
+        say(f"{part.name}: dev {settings['measure']} of BM25 {bm25.mean():.4f} ({where})")
+
+    def measure() -> float:
+        return float(np.mean([family.evaluate(model, development).mean() for development in developments]))
+
+    for step in method.fits(families.TrainingContext(family, method, model, inputs, settings)):
+        history = fit(step.objective, step.measure or measure, home / step.name, say=say, progress=progress)
+    model.to("cpu").eval()
+    return TrainedModel(model, developments, history, settings)

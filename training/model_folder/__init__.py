@@ -1,0 +1,1 @@
+"""Write model folders after training: files, model card, figures."""

@@ -1,0 +1,175 @@
+"""Set up a run before a model is loaded: read the data and cut it to size, find the backbone, choose the held-out questions' documents."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.analysis.chinese_words import ChineseWords
+from termweave.encoders.analysis.language_coverage import familiarity
+from termweave.encoders.analysis.piece_terms import PieceTerms
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.analysis.words import Analysis
+from termweave.encoders.manifest import TOKENIZER
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.errors import InputError
+from termweave.support.messages import counted
+from termweave.training.backbone import lookup
+from termweave.training.data import dataset
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.pairs import count, sample
+from termweave.training.methods.parameters import FROM_SCRATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from termweave.statistics import CorpusStatistics
+    from termweave.training.data.dataset import Examples
+    from termweave.training.data.pairs import Pairs
+
+#: Number of documents, BM25's best for a development question, that are searched in addition to the relevant ones.
+_HARD = 10
+#: Largest number of documents from which BM25's best are chosen; a larger corpus is sampled.
+_MOST = 200_000
+#: Number of documents whose language is checked.
+_SAMPLE = 256
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """One data set as a run uses it, before a model is loaded.
+
+    Attributes:
+        examples: All data that was read.
+        places: Indices into `examples.texts` of the documents that are encoded; the indices in `train` and `dev` point into this list.
+        train: Pairs to train on. None of their questions is in `dev`, unless the questions were made from the corpus.
+        dev: Held-out pairs.
+        backbone: Folder of the backbone.
+        tokenizer: Tokeniser of the backbone.
+        analysis: The analysis that gives the terms, for BM25 and for the model.
+        statistics: Statistics of the whole corpus.
+    """
+
+    examples: Examples
+    places: list[int]
+    train: Pairs
+    dev: Pairs
+    backbone: Path
+    tokenizer: PieceTokenizer
+    analysis: Analysis
+    statistics: CorpusStatistics
+
+    @property
+    def made(self) -> bool:
+        """Whether the questions were made from the corpus."""
+        return self.examples.origin == "corpus"
+
+    @property
+    def trained_on(self) -> int:
+        """Number of documents that answer a training question."""
+        return len({place for known in self.train.relevant for place in known})
+
+    @property
+    def texts(self) -> list[str]:
+        """Texts of the documents that are encoded."""
+        return [self.examples.texts[place] for place in self.places]
+
+
+def set_up(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str], None]) -> RunSetup:
+    """Read a data set, draw the part to train on, and find hard documents for the development questions.
+
+    Args:
+        spec: The data set.
+        settings: Settings of the method.
+        out: Folder of the run; a backbone from scratch is created there.
+        say: Called with lines about the data.
+
+    Raises:
+        TermweaveError: The data or the backbone cannot be used.
+    """
+    examples = dataset.read(spec, settings)
+    backbone = lookup.find(str(settings["backbone"]), examples.corpus, out, settings)
+    tokenizer = PieceTokenizer(backbone / TOKENIZER)
+    analysis = _analysis(str(settings.get("terms", "word")), examples.corpus, tokenizer)
+    chosen, drawn = sample(examples.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
+    say(
+        f"{len(examples.texts):,} documents, {len(examples.train):,} questions ({examples.origin}), {len(examples.dev):,} held out"
+    )
+    if examples.remark:
+        say(examples.remark)
+    train = (
+        drawn if examples.origin == "corpus" else _apart(drawn, examples.dev, say)
+    )  # a title may name many texts, each an answer
+    statistics = count([examples.corpus], analysis)
+    if settings["backbone"] != FROM_SCRATCH:  # a backbone from scratch has a vocabulary made from the corpus
+        _warn_of_language(examples.corpus, tokenizer, analysis, say)
+    searched = _searched(examples, analysis, statistics, set(chosen))
+    places = sorted({*chosen, *searched})
+    position = {place: index for index, place in enumerate(places)}
+    return RunSetup(
+        examples=examples,
+        places=places,
+        train=train.within(position),
+        dev=examples.dev.within(position),
+        backbone=backbone,
+        tokenizer=tokenizer,
+        analysis=analysis,
+        statistics=statistics,
+    )
+
+
+def _apart(train: Pairs, dev: Pairs, say: Callable[[str], None]) -> Pairs:
+    """Remove training questions whose text is also held out: the questions that decide when to stop must not be learned.
+
+    Raises:
+        InputError: No training question is left.
+    """
+    held_out = set(dev.questions)
+    kept = [place for place, question in enumerate(train.questions) if question not in held_out]
+    if not kept:
+        raise InputError(
+            "Every training question is also held out, so no question is left to train on.",
+            "Put other questions into the split dev, or remove that split; then a tenth of the training questions is held out.",
+        )
+    if len(kept) == len(train):
+        return train
+    say(f"{counted(len(train) - len(kept), 'training question')} left out, because the same text is among the held-out questions")
+    return train.part(kept)
+
+
+def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
+    """Choose the analysis; for "word" it is Chinese words if more than a tenth of the characters are ideographs."""
+    if terms == "piece":
+        return PieceTerms(tokenizer.tokenizer)
+    sample = "".join(text[:200] for text in corpus[:: max(1, len(corpus) // 200)])
+    ideographs = sum("\u3400" <= character <= "\u9fff" for character in sample)
+    return ChineseWords(tokenizer.tokenizer) if ideographs > len(sample) / 10 else Analysis(tokenizer.tokenizer)
+
+
+def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis: Analysis, say: Callable[[str], None]) -> None:
+    """Warn if the backbone does not know the language of the corpus, because nothing can then be learned from its hidden states."""
+    known = familiarity(corpus[:_SAMPLE], tokenizer.tokenizer, analysis.language)
+    if known.verdict == "foreign":
+        say(
+            f"Warning: the backbone does not know the language of the corpus ({known.reason}). Use another backbone, or add "
+            "--set backbone=scratch (docs/training.md)."
+        )
+    elif known.verdict == "mixed":
+        say(f"Warning: the backbone knows the language of the corpus only in part ({known.reason}).")
+
+
+def _searched(examples: Examples, analysis: Analysis, statistics: CorpusStatistics, chosen: set[int]) -> set[int]:
+    """Choose the documents in which the development questions are searched: the relevant ones and BM25's best.
+
+    BM25 has its usual parameters here whatever the settings say, because results are compared with it.
+    """
+    bm25 = BM25()
+    wanted = {place for known in examples.dev.relevant for place in known}
+    drawn = random.Random(0).sample(range(len(examples.texts)), min(len(examples.texts), _MOST))  # noqa: S311 - a draw, not a secret
+    among = sorted({*drawn, *wanted, *chosen})
+    index = SparseIndex(bm25_weights([examples.texts[place] for place in among], analysis, statistics, bm25, "document"))
+    for question in bm25_weights(examples.dev.questions, analysis, statistics, bm25, "query"):
+        wanted.update(among[place] for place in index.search(question, _HARD)[0].tolist())
+    return wanted

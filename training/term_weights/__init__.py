@@ -1,0 +1,1 @@
+"""The term-weights family: inputs, batches, hidden states, evaluation."""

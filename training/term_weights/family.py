@@ -1,0 +1,166 @@
+"""The family of term-weight models: implements `families.Family` for training runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from termweave.encoders.manifest import digest
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting.weight_function import Form
+from termweave.training.backbone import loading
+from termweave.training.data import negatives, teacher_scores
+from termweave.training.data.bm25_index import bm25_weights
+from termweave.training.families import CardText, PreparedData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.encoders.manifest import Manifest
+    from termweave.encoders.models.anchored import JointModel
+    from termweave.training.dev_measure import DevelopmentSet
+    from termweave.training.methods.base import TrainingMethod
+    from termweave.training.mixture import DataPart
+    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.setup import RunSetup
+    from termweave.training.term_weights.batch import Prepared
+    from termweave.training.term_weights.evaluation import TermWeightDevelopment
+    from termweave.training.term_weights.hidden_states import States
+    from termweave.training.term_weights.inputs import TermWeightInputs
+    from termweave.training.term_weights.weight_objective import TermWeightObjective
+
+_MULTIPLIER = {"softplus": "softplus(z + ln(e - 1))", "log": "log(1 + ReLU(z))", "linear": "max(z, 0)"}
+_COSINES = ", cosine of the vectors {int8_cosine_mean:.4f} on average, {int8_cosine_min:.4f} at least"
+
+
+class TermWeightFamily:
+    """The family of term-weight models, anchored on BM25 or not; modules that need torch are imported where they are used."""
+
+    kind = "anchored"
+
+    def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
+        """Refuse a file of teacher scores that cannot be used."""
+        del method
+        teacher_scores.written(str(settings.get("teacher", teacher_scores.NONE)), setup)
+
+    def estimate(self, method: TrainingMethod, model: Any, settings: Mapping[str, Any], setup: RunSetup) -> None:
+        """Return None: no estimate is needed, because a step on cached hidden states takes milliseconds."""
+
+    def build_model(self, method: TrainingMethod, settings: Mapping[str, Any], backbone: Path) -> JointModel:
+        """Build the model: backbone and heads (`model.build`)."""
+        from termweave.training.term_weights import model  # noqa: PLC0415 - torch
+
+        return model.build(method, settings, backbone)
+
+    def prepare(self, method: TrainingMethod, part: DataPart, model: JointModel, say: Callable[[str], None]) -> PreparedData:
+        """Prepare a data set: analyse its texts, compute hidden states, find hard negatives and read teacher scores."""
+        from termweave.training.term_weights import evaluation, hidden_states, inputs  # noqa: PLC0415 - torch
+        from termweave.training.term_weights.model import form_of  # noqa: PLC0415 - torch
+
+        setup, settings, texts = part.setup, part.settings, part.setup.texts
+        wanted = str(settings.get("teacher", teacher_scores.NONE))
+        teacher: teacher_scores.Teacher | None = teacher_scores.written(wanted, setup)  # before the states, which take minutes
+        bm25, form = BM25(settings["k1"], settings["b"]), form_of(method, settings)
+        length = loading.length(model.backbone, int(settings["training_length"]))
+        identity = digest(setup.backbone / "model.safetensors")
+        common = (setup.analysis, setup.tokenizer, setup.statistics, bm25)
+        documents = inputs.prepare(texts, *common, "document", length, form)
+        train = inputs.prepare(setup.train.questions, *common, "query", length, form)
+        dev = inputs.prepare(setup.dev.questions, *common, "query", length, form)
+        live = settings["top_layers"] != 0
+        original = not live or settings.get("joint", 0) > 0 or wanted in teacher_scores.MADE
+
+        def states_of(prepared: Prepared) -> States | None:
+            return hidden_states.states(model, identity, prepared.pieces, say=say) if original else None
+
+        document_states, train_states, dev_states = (states_of(each) for each in (documents, train, dev))
+        mined: list[NDArray[np.int64]] = []
+        if depth := int(settings.get("negatives", 0)):
+            mined = negatives.mine(setup.train.questions, texts, setup.train.known, setup.analysis, setup.statistics, bm25, depth)
+        width = int(model.backbone.config.hidden_size)
+        if wanted in teacher_scores.MADE:
+            assert document_states is not None
+            assert train_states is not None
+            means = (document_states.means[:, -width:], train_states.means[:, -width:])
+            teacher = teacher_scores.made(wanted, setup, bm25, *means)
+        if not model.shape.lower:
+            document_states, train_states, dev_states = (
+                None if each is None else evaluation.last_layer(each, width)
+                for each in (document_states, train_states, dev_states)
+            )
+        plain = (setup.analysis, setup.statistics, BM25())  # results are compared with BM25 at its usual parameters
+        return PreparedData(
+            inputs=inputs.TermWeightInputs(
+                share=part.share,
+                pairs=setup.train,
+                documents=documents,
+                questions=train,
+                document_states=document_states,
+                question_states=train_states,
+                negatives=mined,
+                statistics=setup.statistics,
+                distilled=teacher_scores.Distilled.of(teacher, settings),
+            ),
+            development=evaluation.TermWeightDevelopment(
+                pairs=setup.dev,
+                plain=bm25_weights(texts, *plain, "document"),
+                asked=bm25_weights(setup.dev.questions, *plain, "query"),
+                bits=int(settings["bits"]),
+                measure=str(settings["measure"]),
+                documents=documents,
+                questions=dev,
+                document_states=None if live else document_states,
+                question_states=None if live else dev_states,
+            ),
+        )
+
+    def objective(
+        self, method: TrainingMethod, model: JointModel, inputs: Sequence[TermWeightInputs], settings: Mapping[str, Any]
+    ) -> TermWeightObjective:
+        """Create the objective: the heads, the backbone if it is trained, and the loss of the method."""
+        from termweave.training.term_weights.weight_objective import TermWeightObjective  # noqa: PLC0415 - torch
+
+        return TermWeightObjective(method, model, inputs, settings)
+
+    def evaluate(self, model: JointModel, development: DevelopmentSet, *, stored: bool = True) -> NDArray[np.float64]:
+        """Compute the measure of each held-out question by exact sparse dot products."""
+        held_out = cast("TermWeightDevelopment", development)
+        return held_out.figures(model) if stored else held_out.figures(model, bits=0)
+
+    def save(self, model: JointModel, folder: Path, contents: FolderContents) -> None:
+        """Write heads, backbone and manifest."""
+        from termweave.training.term_weights import model as models  # noqa: PLC0415 - torch
+
+        models.save(model, folder, contents, self.kind)
+
+    def export(self, folder: Path) -> Any:
+        """Write the ONNX graphs (`encoders.onnx.export`)."""
+        from termweave.encoders.onnx.export import export  # noqa: PLC0415 - torch
+
+        return export(folder)
+
+    def card_text(self, manifest: Manifest) -> CardText:
+        """Text for the card: the outputs, the formula of a weight, and how close the exported graph is to the model."""
+        dense = "dense" in manifest.outputs
+        parity = manifest.quantisation["parity"]
+        cosines = _COSINES.format(**parity) if dense else ""
+        return CardText(
+            "Term weights and a dense vector" if dense else "Term weights",
+            (f"weight of a term: {formula(manifest.anchor)}",),
+            f"rank correlation of the multipliers {parity['int8_rank_correlation']:.4f}{cosines}",
+        )
+
+
+def formula(anchor: Mapping[str, Any]) -> str:
+    """The formula of a document term's weight as text, from the `anchor` of a manifest."""
+    form = Form.of(anchor)
+    bm25 = f"(k1 {anchor['k1']:g}, b {anchor['b']:g})"
+    impact = f"BM25 impact {bm25}" if form.tf_power == 1 else f"idf · (BM25's frequency part {bm25})^{form.tf_power:g}"
+    factor = {"bm25": f"{impact} · ", "idf": "idf · ", "none": ""}[form.kind]
+    return f"{factor}{_MULTIPLIER[form.activation]}, {form.pieces} over its pieces; of a query: {form.query}"
+
+
+FAMILY = TermWeightFamily()

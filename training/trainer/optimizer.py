@@ -1,0 +1,46 @@
+"""AdamW, its groups of parameters, and the schedule of their learning rates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.training.trainer.objective import Objective
+
+
+def optimizer(objective: Objective, settings: Mapping[str, Any]) -> tuple[torch.optim.Optimizer, Any]:
+    """Return the optimiser and its schedule.
+
+    The backbone's layers have a rate of their own (`layers_rate`): parameters of a submodule whose name ends in ``backbone``. Scalars have no
+    weight decay.
+    """
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for name, parameter in objective.named_parameters():
+        if parameter.requires_grad:
+            rate = settings["layers_rate"] if name.partition(".")[0].endswith("backbone") else settings["rate"]
+            decay = settings["weight_decay"] if parameter.ndim else 0.0
+            groups.setdefault((float(rate), float(decay)), []).append(parameter)
+    adam = torch.optim.AdamW(
+        [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in groups.items()]
+    )
+    return adam, _schedule(adam, [rate for rate, _ in groups], settings)
+
+
+def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: Mapping[str, Any]) -> Any:
+    """Warm-up, then the fall that the setting `schedule` names."""
+    steps, warmup, name = max(2, int(settings["steps"])), float(settings["warmup"]), settings["schedule"]
+    if name == "one-cycle":
+        return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=warmup)
+    rise = round(warmup * steps)
+
+    def factor(step: int) -> float:
+        """Share of the peak rate at a step, counted from 0."""
+        if step < rise:
+            return (step + 1) / (rise + 1)
+        return 1.0 if name == "constant" else max(0.0, (steps - step) / max(1, steps - rise))
+
+    return torch.optim.lr_scheduler.LambdaLR(adam, factor)
