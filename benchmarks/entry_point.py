@@ -1,4 +1,4 @@
-"""The one way into every benchmark: what whoever runs it can mend is said in sentences, as the command line says it."""
+"""Entry point of every benchmark: errors that the user can fix are printed as the command line prints them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def enter(main: Callable[[], None]) -> None:
-    """Run a benchmark's main; no server, no data set or no model ends it with the sentence and status of the error."""
+    """Run the main function of a benchmark; without a server, data set or model it ends with the message and status of the error."""
     try:
         main()
     except TermweaveError as error:

@@ -12,7 +12,7 @@ import random
 import sys
 import time
 
-from door import enter
+from entry_point import enter
 
 from termweave import corpora, engine, settings
 from termweave.search import Index

@@ -1,4 +1,4 @@
-"""What term weights cost and what can be spared: quantisation, index size and latency against BM25, pruning, drift of statistics.
+"""What term weights cost and what can be saved: quantisation, index size and latency against BM25, pruning, drift of statistics.
 
     termweave node start
     python benchmarks/impacts.py ../shared/data/nfcorpus ../shared/data/cranfield ../shared/data/stackfaq > docs/impacts.md
@@ -21,19 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from door import enter
+from entry_point import enter
 
 from termweave import corpora, encoders, engine, settings
 from termweave.evaluation import per_query
 from termweave.records import Document, Encoding, Run, TermWeights
-from termweave.search.candidates import gather, legs
+from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.requests import signal_requests
 from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.layout import engine_id
 from termweave.signals.lexical import Lexical
 from termweave.signals.term_frequency import TermFrequency
 from termweave.signals.weights import Weights
 from termweave.statistics import CorpusStatistics, StatisticsCounter
-from termweave.training.sparse import SparseIndex
+from termweave.training.data.bm25_index import SparseIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,15 +45,16 @@ if TYPE_CHECKING:
 DEPTH = 100
 TIMED_QUERIES, ROUNDS = 100, 5
 
-HEAD = """# Impacts: what term weights cost, and what can be spared
+HEAD = """# Impacts: what term weights cost, and what can be saved
 
 Shipped int8 model, full collections, test splits, OpenSearch {version}. Made by `python benchmarks/impacts.py {sets}`.
+No default was chosen by these tables: nothing is pruned unless you ask for it. The shipped model was trained on pairs of stackfaq.
 """
 
 
 @dataclass
 class Collection:
-    """A data set and what the model says of it."""
+    """A data set with its encodings."""
 
     name: str
     dataset: corpora.Dataset
@@ -63,7 +65,7 @@ class Collection:
 
     @classmethod
     def read(cls, folder: str, keep: Path | None) -> Collection:
-        """Open a set and encode it, or take what is kept of that."""
+        """Open a data set and encode it, or load the stored encodings."""
         dataset = corpora.open_dataset(folder)
         documents = list(dataset.documents())
         file = keep / f"{dataset.name}.pickle" if keep else None
@@ -85,21 +87,21 @@ class Collection:
         return cls(dataset.name, dataset, documents, *found)
 
     def ndcg(self, scored: Callable[[TermWeights], list[tuple[str, float]]]) -> float:
-        """Of a function from a query's weights to its best documents."""
+        """Return the mean measures of a function from a query's weights to its best documents."""
         return self.measures({query: scored(each.weights) for query, each in self.asked()})["nDCG@10"]
 
     def asked(self) -> Iterator[tuple[str, Encoding]]:
-        """Ids and encodings of the queries."""
+        """Return the ids and encodings of the queries."""
         return zip([query.id for query in self.dataset.queries()], self.queries, strict=True)
 
     def measures(self, ranked: dict[str, list[tuple[str, float]]]) -> dict[str, float]:
-        """Means over the queries."""
+        """Return means over the queries."""
         run = Run("run", {query: dict(found) for query, found in ranked.items()})
         values = per_query(run, self.dataset.qrels(), list(ranked), relevant_from=self.dataset.relevant_from)
         return {name: float(each.mean()) for name, each in values.items()}
 
     def exact(self, impacts: Sequence[TermWeights], query: Callable[[TermWeights], TermWeights] = lambda each: each) -> float:
-        """nDCG@10 of exact dot products, no engine."""
+        """Return nDCG@10 of exact dot products, computed without an engine."""
         index, ids = SparseIndex(impacts), [document.id for document in self.documents]
 
         def scored(weights: TermWeights) -> list[tuple[str, float]]:
@@ -109,14 +111,17 @@ class Collection:
         return self.ndcg(scored)
 
     def fitting(self, server: Engine) -> Fitting:
-        """What a build would know: a sample of 512."""
+        """Return what a build knows: a sample of 512 documents."""
         drawn = random.Random(0).sample(self.impacts, min(512, len(self.impacts)))
         return Fitting(server.capabilities, [Encoding("", each) for each in drawn])
 
 
 def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
     yield "## Quantisation\n"
-    yield "nDCG@10 of exact dot products: float weights; integers of 1 to 255 as stored; the query's weights as such integers, too.\n"
+    yield (
+        "nDCG@10 of exact dot products: with float weights, with the integers from 1 to 255 that the index stores, and with the query's "
+        "weights as such integers, too.\n"
+    )
     yield "| set | float | documents 8 bit | loss | both 8 bit | loss |\n|---|---:|---:|---:|---:|---:|"
     for each in collections:
         signal = Weights.fit(each.fitting(server))
@@ -130,9 +135,9 @@ def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[
 def against_bm25(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
     yield "\n## Index size and latency against BM25\n"
     yield (
-        "One index a signal, text and `_source` included, one segment. Latency: one search by one client with 100 hits, the fastest of "
-        "five, the systems taking turns, median over 100 queries; *at equal recall*: with so many hits (k) as reach BM25's recall@100. "
-        "`weights` is `rank_features` asked by `neural_sparse`.\n"
+        "Each signal has an index of its own with text and `_source`, in one segment. Latency: one client searches for 100 hits; the "
+        "fastest of five searches counts, the systems take turns, and the median over 100 queries is shown. *k at equal recall*: how many "
+        "hits reach BM25's recall@100. `weights` is a `rank_features` field searched by `neural_sparse`.\n"
     )
     yield (
         "| set | system | impacts a document | size, MB | to BM25 | nDCG@10 | recall@100 | ms | to BM25 | k at equal recall | to BM25 |\n"
@@ -181,7 +186,7 @@ def _compared(each: Collection, server: Engine, systems: dict[str, Signal], name
 
 
 def filled(server: Engine, name: str, signal: Signal, collection: Collection) -> int:
-    """Make an index of one signal; bytes on disk."""
+    """Build an index with one signal; return its bytes on disk."""
     server.request("DELETE", f"/{name}", params={"ignore_unavailable": True})
     layout = DocumentLayout([signal])
     own = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.refresh_interval": "-1"}
@@ -202,12 +207,12 @@ def filled(server: Engine, name: str, signal: Signal, collection: Collection) ->
 
 
 def searched(server: Engine, name: str, signal: Signal, collection: Collection) -> dict[str, list[tuple[str, float]]]:
-    """Query -> its best documents, through the engine."""
+    """Return a function from a query to its best documents, which asks the engine."""
     found = {}
     asked = list(collection.asked())
     for first in range(0, len(asked), 16):
         part = asked[first : first + 16]
-        prepared = [legs(encoding, [signal], server.capabilities, depth=DEPTH) for _, encoding in part]
+        prepared = [signal_requests(encoding, [signal], server.capabilities, depth=DEPTH) for _, encoding in part]
         for (query, _), candidates in zip(part, gather(server, name, prepared, [signal])[0], strict=True):
             found[query] = list(candidates.lists[signal.name].scores.items())
     return found
@@ -216,14 +221,14 @@ def searched(server: Engine, name: str, signal: Signal, collection: Collection) 
 def latencies(
     server: Engine, names: dict[str, str], systems: dict[str, Signal], collection: Collection, sizes: dict[str, int]
 ) -> dict[str, float]:
-    """Median over queries of the fastest of several searches, in milliseconds; the systems take turns in changing order."""
+    """Median over queries of the fastest of several searches, in milliseconds; the systems run in changing order."""
     draw = random.Random(0)
     fastest: dict[str, list[float]] = {system: [] for system in systems}
     for query in draw.sample(collection.queries, min(TIMED_QUERIES, len(collection.queries))):
         took: dict[str, float] = {}
         for _ in range(ROUNDS):
             for system in draw.sample(list(systems), len(systems)):
-                bodies = legs(query, [systems[system]], server.capabilities, depth=sizes[system]).bodies
+                bodies = signal_requests(query, [systems[system]], server.capabilities, depth=sizes[system]).bodies
                 for data in [orjson.dumps(body) for body in bodies.values()]:
                     begun = time.perf_counter()
                     server.request("POST", f"/{names[system]}/_search", body=data)
@@ -236,8 +241,8 @@ def latencies(
 def pruning(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
     yield "\n## Pruning\n"
     yield (
-        "`--prune 0.1` leaves out impacts below .1 of the largest, `--prune 30%` the lightest 30 % of each document. Share of the postings kept, "
-        "and share of nDCG@10 kept (exact dot products of the stored integers).\n"
+        "`--prune 0.1` leaves out impacts below .1 of the largest; `--prune 30%` leaves out the lightest 30 % of each document. The table "
+        "shows the share of the postings that is kept, and the share of nDCG@10 (exact dot products of the stored integers).\n"
     )
     yield f"| --prune | {' | '.join(f'{each.name}: postings | nDCG@10' for each in collections)} |"
     yield f"|---|{'---:|---:|' * len(collections)}"
@@ -255,8 +260,9 @@ def pruning(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
 def drift(collections: Sequence[Collection]) -> Iterator[str]:
     yield "\n## Statistics that have drifted\n"
     yield (
-        "The documents' anchors computed with statistics of something else, nDCG@10 minus that with the corpus's own. *moved*: share of the postings whose "
-        "idf differs by more than .5 (`CorpusStatistics.drift`); above .2 a drift counts as large.\n"
+        "What is lost if the documents' weights are anchored on statistics of other texts: nDCG@10 minus nDCG@10 with the corpus's own "
+        "statistics. *moved*: share of the postings whose idf differs by more than .5 (`CorpusStatistics.drift`); a drift above .2 counts "
+        "as large.\n"
     )
     yield "| set | statistics of | moved | never counted | large | nDCG@10 |\n|---|---|---:|---:|---|---:|"
     for each in collections:
@@ -280,7 +286,7 @@ def _tables(each: Collection, collections: Sequence[Collection]) -> Iterator[tup
         counter = StatisticsCounter(each.statistics.analysis)
         for place in places:
             counter.add(each.impacts[place].terms)
-        # Impacts hold every term once, so the average length is that of the whole: only document frequencies drift here.
+        # Impacts contain every term once, so the average length does not change: only document frequencies drift here.
         yield name, replace(counter.result(), average_length=each.statistics.average_length)
     for other in collections:
         if other is not each:
@@ -288,7 +294,7 @@ def _tables(each: Collection, collections: Sequence[Collection]) -> Iterator[tup
 
 
 def _reweighed(impacts: TermWeights, own: CorpusStatistics, other: CorpusStatistics) -> TermWeights:
-    """The impacts with another idf; length and multiplier as they were."""
+    """Return the impacts with another idf, and the same length and multiplier."""
     ratio = np.array([other.idf(term) / own.idf(term) for term in impacts.terms], dtype=np.float32)
     return TermWeights(impacts.terms, impacts.weights * ratio)
 

@@ -2,6 +2,7 @@
 
     termweave node start
     python benchmarks/indexing.py [send] [whole] [resume] [memory]
+    python benchmarks/indexing.py --quick         all rows on the smallest input, to see whether the script works
 
 Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where the row does not ask for a model; the corpus of
 `whole` is the documentation of the Python standard library, with the shipped model.
@@ -11,6 +12,7 @@ Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where t
 # ruff: noqa: ANN002, ANN003, ANN202, D102
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import resource
@@ -26,14 +28,18 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 import orjson
-from door import enter
+from entry_point import enter
 from sending import send
 from synthetic import NAME, Cached, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine, settings
-from termweave.indexer import Options, build, generations, ledgers, pipeline, verify
+from termweave.errors import UsageError
+from termweave.indexer import BuildOptions, build, verify
+from termweave.indexer.generations import generations
+from termweave.indexer.ledger import storage
+from termweave.indexer.pipeline import pipeline
 from termweave.signals.dense import Dense
-from termweave.words import sized
+from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class OneCore(Cached):
-    """A model that keeps one core busy for so many seconds a text, outside Python's lock, as a small one in one thread does."""
+    """A model that keeps one core busy for a fixed time per text without holding Python's lock, as a small model in one thread does."""
 
     seconds = 0.0003
 
@@ -57,8 +63,10 @@ class OneCore(Cached):
         return super().encode(texts, **options)
 
 
-def settings_of(folder: Path) -> dict[str, Path]:
-    """Texts of three lengths from the demo corpus: entries as they are, first sentences alone, and forty entries in one."""
+def settings_of(folder: Path, *, quick: bool) -> dict[str, Path]:
+    """Make texts of three lengths from the demo corpus: whole entries, their first sentences, and forty entries joined."""
+    if quick:
+        return {"one core": corpus(folder, 20), "sentences": corpus(folder, 2)}
     entries = list(corpora.open_source("demo").documents())
     rows = {
         "entries": [(each.title, each.text) for each in entries[:1_000]],
@@ -78,17 +86,17 @@ def texts_of(documents: Sequence[Document]) -> list[str]:
 
 
 def busy(server: engine.Engine) -> float:
-    """Seconds of processor that client and server have used."""
+    """Return the processor seconds that client and server have used."""
     nodes = server.request("GET", "/_nodes/stats/process")["nodes"].values()
     return sum(os.times()[:2]) + sum(node["process"]["cpu"]["total_in_millis"] for node in nodes) / 1000
 
 
-def whole(server: engine.Engine, folder: Path, rounds: int = 3) -> None:
-    """All stages at once, against encoding everything and then sending everything; with the shipped model but for "one core".
+def whole(server: engine.Engine, folder: Path, *, quick: bool) -> None:
+    """Measure all stages at once, against encoding everything and then sending everything; with the shipped model but for "one core".
 
     Nothing can be faster than the slower of the two, nor than the processors' work in both spread evenly over all cores.
     """
-    for name, path in settings_of(folder).items():
+    for name, path in settings_of(folder, quick=quick).items():
         source = corpora.open_source(path)
         documents = list(source.documents())
         texts = texts_of(documents)
@@ -114,13 +122,13 @@ def whole(server: engine.Engine, folder: Path, rounds: int = 3) -> None:
             return noted
 
         with synthetic(OneCore()) if name == "one core" else nullcontext():
-            for _ in range(rounds):
+            for _ in range(1 if quick else 3):
                 remove(server)
                 with mock.patch.object(pipeline.Pipeline, "run", counted(pipeline.Pipeline.run)), timed(send_alone, encoded):
-                    build(server, source, NAME, Options())
+                    build(server, source, NAME, BuildOptions())
                 remove(server)
                 with timed(together):
-                    build(server, source, NAME, Options())
+                    build(server, source, NAME, BuildOptions())
         alone = [e + s for e, s in zip(encode, send_alone, strict=True)]
         bounds = [max(e, s, w / os.cpu_count()) for e, s, w in zip(encode, send_alone, work, strict=True)]
         ratio = median(a / t for a, t in zip(alone, together, strict=True))
@@ -138,8 +146,9 @@ def child(*arguments: str) -> str:
     return done.stdout
 
 
-def memory(server: engine.Engine, folder: Path, few: int = 10_000, many: int = 200_000) -> None:
-    """Peak resident memory of a process that indexes many documents, against one that indexes few; then verify the many."""
+def memory(server: engine.Engine, folder: Path, *, quick: bool) -> None:
+    """Compare the peak resident memory of a process that indexes many documents with one that indexes few; then verify the many."""
+    few, many = (20, 40) if quick else (10_000, 200_000)
     peaks = []
     for count in (few, many):
         remove(server)
@@ -160,22 +169,23 @@ def memory(server: engine.Engine, folder: Path, few: int = 10_000, many: int = 2
         for _ in range(3):
             requests.clear()
             started = time.perf_counter()
-            with ledgers.existing(server, index) as ledger:
+            with storage.existing(server, index) as ledger:
                 assert verify(server, index, ledger).counted == many
             times.append(time.perf_counter() - started)
     print(f"verify: {many:,} documents intact: {median(times):.2f} s, {len(requests)} requests (wanted below 3 s, at most 10)")
 
 
 def peak(path: str) -> None:
-    """In a process of its own. The server's graph is thin: it takes most of the time, and the client's memory is meant."""
+    """Build in a separate process. The server's graph is small: it would take most of the time, and only the client is measured."""
     thin = classmethod(lambda cls, fitting: cls(dimension=fitting.dimension, m=4, ef_construction=8))
     with synthetic(), mock.patch.object(Dense, "fit", thin):
-        build(connected(), corpora.open_source(path), NAME, Options())
+        build(connected(), corpora.open_source(path), NAME, BuildOptions())
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def resume(server: engine.Engine, folder: Path, count: int = 24_000, rounds: int = 3) -> None:
-    """Killed at half, what is left: against a build of as many documents alone."""
+def resume(server: engine.Engine, folder: Path, *, quick: bool) -> None:
+    """Kill a build halfway and resume it; compare the rest with a build of as many documents."""
+    count, rounds = (6_000, 1) if quick else (24_000, 3)
     source = corpora.open_source(corpus(folder, count))
 
     class Killed(BaseException):
@@ -190,14 +200,14 @@ def resume(server: engine.Engine, folder: Path, count: int = 24_000, rounds: int
         for _ in range(rounds):
             remove(server)
             with suppress(Killed):
-                build(server, source, NAME, Options(), kill)
+                build(server, source, NAME, BuildOptions(), kill)
             started = time.perf_counter()
-            sent = build(server, source, NAME, Options()).sent
+            sent = build(server, source, NAME, BuildOptions()).sent
             rest = time.perf_counter() - started
             remove(server)
             half = corpora.open_source(corpus(folder, sent, count - sent))
             started = time.perf_counter()
-            build(server, half, NAME, Options())
+            build(server, half, NAME, BuildOptions())
             ratios.append(rest / (time.perf_counter() - started))
     print(
         f"resume: {count:,} documents, killed at half; the rest against a build of that rest alone: "
@@ -210,16 +220,22 @@ def connected() -> engine.Engine:
 
 
 def main() -> None:
-    rows = sys.argv[1:]
-    if rows[:1] == ["--peak"]:
-        peak(rows[1])
+    rows = {"send": send, "whole": whole, "resume": resume, "memory": memory}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{', '.join(rows)}  [default: all]")
+    parser.add_argument("--quick", action="store_true", help="the smallest input, to see whether the script works")
+    parser.add_argument("--peak", metavar="CORPUS", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.peak:
+        peak(given.peak)
         return
-    every = {"send": send, "whole": whole, "resume": resume, "memory": memory}
+    if unknown := set(given.rows) - set(rows):
+        raise UsageError(f"There is no row {', '.join(sorted(unknown))}.", f"The rows are {', '.join(rows)}.")
     server = connected()
-    for name, row in every.items():
-        if not rows or name in rows:
+    for name, row in rows.items():
+        if not given.rows or name in given.rows:
             with tempfile.TemporaryDirectory() as folder:
-                row(server, Path(folder))
+                row(server, Path(folder), quick=given.quick)
             remove(server)
 
 

@@ -1,7 +1,8 @@
 """What a search costs on 100,000 documents: hybrid+rNN against its signals' own searches, and where the client's time goes.
 
     termweave node start
-    python benchmarks/latency.py            prints one Markdown table; --keep leaves the index for the next run
+    python benchmarks/latency.py            prints one Markdown table; --keep leaves the index for the next run,
+                                            --quick takes the smallest input, to see whether the script works
 
 The documents are mixtures of the demo corpus's passages: real words with real impacts, and vectors between real ones, so
 that no model has to read 100,000 texts. Queries are the demo corpus's 294 questions, encoded beforehand: encoding is the same
@@ -32,27 +33,32 @@ import numpy as np
 import opensearchpy
 import orjson
 import urllib3
-from door import enter
+from entry_point import enter
 
 from termweave import __version__, corpora, encoders, engine, settings
-from termweave.indexer import generations
+from termweave.indexer.generations import generations, index_setup, publication
 from termweave.records import Document, Encoding, TermWeights
-from termweave.search import Index, hits, lineage, stored_statistics
-from termweave.search.candidates import gather, legs
-from termweave.search.index import FIELDS
+from termweave.search import Index
+from termweave.search.catalog import lineage, statistics_store
+from termweave.search.options import FIELDS
+from termweave.search.results import hits
+from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.requests import signal_requests
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.statistics import StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
     from termweave.engine import Engine
+    from termweave.search.ranking.rerankers import Need
 
 DOCUMENTS = 100_000
 CLIENTS = 8
 SIGNALS = ("lexical", "weights", "dense")
 NAME = "bench-latency"
+QUICK_DOCUMENTS, QUICK_PASSAGES, QUICK_QUERIES = 150, 8, 2
 _BATCH = 500
 
 
@@ -61,11 +67,15 @@ def main() -> None:
     arguments.add_argument("--documents", type=int, default=DOCUMENTS)
     arguments.add_argument("--queries", type=int, default=294)
     arguments.add_argument("--keep", action="store_true", help="leave the index for the next run")
+    arguments.add_argument("--quick", action="store_true", help="the smallest input, to see whether the script works")
     chosen = arguments.parse_args()
     server = engine.connect(settings.load(), pool_maxsize=CLIENTS)
-    name = f"{NAME}-{chosen.documents}"
+    name, passages = f"{NAME}-{chosen.documents}", None
+    if chosen.quick:
+        name, passages = f"{NAME}-quick-{os.getpid()}", QUICK_PASSAGES
+        chosen.documents, chosen.queries = QUICK_DOCUMENTS, QUICK_QUERIES
     if generations.live(server, name) is None:
-        build(server, name, chosen.documents)
+        build(server, name, chosen.documents, passages)
     try:
         report(server, name, chosen.queries)
     finally:
@@ -73,10 +83,17 @@ def main() -> None:
             server.request("DELETE", f"/{name}-*", params={"expand_wildcards": "all"})
 
 
-def build(server: Engine, name: str, count: int) -> None:
-    """The synthetic generation, published under its name; sent straight, for what is measured here is reading."""
+def build(server: Engine, name: str, count: int, first: int | None) -> None:
+    """The synthetic generation, published under its name; sent straight, for what is measured here is reading.
+
+    Args:
+        server: Where to.
+        name: Of the index.
+        count: How many documents.
+        first: Mix so many passages of the demo corpus; None: all.
+    """
     source, encoder = corpora.open_source("demo"), encoders.load()
-    passages = [document for document in source.documents() if document.content]
+    passages = [document for document in source.documents() if document.content][:first]
     texts = [document.content for document in passages]
     say(f"encoding {len(texts):,} passages")
     counter = StatisticsCounter(encoder.analysis)
@@ -86,7 +103,7 @@ def build(server: Engine, name: str, count: int) -> None:
     encodings = encoder.encode(texts, kind="document", statistics=counted)
     fitting = Fitting(server.capabilities, encodings[:1000], encoder.dimension)
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in SIGNALS])
-    index = generations.new_name(name)
+    index = generations.new_index(name)
     described = {"hash": counted.hash, "analysis": counted.analysis}
     found = lineage.Lineage(
         name=name,
@@ -101,8 +118,8 @@ def build(server: Engine, name: str, count: int) -> None:
         complete=True,
     )
     loading = {"index.number_of_shards": 1, "index.number_of_replicas": 0, "index.refresh_interval": "-1"}
-    generations.create(server, index, layout.mapping({}), found, {**layout.settings(), **loading})
-    stored_statistics.save(server, index, counted, {"index.number_of_replicas": 0})
+    index_setup.create(server, index, layout.mapping({}), found, {**layout.settings(), **loading})
+    statistics_store.save(server, index, counted, {"index.number_of_replicas": 0})
     random = np.random.default_rng(0)
     for start in range(0, count, _BATCH):
         lines = []
@@ -116,10 +133,10 @@ def build(server: Engine, name: str, count: int) -> None:
             raise SystemExit("the engine refused documents")
         say(f"{min(start + _BATCH, count):,} of {count:,} documents", end="\r")
     say("\nmerging to one segment")
-    generations.finish(server, index, {}, 0)
+    index_setup.finish_loading(server, index, None, 0)
     server.request("POST", f"/{index}/_forcemerge", params={"max_num_segments": 1}, timeout=1800)
     server.request("POST", f"/{index}/_refresh")
-    generations.publish(server, name, index, None)
+    publication.publish(server, name, index, None)
 
 
 def mixture(
@@ -216,13 +233,16 @@ def report(server: Engine, name: str, count: int) -> None:
     index = Index.open(server, name)
     questions = [query.text for query in corpora.open_dataset("demo").queries()][:count]
     encoded = dict(zip(questions, index.encode(questions), strict=True))
-    index.encode = lambda queries: [encoded[query] for query in queries]  # type: ignore[method-assign]
+    index.encode = lambda queries, *_: [encoded[query] for query in queries]  # type: ignore[method-assign]
     searches: dict[str, Callable[[str], object]] = {
         **{signal: lambda query, signal=signal: index.search(query, mode=signal) for signal in SIGNALS},
         "hybrid": index.search,
         "hybrid+rNN": lambda query: index.search(query, rerank="rnn"),
         "all three+rNN": lambda query: index.search(query, mode=",".join(SIGNALS), rerank="rnn"),
-        **{f"dense leg, {kind}": leg(index, encoded, with_vectors=kind != "ids") for kind in ("ids", "ids and vectors")},
+        **{
+            f"dense alone, {kind}": leg(index, encoded, needs=() if kind == "ids" else ("vectors",))
+            for kind in ("ids", "ids and vectors")
+        },
         "opensearch-py alone": alone(index, questions),
     }
     with Wire().tapped() as wire:
@@ -240,9 +260,9 @@ def report(server: Engine, name: str, count: int) -> None:
         print(f"| {search} | {whole:.1f} | {own:.2f} | {busy:.2f} | {replayed[search][1]:.2f} | {paused[search][1]:.2f} |")
     took = {search: times[0] for search, times in found.items()}
     pair, three = took["weights"] + took["dense"], sum(took[signal] for signal in SIGNALS)
-    vectors = took["dense leg, ids and vectors"] - took["dense leg, ids"]
+    vectors = took["dense alone, ids and vectors"] - took["dense alone, ids"]
     rates = {name: throughput(searches[name], questions) for name in ("hybrid", "hybrid+rNN")}
-    print("\n| figure | measured | to reach |\n|---|---:|---:|")
+    print("\n| figure | measured | goal |\n|---|---:|---:|")
     print(f"| hybrid+rNN against weights + dense, each alone | {took['hybrid+rNN'] / pair:.2f} x | < 1 x |")
     print(f"| all three + rNN against the three, each alone | {took['all three+rNN'] / three:.2f} x | < 1 x |")
     print(f"| client-side work of hybrid+rNN, answers replayed | {replayed['hybrid+rNN'][1]:.2f} ms | ≤ 2 ms |")
@@ -253,7 +273,6 @@ def report(server: Engine, name: str, count: int) -> None:
     for search, rate in rates.items():
         print(f"| {search}, {CLIENTS} clients at once | {rate:.0f} a second | reported |")
     scored_twice(index, questions, encoded)
-    two_phases(index, questions, encoded)
 
 
 def scored_twice(index: Index, questions: list[str], encoded: dict[str, Encoding]) -> None:
@@ -263,7 +282,7 @@ def scored_twice(index: Index, questions: list[str], encoded: dict[str, Encoding
         signals = [signal for signal in index.layout.signals if signal.name in names]
         whole, others = {True: Times(), False: Times()}, 0
         for number, question in enumerate(questions):
-            prepared = legs(encoded[question], signals, index.engine.capabilities, depth=100, with_vectors=True)
+            prepared = signal_requests(encoded[question], signals, index.engine.capabilities, depth=100, needs=("vectors",))
             found = {}
             for tracked in (True, False) if number % 2 else (False, True):
                 bodies = {name: {**body, "track_scores": tracked} for name, body in prepared.bodies.items()}
@@ -272,30 +291,6 @@ def scored_twice(index: Index, questions: list[str], encoded: dict[str, Encoding
                 found[tracked] = [pair for ranked in candidates.lists.values() for pair in ranked.scores.items()]
             others += len(set(found[True]) ^ set(found[False]))
         print(f"| {' + '.join(names)} | {whole[True].median:.2f} | {whole[False].median:.2f} | {others} |")
-
-
-def two_phases(index: Index, questions: list[str], encoded: dict[str, Encoding]) -> None:
-    """What `--two-phase` gains and loses on the weights signal: questions, and whole passages as queries."""
-    passages = [document.content for document in corpora.open_source("demo").documents() if len(document.content) > 600][:60]
-    encoded |= dict(zip(passages, Index.encode(index, passages), strict=True))
-    print("\n| weights alone | terms | one phase ms | two phases ms | of the best 10 kept | of the best 100 kept |")
-    print("|---|---:|---:|---:|---:|---:|")
-    for label, texts in (("questions", questions), ("passages as queries", passages)):
-        kept: dict[int, list[float]] = {10: [], 100: []}
-        whole = {False: Times(), True: Times()}
-        for text in texts:
-            ids = {}
-            for halved in (False, True):
-                with whole[halved].timed():
-                    ids[halved] = [
-                        hit.id for hit in index.search(text, mode="weights", k=100, two_phase=halved, fields=["title"])
-                    ]
-            for depth, shares in kept.items():
-                exact = set(ids[False][:depth])
-                shares.append(len(exact & set(ids[True][:depth])) / max(1, len(exact)))
-        terms = statistics.median(len(encoded[text].weights.terms) for text in texts)
-        shares = " | ".join(f"{statistics.mean(each):.1%}" for each in kept.values())
-        print(f"| {label} | {terms:.0f} | {whole[False].median:.1f} | {whole[True].median:.1f} | {shares} |")
 
 
 class Times(list[float]):
@@ -314,12 +309,12 @@ class Times(list[float]):
         return statistics.median(self)
 
 
-def leg(index: Index, encoded: dict[str, Encoding], *, with_vectors: bool) -> Callable[[str], object]:
+def leg(index: Index, encoded: dict[str, Encoding], *, needs: Collection[Need]) -> Callable[[str], object]:
     """The dense leg alone, 100 candidates, without fetching their texts."""
     signals = [signal for signal in index.layout.signals if signal.name == "dense"]
 
     def ask(query: str) -> object:
-        prepared = legs(encoded[query], signals, index.engine.capabilities, depth=100, with_vectors=with_vectors)
+        prepared = signal_requests(encoded[query], signals, index.engine.capabilities, depth=100, needs=needs)
         return gather(index.engine, index.generation, [prepared], signals)
 
     return ask

@@ -1,4 +1,4 @@
-"""How fast documents are sent from cached encodings, against the same bodies, pre-built: the row `send` of indexing.py."""
+"""How fast documents with ready encodings are sent, compared with sending pre-built bodies: the row `send` of indexing.py."""
 
 # A script's functions need no types.
 # ruff: noqa: ANN202, D102, SLF001
@@ -20,16 +20,17 @@ import pybase64
 from synthetic import NAME, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine
-from termweave.indexer import Options, build, pipeline
-from termweave.indexer.ledger import Entry, Ledger
-from termweave.words import sized
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.ledger.ledger import Ledger, LedgerEntry
+from termweave.indexer.pipeline.bulk_sender import BulkSender
+from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def post(url: str, path: str, bodies: list, threads: int, write=lambda body: body, after=lambda _: None) -> float:
-    """Bodies by plain threads, each with a connection of its own, as they are or written first; seconds."""
+    """Send bodies from plain threads with one connection each, pre-built or built first; return the seconds."""
     waiting = iter(bodies)
     lock = threading.Lock()
 
@@ -56,7 +57,7 @@ def post(url: str, path: str, bodies: list, threads: int, write=lambda body: bod
 
 
 def parsed(body: bytes) -> list[dict]:
-    """Actions and documents of a body, vectors as arrays: the least that somebody has who has encodings."""
+    """Return the actions and documents of a body, with vectors as arrays: the minimum that a client with encodings needs."""
     lines = [orjson.loads(line) for line in body.splitlines()]
     return [
         {name: np.array(value, np.float32) if isinstance(value, list) else value for name, value in line.items()}
@@ -69,7 +70,7 @@ def written(lines: list[dict]) -> bytes:
 
 
 class Entered:
-    """The least that a client with a ledger does: it reads documents, asks which are to be sent, writes them, enters them.
+    """Do the minimum of a client with a ledger: read documents, ask which ones to send, write them, and record them.
 
     No digests, no weights to name and round, nothing looked at: all of that comes on top.
     """
@@ -79,7 +80,7 @@ class Entered:
         places = {f"d{number}": (f"d{number}", number) for number in range(sum(map(len, bodies)) // 2)}
         with source.open("rb") as file:
             read = dict(zip(places, file, strict=True))
-        ledger.enter([Entry(*place, 0) for place in places.values()])
+        ledger.enter([LedgerEntry(*place, 0) for place in places.values()])
         identities = [[line["index"]["_id"] for line in body[::2]] for body in bodies]
         self.batches = [
             (body, [places[each] for each in known], [read[each] for each in known])
@@ -97,7 +98,7 @@ class Entered:
 
 
 class Digested(Entered):
-    """The least that `verify` and the signals need besides: weights rounded and named, halves of the vectors, two digests.
+    """Do the minimum that `verify` and the signals need in addition: named and rounded weights, float16 vectors, two digests.
 
     Whatever numpy can do for a batch at once it does for the batch; nothing is checked, and no name holds a dot.
     """
@@ -108,7 +109,7 @@ class Digested(Entered):
 
     @staticmethod
     def _cached(body: list[dict]) -> tuple:
-        """What an encoder gives for a batch: names, impacts one after the other, vectors; and the actions."""
+        """Return what an encoder makes of a batch (names, concatenated impacts, vectors) and the actions."""
         documents = body[1::2]
         impacts = np.concatenate([np.array(list(each["weights"].values()), np.float32) / 28 for each in documents])
         return body[::2], [list(each["weights"]) for each in documents], impacts, [each["vector"] for each in documents]
@@ -146,11 +147,12 @@ class Digested(Entered):
         return written(body)
 
 
-def send(server: engine.Engine, folder: Path, count: int = 15_000, rounds: int = 3) -> None:
-    """Building and acknowledging included, against bodies that are there already."""
+def send(server: engine.Engine, folder: Path, *, quick: bool) -> None:
+    """Compare sending, with building and acknowledging, with pre-built bodies."""
+    count, rounds = (50, 1) if quick else (15_000, 3)
     file, bodies = corpus(folder, count), []
     source = corpora.open_source(file)
-    once = pipeline.Sender._once
+    once = BulkSender._request
 
     def recording(sender, batch):
         bodies.append(b"".join(item.lines for item in batch))
@@ -162,8 +164,8 @@ def send(server: engine.Engine, folder: Path, count: int = 15_000, rounds: int =
     digested: list[float] = []
     ours: list[float] = []
     with synthetic():
-        with mock.patch.object(pipeline.Sender, "_once", recording):
-            index = build(server, source, NAME, Options()).index
+        with mock.patch.object(BulkSender, "_request", recording):
+            index = build(server, source, NAME, BuildOptions()).index
         made = server.request("GET", f"/{index}")[index]
         loading = {"index.knn": True, "index.refresh_interval": "-1", "index.number_of_replicas": 0}
         lines = [parsed(body) for body in bodies]
@@ -176,13 +178,13 @@ def send(server: engine.Engine, folder: Path, count: int = 15_000, rounds: int =
                     (2, entered, least.batches, least.write, least.after),
                     (2, digested, more.batches, more.write, more.after),
                 ):
-                    ledger.again([f"d{each}" for each in range(count)])
+                    ledger.mark_unsent([f"d{each}" for each in range(count)])
                     remove(server)
                     server.request("PUT", f"/{NAME}-plain", body={"mappings": made["mappings"], "settings": loading})
                     times.append(post(server.url, f"/{NAME}-plain/_bulk", given, threads, *how))
                     server.request("DELETE", f"/{NAME}-plain")
             with timed(ours):
-                build(server, source, NAME, Options())
+                build(server, source, NAME, BuildOptions())
     medians = {threads: median(times) for threads, times in plain.items()}
     best = min(medians, key=medians.__getitem__)
     print(

@@ -1,4 +1,4 @@
-"""What the benchmarks of indexing share: encodings that are there already, a corpus, a clock around the pipeline."""
+"""Shared parts of the indexing benchmarks: ready encodings, a corpus, and a timer around the pipeline."""
 
 # A script's functions need no types.
 # ruff: noqa: ANN201, ANN202, D102, PT008
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,17 +15,19 @@ from unittest import mock
 import numpy as np
 
 from termweave import encoders, engine
-from termweave.encoders.language import Familiarity
-from termweave.encoders.text import ModelInfo
-from termweave.indexer import generations, pipeline
+from termweave.encoders.analysis.language_coverage import Familiarity
+from termweave.encoders.text_encoder import ModelInfo
+from termweave.indexer.generations import deletion
+from termweave.indexer.pipeline import pipeline
 from termweave.records import Encoding, TermWeights
 
-NAME = "bench-indexing"
+#: Name of the index of this process and of its child processes, because several runs may share a server.
+NAME = os.environ.setdefault("BENCH_INDEX", f"bench-indexing-{os.getpid()}")
 DIMENSION = 384
 
 
 class Cached:
-    """In the place of the models: encodings that are there already."""
+    """Replaces the models by ready encodings."""
 
     analysis = None
     dimension = DIMENSION
@@ -63,7 +66,7 @@ def corpus(folder: Path, count: int, first: int = 0) -> Path:
 
 @contextmanager
 def synthetic(cached: Cached | None = None):
-    """Builds use cached encodings."""
+    """Let builds use cached encodings."""
     cached = cached or Cached()
     with mock.patch.object(encoders, "load", lambda **_: cached):
         yield cached
@@ -72,12 +75,12 @@ def synthetic(cached: Cached | None = None):
 def remove(server: engine.Engine) -> None:
     for index in server.request("GET", f"/{NAME}-*/_alias"):
         if not index.endswith(".stats"):
-            generations.remove(server, index)
+            deletion.remove_generation(server, index)
 
 
 @contextmanager
 def timed(times: list[float], change=lambda each: each):
-    """Note how long the pipelines of builds run; `change` may exchange one before it does."""
+    """Record how long the pipelines of builds run; `change` may replace a pipeline before it runs."""
     run = pipeline.Pipeline.run
 
     def noted(each, report):

@@ -19,17 +19,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from door import enter
+from entry_point import enter
 
-from termweave.encoders.folder import digest
+from termweave.encoders.manifest import digest
+from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation import randomisation_test
-from termweave.training import learning, making, materials, methods, prospect, scoring, teachers
-from termweave.training.loop import fit
-from termweave.training.measure import Pool, drawn, searched
-from termweave.training.pairs import Collection
-from termweave.training.sparse import bm25_weights
-from termweave.training.states import states
+from termweave.training import families
+from termweave.training.data import negatives, teacher_scores
+from termweave.training.data.bm25_index import bm25_weights
+from termweave.training.data.pairs import Collection
+from termweave.training.dev_measure import search_measure, stored
+from termweave.training.methods import base
+from termweave.training.mixture import DataPart
+from termweave.training.model_folder.retrieval_figures import Pool, drawn, searched
+from termweave.training.setup import set_up
+from termweave.training.term_weights import evaluation, inputs
+from termweave.training.term_weights.hidden_states import states
+from termweave.training.trainer.loop import fit
 
+FAMILY = families.get("term_weights")
 #: The settings of a table; where layers are trained on one core, steps are few.
 RECIPES = {
     "parts": ("documents=1500", "questions=3000", "dev=100", "steps=150", "every=150", "batch=24"),
@@ -47,12 +55,14 @@ class Variant:
 
     def settings(self, *more: str) -> dict[str, object]:
         """All of the method's, those in `more` on top."""
-        method = methods.get(self.method)
-        return method.fitted(method.settings(methods.given((*RECIPES[self.recipe], *self.changed, *more), None)), made=False)
+        method = base.get(self.method)
+        return method.fitted(method.settings(base.given((*RECIPES[self.recipe], *self.changed, *more), None)), made=False)
 
 
 DISTILLED = ("teacher=minmax", "temperature=0.1", "teacher_weight=0.33")
-PRINTED = ("anchor=none", "hidden=0", "shared=true")
+PAPER = "preset=paper-frozen"
+#: The head of the paper with this project's negatives (other questions' documents and one hard negative) and its learned scale from .3.
+LINEAR = ("anchor=none", "hidden=0", "shared=true", "fcm=true", "tkgm=true")
 VARIANTS = {
     "anchored on BM25": Variant(),
     "anchored on BM25, FCM": Variant(("fcm=true",)),
@@ -72,20 +82,27 @@ VARIANTS = {
     "no anchor, TKGM": Variant(("anchor=none", "tkgm=true")),
     "no anchor, query weights idf": Variant(("anchor=none", "query=idf")),
     "no anchor, query weights one": Variant(("anchor=none", "query=one")),
-    "FecTek as printed, on words: linear, shared, FCM, TKGM": Variant((*PRINTED, "fcm=true", "tkgm=true")),
-    "the same, neither FCM nor TKGM": Variant(PRINTED),
+    "FecTek as printed, on words": Variant((PAPER,)),
+    "the same, neither FCM nor TKGM": Variant((PAPER, "fcm=false", "tkgm=false")),
+    "the same, learned scale from .3": Variant((PAPER, "scale=0.3", "learn_scale=true")),
+    "linear, shared, FCM, TKGM, in-batch negatives": Variant(LINEAR),
+    "linear, shared, in-batch negatives": Variant(LINEAR[:3]),
+    "BERT-Scorer as printed": Variant((PAPER,), "bert-scorer"),
     "BERT-Scorer, tf-idf": Variant((), "bert-scorer"),
     "BERT-Scorer, recall": Variant(("target=recall",), "bert-scorer"),
     "BERT-Scorer, recall, times idf": Variant(("target=recall", "anchor=idf"), "bert-scorer"),
     "word-pieces, anchored on BM25": Variant(("terms=piece",)),
     "word-pieces, anchored on idf": Variant(("terms=piece", "anchor=idf")),
     "word-pieces, no anchor": Variant(("terms=piece", "anchor=none")),
-    "word-pieces, FecTek as printed": Variant(("terms=piece", *PRINTED, "fcm=true", "tkgm=true")),
+    "word-pieces, FecTek as printed": Variant((PAPER, "terms=piece")),
+    "word-pieces, linear, shared, FCM, TKGM, in-batch negatives": Variant(("terms=piece", *LINEAR)),
     "frozen": Variant(recipe="layers"),
     "top 2 layers trained": Variant(("top_layers=2",), recipe="layers"),
     "all layers trained": Variant(("top_layers=-1",), recipe="layers"),
-    "FecTek as printed, frozen": Variant((*PRINTED, "fcm=true", "tkgm=true"), recipe="layers"),
-    "FecTek as printed, all layers trained": Variant((*PRINTED, "fcm=true", "tkgm=true", "top_layers=-1"), recipe="layers"),
+    "linear, shared, FCM, TKGM, in-batch negatives, frozen": Variant(LINEAR, recipe="layers"),
+    "linear, shared, FCM, TKGM, in-batch negatives, all layers trained": Variant((*LINEAR, "top_layers=-1"), recipe="layers"),
+    "FecTek as printed, frozen": Variant((PAPER,), recipe="layers"),
+    "FecTek as printed, all layers trained": Variant((PAPER, "top_layers=-1"), recipe="layers"),
 }
 POOLS = (
     Pool("cranfield"),
@@ -114,46 +131,61 @@ class Test:
         position = {collection.ids[place]: index for index, place in enumerate(places)}
         texts = [collection.texts[place] for place in places]
         common = (analysis, tokenizer, statistics, bm25)
-        self.documents = materials.prepare(texts, *common, "document", 128)
-        self.questions = materials.prepare([query.text for query in queries], *common, "query", 128)
+        self.documents = inputs.prepare(texts, *common, "document", 128)
+        self.questions = inputs.prepare([query.text for query in queries], *common, "query", 128)
         self.gains = [{position[each]: grade for each, grade in qrels[query.id].items() if each in position} for query in queries]
         self.states = [states(model, identity, side.pieces, say=say) for side in (self.documents, self.questions)]
-        self.plain = scoring.ndcg(bm25_weights(texts, analysis, statistics, bm25, "document"), asked, self.gains)
+        self.plain = search_measure(bm25_weights(texts, analysis, statistics, bm25, "document"), asked, self.gains)
 
     def figures(self, model, form, seen) -> np.ndarray:
         """nDCG@10 of each query."""
         found = []
         for side, kept, kind in zip((self.documents, self.questions), self.states, ("document", "query"), strict=True):
             formed = replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
-            found.append(scoring.weigh(model, formed, seen(kept), kind))
-        return scoring.ndcg(scoring.stored(found[0], 8), found[1], self.gains)
+            found.append(evaluation.weigh(model, formed, seen(kept), kind))
+        return search_measure(stored(found[0], 8), found[1], self.gains)
 
 
 class World:
     """What the variants of one recipe and one kind of term share: squad's part, and the pools."""
 
     def __init__(self, given, settings) -> None:
-        self.ahead = prospect.prospect(str(given.data / "squad"), settings, Path(), say)
-        method, part = methods.get("fectek"), learning.Part("squad", self.ahead, settings)
-        model = making.make_model(method, settings, self.ahead.backbone)
-        identity = digest(self.ahead.backbone / "model.safetensors")
-        common = (self.ahead.analysis, self.ahead.tokenizer, self.ahead.bm25, model, identity)
+        self.setup = set_up(str(given.data / "squad"), settings, Path(), say)
+        self.bm25 = BM25(settings["k1"], settings["b"])
+        method, part = base.get("fectek"), DataPart("squad", self.setup, settings)
+        model = FAMILY.build_model(method, settings, self.setup.backbone)
+        identity = digest(self.setup.backbone / "model.safetensors")
+        common = (self.setup.analysis, self.setup.tokenizer, self.bm25, model, identity)
         self.tests = [Test(given.data, pool, *common) for pool in POOLS if pool.name in given.sets]
-        self.material, self.development = learning.prepared(method, part, model, say)
+        prepared = FAMILY.prepare(method, part, model, say)
+        self.inputs, self.development = prepared.inputs, prepared.development
+        self.mined = {settings["negatives"]: self.inputs.negatives}
 
-    def formed(self, form, seen, settings, width) -> tuple[materials.Material, scoring.Development]:
+    def formed(self, form, seen, settings, width) -> tuple[inputs.TermWeightInputs, evaluation.TermWeightDevelopment]:
         """What all variants share, as one of them sees it."""
         sides = [
             replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
-            for side in (self.material.documents, self.material.questions, self.development.questions)
+            for side in (self.inputs.documents, self.inputs.questions, self.development.questions)
         ]
-        given, asked = self.material.document_states, self.material.question_states
-        teacher = teachers.of(settings.get("teacher", teachers.NONE), self.ahead, given, asked, width)
-        distilled = teachers.Distilled.of(teacher, settings)
+        given, asked = self.inputs.document_states, self.inputs.question_states
+        teacher, wanted = None, settings.get("teacher", teacher_scores.NONE)
+        if wanted in teacher_scores.MADE:
+            means = (given.means[:, -width:], asked.means[:, -width:])
+            teacher = teacher_scores.made(wanted, self.setup, self.bm25, *means)
+        distilled = teacher_scores.Distilled.of(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
-        material = replace(self.material, documents=sides[0], questions=sides[1], distilled=distilled, **kept)
+        mined = self.negatives(settings.get("negatives", 0))
+        material = replace(self.inputs, documents=sides[0], questions=sides[1], distilled=distilled, negatives=mined, **kept)
         kept["question_states"] = seen(self.development.question_states)
         return material, replace(self.development, documents=sides[0], questions=sides[2], **kept)
+
+    def negatives(self, depth) -> list[np.ndarray]:
+        """Hard negatives among BM25's best `depth` documents, mined once."""
+        if depth and depth not in self.mined:
+            train, setup = self.setup.train, self.setup
+            common = (setup.analysis, setup.statistics, self.bm25, depth)
+            self.mined[depth] = negatives.mine(train.questions, setup.texts, train.known, *common)
+        return self.mined[depth] if depth else []
 
 
 def say(line) -> None:
@@ -167,6 +199,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--sets", nargs="*", default=[pool.name for pool in POOLS])
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every variant; repeatable")
     parser.add_argument("--table", action="store_true", help="print the tables of what there is, and run nothing")
     given = parser.parse_args()
     if not given.table:
@@ -191,31 +224,30 @@ def measure(given) -> None:
         variant = VARIANTS[name]
         key = variant.recipe, variant.settings()["terms"]
         if key not in worlds:
-            worlds[key] = World(given, Variant(recipe=key[0]).settings(f"terms={key[1]}"))
+            worlds[key] = World(given, Variant(recipe=key[0]).settings(f"terms={key[1]}", *given.set))
         begun = time.monotonic()
         home = given.results.with_suffix(f".{list(VARIANTS).index(name)}-{seed}")
-        row = one(name, seed, worlds[key], home)
+        row = one(name, variant.settings(f"seed={seed}", *given.set), worlds[key], home)
         with given.results.open("a") as file:
             file.write(json.dumps(row) + "\n")
         shutil.rmtree(home)
         say(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s, {row['values']}")
 
 
-def one(name, seed, world, home) -> dict[str, object]:
-    """Train a variant, from the checkpoint in `home` where there is one, and search every pool."""
-    variant = VARIANTS[name]
-    method, settings = methods.get(variant.method), variant.settings(f"seed={seed}")
-    model, form = making.make_model(method, settings, world.ahead.backbone), method.form(settings)
+def one(name, settings, world, home) -> dict[str, object]:
+    """Train a variant with these settings, from the checkpoint in `home` where there is one, and search every pool."""
+    method = base.get(VARIANTS[name].method)
+    model, form = FAMILY.build_model(method, settings, world.setup.backbone), method.form(settings)
     width = model.backbone.config.hidden_size
 
     def seen(kept) -> object:
         """States as the heads see them; none where a pass is made each time."""
-        return None if settings["top_layers"] else kept if model.shape.lower else scoring.last_layer(kept, width)
+        return None if settings["top_layers"] else kept if model.shape.lower else evaluation.last_layer(kept, width)
 
     material, development = world.formed(form, seen, settings, width)
-    lesson = method.lesson_class()(model, [material], settings)
+    objective = FAMILY.objective(method, model, [material], settings)
     begun = time.monotonic()
-    fit(lesson, time.time, settings, home, say=say)  # later is better: the last step is kept
+    fit(objective, time.time, home, say=say)  # later is better: the last step is kept
     seconds = time.monotonic() - begun
     values, plain, p = {}, {}, {}
     figures = {"squad dev": (development.figures(model), development.bm25())}
@@ -223,7 +255,7 @@ def one(name, seed, world, home) -> dict[str, object]:
     for set_, (found, bm25) in figures.items():
         values[set_], plain[set_] = round(float(found.mean()), 4), round(float(bm25.mean()), 4)
         p[set_] = float(randomisation_test(found, bm25))
-    return {"variant": name, "seed": seed, "values": values, "bm25": plain, "p": p, "seconds": round(seconds, 1)}
+    return {"variant": name, "seed": settings["seed"], "values": values, "bm25": plain, "p": p, "seconds": round(seconds, 1)}
 
 
 def table(rows, recipe) -> str:

@@ -1,4 +1,4 @@
-"""What k-NN search finds of the nearest documents: ``python benchmarks/vectors.py NAME DATASET [NAME DATASET ...]``.
+"""How many of the nearest documents k-NN search returns: ``python benchmarks/vectors.py NAME DATASET [NAME DATASET ...]``.
 
 Recall@100 of the dense signal of a live index against exact inner products over its stored vectors, for the data set's own
 queries; documents as near as the hundredth count as found.
@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import numpy as np
-from door import enter
+from entry_point import enter
 
 from termweave import corpora, engine, settings
 from termweave.search import Index
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def stored(index: Index) -> tuple[dict[str, int], NDArray[np.float32]]:
-    """Row of each document, and its vector, float32 ``(documents, d)``."""
+    """Return the row of each document, and the vectors, float32 ``(documents, d)``."""
     ids: dict[str, int] = {}
     rows: list[list[float]] = []
     after: list[str] | None = None
@@ -57,7 +57,7 @@ def stored(index: Index) -> tuple[dict[str, int], NDArray[np.float32]]:
 
 
 def recall(index: Index, queries: list[str], ids: dict[str, int], vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Of each query: the share of the hundred nearest that k-NN returned."""
+    """Return, for each query, the share of its hundred nearest documents that k-NN search returned."""
     found = []
     for candidates in index.candidates(queries, ["dense"], depth=DEPTH):
         exact = vectors @ candidates.query.vector

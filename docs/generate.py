@@ -1,4 +1,4 @@
-"""Write the pages that commands write: `docs/commands.md` from every --help. `make docs`; a test holds the page to it."""
+"""Write `docs/commands.md` from the help of every command. `make docs` runs this; a test compares the page with the help."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PAGE = Path(__file__).parent / "commands.md"
 
 
 def commands() -> str:
-    """Every verb with its help, subcommands behind their group."""
+    """Return the page: every verb with its help, and subcommands after their group."""
     context = click.Context(cli, info_name="termweave", max_content_width=110)
-    parts = ["# Commands\n\nWritten by `make docs` from the commands' own help.\n", _section("termweave", cli, context)]
+    parts = ["# Commands\n\n`make docs` writes this page from the help of the commands.\n", _section("termweave", cli, context)]
     for verb in VERBS:
         command = cli.get_command(context, verb)
         if command is None:
@@ -44,6 +44,8 @@ if __name__ == "__main__":
     page = commands()
     if "--check" in sys.argv:
         sys.exit(
-            0 if PAGE.read_text(encoding="utf-8") == page else "docs/commands.md is not what the commands say: run 'make docs'."
+            0
+            if PAGE.read_text(encoding="utf-8") == page
+            else "docs/commands.md is older than the commands' help. Run 'make docs'."
         )
     PAGE.write_text(page, encoding="utf-8")

@@ -1,0 +1,149 @@
+"""Feed damaged files to every reader: each must return documents that can be stored, or end with an error message.
+
+Run: python benchmarks/fuzz_readers.py --inputs 100000 --seed 0   (with TMPDIR in memory: a minute or two)
+The inputs are well-formed files whose bytes are cut, repeated, nested, swapped and overwritten. An exception that is not a
+`TermweaveError` is a fault; it is printed with the input, and the exit status is 1. `mutated` and `read` serve the tests, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import random
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from termweave.corpora import open_dataset, open_source
+from termweave.errors import TermweaveError
+from termweave.signals.layout import source_digest
+
+_LINES = (
+    b'{"_id": "a", "title": "One", "text": "first", "metadata": {"year": 1999, "tags": ["x", "y"]}}\n'
+    b'{"_id": "b", "text": "caf\\u00e9 \\ud83d\\ude00", "price": 1.5e3, "none": null}\n'
+)
+_QUERIES = b'{"_id": "q1", "text": "first"}\n{"_id": "q2", "text": "second"}\n'
+_PAGE = (
+    b"<!DOCTYPE html><html><head><meta charset='utf-8'><title>A &amp; B</title></head><body><h1 class=x>Head</h1>"
+    b"<p>one<!-- no --><script>if (a < b) {}</script>&#65;<svg><path/></svg><table><tr><td>c</table></body></html>"
+)
+#: File name -> content, for each reader. If the name has a slash, the folder is opened.
+SEEDS: dict[str, dict[str, bytes]] = {
+    "jsonl": {"corpus.jsonl": _LINES},
+    "packed": {"corpus.jsonl.gz": gzip.compress(_LINES, mtime=0)},
+    "csv": {"table.csv": b'id,title,text,year\n1,One,"first, ""quoted""\nline",1999\n2,Two,second,2000\n'},
+    "tsv": {"table.tsv": b"id\ttext\n1\tfirst\n2\tsecond\n"},
+    "html": {"site/page.html": _PAGE},
+    "markdown": {"site/page.md": b"# Title #\n\n```sh\n# code\n```\nbody\n"},
+    "beir": {
+        "beir/corpus.jsonl": _LINES,
+        "beir/queries.jsonl": _QUERIES,
+        "beir/qrels/test.tsv": b"q\td\ts\nq1\ta\t1\nq2\tb\t0\n",
+    },
+}
+_PIECES = (
+    *(b"\0", b"\n", b"\r", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b"\t", b"<", b">", b"&#", b"<!--", b"<![CDATA[", b"</"),
+    *(
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf",
+        b"\xff\xfe",
+        b"\\ud800",
+        b"NaN",
+        b"1e999",
+        b"-0",
+        b"9" * 40,
+        b"9" * 5000,
+        b"null",
+    ),
+    *(
+        b'{"a":' * 300,
+        b"[" * 300,
+        b'{"_id":"d","text":"t","m":' + b"[" * 900 + b"]" * 900 + b"}\n",
+        b'{"_id":' + b"[" * 900 + b"]" * 900,
+    ),
+    *(b"1970-01-01", b"\xe2\x80\xae", b"\x1b[31m", b'"metadata":', b"sep=^\n", b"<title>", b"<svg>"),
+)
+
+
+def mutated(content: bytes, dice: random.Random) -> bytes:
+    """Return the content with one to four random changes."""
+    data = bytearray(content)
+    for _ in range(dice.randint(1, 4)):
+        begin = dice.randrange(len(data) + 1)
+        end = min(len(data), begin + dice.randint(0, 30))
+        change = dice.randrange(6)
+        if change == 0:
+            data[begin:begin] = dice.choice(_PIECES)
+        elif change == 1:
+            del data[begin:end]
+        elif change == 2:
+            data[begin:end] = data[begin:end] * dice.randint(2, 20)
+        elif change == 3:
+            data[begin:end] = dice.randbytes(end - begin)
+        elif change == 4:
+            del data[begin:]
+        else:
+            data[begin:end] = dice.choice(_PIECES)
+    return bytes(data)
+
+
+def read(files: dict[str, bytes], folder: Path, *, skip_bad: bool) -> str:
+    """Write the files, and read them as a corpus and, where there are queries, as a data set.
+
+    Returns:
+        "documents" where all was read, "skipped" where entries were left out, "refused" where the reader raised a sentence.
+    """
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    first = next(iter(files))
+    spec = folder / first.partition("/")[0]
+    try:
+        source = open_source(spec, skip_bad=skip_bad)
+        for document in source.documents():
+            source_digest(document)  # encodes the whole document, as a build does
+        if len(files) > 1:
+            dataset = open_dataset(spec)
+            dataset.queries(), dataset.qrels()
+    except TermweaveError as error:
+        if not error.message.strip().endswith("."):
+            raise AssertionError(f"no sentence: {error.message!r}") from error
+        return "refused"
+    return "skipped" if source.skipped else "documents"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_const", dest="inputs", const=300, help="300 inputs")
+    arguments = parser.parse_args()
+    dice, ends, faults = random.Random(arguments.seed), Counter[str](), set[str]()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        for number in range(arguments.inputs):
+            kind = dice.choice(list(SEEDS))
+            files = dict(SEEDS[kind])
+            victim = dice.choice(list(files))
+            files[victim] = mutated(files[victim], dice)
+            try:
+                ends[f"{kind} {read(files, Path(place) / kind, skip_bad=dice.random() < 0.5)}"] += 1
+            except Exception as error:  # noqa: BLE001 - any other exception is a fault that we look for
+                ends[f"{kind} FAULT"] += 1
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                if (sign := f"{type(error).__name__} {where.filename}:{where.lineno}") not in faults:
+                    faults.add(sign)
+                    print(f"input {number}, {kind}: {sign}: {error}\n  {files[victim][:300]!r}", flush=True)
+    for end, count in sorted(ends.items()):
+        print(f"{end:24} {count:>8,}")
+    print(f"{arguments.inputs:,} inputs, {len(faults)} kinds of fault, {time.monotonic() - began:.0f} s")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
