@@ -98,7 +98,6 @@ def test_a_batch_of_512_fits_where_32_did():
         return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
 
     small, cached, whole = peak(32, 0), peak(512, 32), peak(512, 0)
-    print(small, cached, whole)
     assert cached < 2 * small  # MB
     assert whole > 4 * cached
 
