@@ -49,9 +49,8 @@ class RankerSettings(KindSettings):
     def problem(self, manifest: Manifest) -> str:
         """What is wrong with the prompt or the number of labels; "" if nothing is."""
         del manifest
-        if not isinstance(self.prompt, str):
-            return "the prompt is a text"
-        return "" if self.labels in {1, 2} else "labels is 1 or 2"
+        allowed = {"the prompt is a text": isinstance(self.prompt, str), "labels is 1 or 2": self.labels in {1, 2}}
+        return ", ".join(sentence for sentence, is_so in allowed.items() if not is_so)
 
 
 class RankerModel(OpenModel):
