@@ -17,8 +17,15 @@ from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
 from termweave.indexer.builder import CHANGING, pass_gate, send_rest, while_held
-from termweave.indexer.generations import compatibility, generations, index_setup, profile_transfer, publication, statistics_drift
 from termweave.indexer.generations import copy as generation_copy
+from termweave.indexer.generations import (
+    generations,
+    index_setup,
+    option_compatibility,
+    profile_transfer,
+    publication,
+    statistics_drift,
+)
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.pipeline import dead_letters, encoding, neighbour_expansion
@@ -120,7 +127,7 @@ def update(
         live = generations.find_live(engine, name)
         if live is None:
             raise update_plan.missing(name)
-        compatibility.check(engine, live, options, mode.given)
+        option_compatibility.check(engine, live, options, mode.given)
         encoder = encoder_of(live.lineage, name, {"weights": options.weights, "dense": options.dense})
         remember(encoder.models.values())
         statistics = statistics_store.load(engine, live.index, live.lineage)

@@ -208,7 +208,7 @@ def _compare_with_live(
     server: Engine, name: str, source: Source, options: BuildOptions, given: list[str], out: Output
 ) -> LiveGeneration | None:
     """The live generation that a build will replace. The differences that a user may not want are reported."""
-    from termweave.indexer.generations import compatibility, generations
+    from termweave.indexer.generations import generations, option_compatibility
 
     live = generations.find_live(server, name)
     if live is None:
@@ -218,7 +218,7 @@ def _compare_with_live(
             f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and 'termweave rollback {name}' "
             "brings the other back."
         )
-    if missing := compatibility.left_out(live.lineage, options, given):
+    if missing := option_compatibility.left_out(live.lineage, options, given):
         out.say(f"The live generation was made with {' '.join(missing)}; this build is made without.")
     return live
 

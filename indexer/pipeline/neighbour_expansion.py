@@ -25,7 +25,7 @@ from termweave.engine import EngineResponseError
 from termweave.indexer.pipeline import encoding_store
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Encoding, TermWeights
-from termweave.signals.terms import WeightedTerms, scale
+from termweave.signals.impacts import WeightedTerms, scale
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
