@@ -118,7 +118,7 @@ def update(
     generations.check_spelling(name)
     if gate is not None and not mode.new:
         raise UsageError(
-            "A gate needs a new generation: what is changed within the live one is live at once.",
+            "A gate needs a new generation: a change within the live generation is live at once.",
             "Add --new, or leave the gate out.",
         )
     engine = engine.patient(options.patience)
@@ -279,8 +279,8 @@ class _Changes:
             )
         elif count:
             target.notes.append(
-                f"{documents} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or damage): what is "
-                "stored was read back, and what does not agree with its own digests counts as changed."
+                f"{documents} not stored as this host's ledger said (an update from another host, an interrupted update, or damage). "
+                "They were read back; those that do not agree with their own digests count as changed."
             )
 
     def _encode(self) -> encoding.Encode:

@@ -276,7 +276,7 @@ class Index:
         return call(generation, generation.index)
 
     def _follow(self, searched: OpenGeneration) -> bool:
-        """Open the generation that the alias points at, if it is another one than the one searched. Whether it is."""
+        """If the alias points at another generation than the one searched, open it; return whether it does."""
         if self._now is not searched:  # another thread has opened it
             return True
         if lineage.resolve(self.engine, self.name) == searched.index:

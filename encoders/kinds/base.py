@@ -48,7 +48,7 @@ class GraphInput:
 
 @dataclass(frozen=True)
 class KindSettings:
-    """What the kinds of other makers' models keep in `Manifest.settings`; each kind adds its own fields.
+    """Settings of models that were not made by termweave, as `Manifest.settings` stores them; each kind adds fields.
 
     Attributes:
         transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.

@@ -156,7 +156,7 @@ class DenseReader:
         return unit(vector)
 
     def _fits(self, states: NDArray[np.float32]) -> bool:
-        """Whether the layers take what the pooling gives."""
+        """Whether the first dense layer reads vectors of the length that the pooling makes."""
         return not self.layers or self.layers[0].weight.shape[1] == states.shape[1] * len(self.manifest.pooling.split("+"))
 
     def _tokens_of(self, prompt: str) -> int:
@@ -170,7 +170,7 @@ class DenseReader:
 
 
 class DenseKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "dense", which the docstring of this file describes."""
 
     name: ClassVar[str] = "dense"
     outputs: ClassVar[tuple[str, ...]] = ("dense",)

@@ -103,7 +103,7 @@ class RankerModel(OpenModel):
 
 
 def single_score(logits: NDArray[np.float32]) -> float:
-    """One score of one logit or of two.
+    """Compute the score of a pair from its logits: one logit, or two of which the second means "relevant".
 
     Example:
         >>> single_score(np.array([1.5])), single_score(np.array([-1.0, 2.0]))
@@ -135,7 +135,7 @@ class PairReader:
 
 
 class RankerKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "ranker", which the docstring of this file describes."""
 
     name: ClassVar[str] = "ranker"
     label: ClassVar[str] = "a cross-encoder"

@@ -115,7 +115,7 @@ class SparseModel(OpenModel):
 
 
 class SparseKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "sparse", which the docstring of this file describes."""
 
     name: ClassVar[str] = "sparse"
     label: ClassVar[str] = "a sparse encoder"

@@ -112,7 +112,7 @@ def _request(
 
 
 def beyond(hit: Hit) -> Hit:
-    """Give a hit that a search by one signal did not return the score of that signal."""
+    """Add the signal's own score to a hit that a search by one signal did not return."""
     explained = hit.explanation or {"parts": []}
     parts = [{**part, "share": part["score"]} for part in explained["parts"]]
     score = float(sum(part["score"] for part in parts))
