@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from termweave.records import Passage
+from termweave.search.retrieval.requests import ALL_SHARDS
 from termweave.signals.layout import bucket_of, engine_id, source_digest, stored_document
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 #: Documents in one response: with digests only, and with their content.
 _PAGE, _CONTENT_PAGE = 1000, 200
 #: Parameters of a search that must not answer from only some of the shards.
-ALL_SHARDS = {"allow_partial_search_results": False}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, highlighting, hits, notices
 from termweave.search.retrieval import execution, filters, relevance_feedback, server_fusion
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
+from termweave.search.retrieval.requests import ALL_SHARDS
 from termweave.support import arguments
 from termweave.support.messages import readable
 
@@ -304,7 +305,7 @@ class Index:
         (prepared,) = execution.prepare(self.engine, generation, encoded, what, execution.first_reach(generation, depth))
         lines: list[Any] = []
         for body in prepared.bodies.values():
-            lines += [{}, body]
+            lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
         included = ",".join(hits.wanted(asked.fields))

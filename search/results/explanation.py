@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.records import SignalScore
-from termweave.search.retrieval.requests import grouped
+from termweave.search.retrieval.requests import ALL_SHARDS, grouped
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _request(
         "_source": list(signal.explains_from) or False,
         **grouped(["id", "passage"]),
     }
-    answer = engine.request("POST", f"/{index}/_search", body=body)
+    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
 
 

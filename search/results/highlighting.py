@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from termweave.records import Highlight
+from termweave.search.retrieval.requests import ALL_SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +129,7 @@ def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> 
         },
     }
     by_text: dict[str, Spans] = {}
-    for hit in engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]:
+    for hit in engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
             by_text[text] = spans
