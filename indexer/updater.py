@@ -17,8 +17,8 @@ from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
 from termweave.indexer.builder import CHANGING, pass_gate, send_rest, while_held
-from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations import (
+    audit,
     generations,
     index_setup,
     option_compatibility,
@@ -26,6 +26,7 @@ from termweave.indexer.generations import (
     publication,
     statistics_drift,
 )
+from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.pipeline import dead_letters, encoding, neighbour_expansion
@@ -172,6 +173,9 @@ def update(
                 index_setup.close_writer(engine, target.index)
             ledger.put("state", "complete")
             if not mode.new:
+                audit.write(
+                    engine, "update", name, before=live.index, after=target.index, documents=changes.sent + changes.deleted
+                )
                 publication.check_still_live(engine, name, target.index)
             return updated()
 

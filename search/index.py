@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, paging
@@ -304,7 +305,7 @@ class Index:
         (prepared,) = execution.prepare(self.engine, generation, encoded, what, execution.first_reach(generation, depth))
         lines: list[Any] = []
         for body in prepared.bodies.values():
-            lines += [{}, body]
+            lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
         included = ",".join(hits.wanted(asked.fields))
