@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from termweave.search.ranking.order import Place
     from termweave.search.ranking.rerankers import CutShort
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.metadata_fields import FacetValue
 
 #: The fields whose words an explanation shades.
 _SHADED = ("title", "text")
@@ -39,12 +40,14 @@ class Answer:
         dropped: Signal name -> query terms left out because the server allows no more clauses, heaviest first.
         remarks: Sentences, for example that no word of the query occurs in a document, or that a requested field does not exist.
         cut_short: The rerankers whose time budget ended before they had scored their candidates.
+        facets: Field -> how many candidates have each of its most frequent values.
     """
 
     hits: list[Hit]
     dropped: Mapping[str, tuple[str, ...]]
     remarks: tuple[str, ...] = ()
     cut_short: tuple[CutShort, ...] = ()
+    facets: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
 
 
 def of(
