@@ -38,6 +38,7 @@ VERBS = (
     "train",
     "export",
     "config",
+    "completion",
 )
 
 _INTERRUPTED, _TERMINATED = 130, 143
