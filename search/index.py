@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, paging
+from termweave.search.asynchronous import AsyncSearches
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.opening import open_generation
-from termweave.search.options import DEPTH, FIELDS, RankingOptions, SearchOptions, check_query
+from termweave.search.options import DEPTH, FIELDS, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, highlighting, hits, notices
+from termweave.search.results.hit_sequence import Hits
 from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
+from termweave.search.signatures import with_options
 from termweave.support import arguments
 from termweave.support.messages import readable
 
@@ -43,7 +46,7 @@ _T = TypeVar("_T")
 _TRIES = 4
 
 
-class Index:
+class Index(AsyncSearches):
     """A live index behind its alias. Threads may share it.
 
     The alias may move to a new generation at any time. Each search uses one generation from the encoding of the query to the
@@ -89,21 +92,28 @@ class Index:
     def __repr__(self) -> str:
         return f"<Index {self.name!r}: {self.generation}, {', '.join(self.signals)}>"
 
-    def search(self, query: str = "", **options: Unpack[SearchKeywords]) -> list[Hit]:
-        """The best documents for a query, best first. Arguments as `answer`."""
+    @with_options(SearchOptions)
+    def search(self, query: str = "", **options: Unpack[SearchKeywords]) -> Hits:
+        """The best documents for a query, best first.
+
+        Args:
+            query: Text; may be empty with `like`.
+            **options: See below.
+        """
         return self.answer(query, **options).hits
 
+    @with_options(RunOptions)
     def run(self, queries: Mapping[str, str], **options: Unpack[RunKeywords]) -> Run:
         """The best documents for each of many queries (query id -> text). Options: `termweave.search.options.RunOptions`."""
         return batch.run(self, queries, **options)
 
+    @with_options(SearchOptions)
     def answer(self, query: str = "", **options: Unpack[SearchKeywords]) -> Answer:
         """The best documents for a query, with remarks on the answer.
 
         Args:
             query: Text; may be empty with `like`.
-            **options: As `termweave.search.options.SearchOptions`: mode, rerank, rerank_budget, candidates, where, k, start, fields,
-                like, explain, highlight, server_fusion.
+            **options: See below.
         """
         asked = SearchOptions(**options)
         check_query(query)
@@ -160,8 +170,9 @@ class Index:
             if asked.sort or len(seen) >= asked.last or all(len(ranked.scores) < depth for ranked in candidates.lists.values()):
                 break
         remarks = notices.of(self.engine, generation, candidates, shown, empty=not seen, fields=asked.fields, where=asked.where)
-        return hits.Answer(shown, dropped, remarks, tuple(cut_short), facets)
+        return hits.Answer(Hits(shown), dropped, remarks, tuple(cut_short), facets)
 
+    @with_options(RankingOptions)
     def explain(self, query: str, document: str, **options: Unpack[RankingKeywords]) -> Hit:
         """Explain the score of one document for a query.
 
@@ -172,7 +183,7 @@ class Index:
         Args:
             query: Text.
             document: Id of the document.
-            **options: As `termweave.search.options.RankingOptions`: mode, rerank, rerank_budget, candidates, where.
+            **options: See below.
 
         Raises:
             UsageError: The index does not hold the document.

@@ -79,7 +79,7 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Sequen
     if texts := filters.compared_as_texts(clauses):
         yield (
             f"Metadata are compared as text, so that 10 comes before 9: the range filter on {', '.join(map(repr, texts))} may match "
-            "other documents than you meant. To compare by the field's type, write --filter 'FIELD>=VALUE', or name typed.FIELD in JSON; a "
+            "other documents than you meant. To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
             "field whose values are not all numbers or dates has no type but text."
         )
 
