@@ -247,7 +247,7 @@ class _Changes:
         """
         engine, target, ledger = self._engine, self._target, self._target.ledger
         self._adopt_stored()
-        target.notes += corpus.notes
+        target.notes += [*corpus.notes, *corpus.metadata.against(target.lineage.types)]
         target.warnings += [*corpus.warnings, *statistics_drift.drift_after_update(target.statistics, corpus.statistics)]
         with diff.LedgerDiff(ledger.path, path) as difference:
             difference.enter()

@@ -101,10 +101,15 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--filter",
             "filters",
             multiple=True,
-            metavar="FIELD=VALUE",
-            help="Only documents whose metadata has this value; repeatable.",
+            metavar="EXPRESSION",
+            help='Only documents that pass, for example kind=function or "year>=2020 AND (lang=en OR lang=de) AND NOT exists(draft)". '
+            "Operators: = != < <= > >=. Given several times, all must pass.",
         ),
-        click.option("--filter-json", metavar="JSON", help="A filter of the query DSL."),
+        click.option(
+            "--filter-json",
+            metavar="JSON",
+            help="A filter of the query DSL; metadata are texts in metadata.FIELD and typed values in typed.FIELD.",
+        ),
         click.option(
             "--candidates",
             type=IntRange(1, 10_000),
