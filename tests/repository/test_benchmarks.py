@@ -15,7 +15,16 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Imported by the scripts, no scripts themselves.
-MODULES = {"entry_point", "sending", "synthetic", "cluster_record", "load_balancer"}
+MODULES = {
+    "cluster_record",
+    "entry_point",
+    "load_balancer",
+    "reproduction_own_data",
+    "reproduction_runs",
+    "reproduction_tables",
+    "sending",
+    "synthetic",
+}
 #: Run by run.py.
 TOGETHER = {"startup", "rerank", "indexing"}
 #: Scripts that start a cluster of three nodes, with their arguments.
@@ -42,8 +51,15 @@ TRAINING = {
         ("| BM25, stemmed words |", "| frozen |"),
     ),
     "reproduction": (
-        "coder --data {data} --sets squad --rows hard --set backbone={base} --set steps=2 --set every=1 --set batch=4 --set candidates=4",
-        ("| squad | base |", "| squad | hard | 1 |"),
+        (
+            "coder --data {data} --work {work} --quick --sets squad --rows hard --beside cranfield --seeds 2 --set backbone={base} --set steps=2 "
+            "--set every=1 --set batch=4 --set candidates=4"
+        ),
+        ("| base | squad | 1 |", "| hard | squad + rNN | 2 |", "| hard | cranfield | 2 |"),
+    ),
+    "training_speed": (
+        "steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1",
+        ("| sentence-transformers |", "sentence-transformers / termweave"),
     ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
