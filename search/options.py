@@ -28,14 +28,15 @@ _MOST_WORKERS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions:
-    """How documents are ranked for a query. `Index.explain` takes these.
+    """How documents are ranked for a query.
 
     Attributes:
         mode: "lexical", "weights", "dense", "hybrid", a weighted list ("weights:0.6,dense:0.4") or a tuned profile. Several signals may
             name their fusion: "hybrid@rrf". None: the profile that was adopted, else "hybrid".
         rerank: "none", "rnn", "rnn@dense" (the paper's similarity), "ranker@FOLDER" (a cross-encoder; FOLDER or "hf:OWNER/NAME" for
             short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
-        rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first; None: no limit.
+        rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first. None: the profile's, else no limit;
+            infinity: no limit.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
         where: Filters of the query DSL; all must match.
     """
@@ -52,14 +53,23 @@ class RankingOptions:
             raise UsageError(
                 f"mode is a text, not {type(self.mode).__name__}.", 'Several signals are one text: mode="weights,dense".'
             )
-        if self.rerank_budget is not None and not (
-            isinstance(self.rerank_budget, int | float) and 0 <= self.rerank_budget < float("inf")
-        ):
+        if self.rerank_budget is not None and not (isinstance(self.rerank_budget, int | float) and self.rerank_budget >= 0):
             raise UsageError(
                 f"rerank_budget is a number of milliseconds from 0 on, not {self.rerank_budget!r}.", "Write rerank_budget=80."
             )
         paging.reachable(1, 0, self.candidates)
         _keep(self, "where", _filters(self.where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(RankingOptions):
+    """How one document is explained. `Index.explain` takes these.
+
+    Attributes:
+        explain_words: Add the words that the logit of a ranker depends on most: it scores the text once without each word.
+    """
+
+    explain_words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +82,7 @@ class SearchOptions(RankingOptions):
         fields: Stored fields of each hit.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
         explain: Explain each score now, in place of when `Hit.explain` is called.
+        explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
@@ -82,6 +93,7 @@ class SearchOptions(RankingOptions):
     fields: Sequence[str] = FIELDS
     like: Sequence[str] = ()
     explain: bool = False
+    explain_words: bool = False
     highlight: bool = False
     server_fusion: bool = False
 
@@ -91,6 +103,7 @@ class SearchOptions(RankingOptions):
         paging.reachable(self.k, self.start, self.candidates)
         _keep(self, "fields", _texts("fields", "names", "The name of a field", self.fields))
         _keep(self, "like", _texts("like", "ids", "The id of a document", self.like))
+        _keep(self, "explain", self.explain or self.explain_words)
         if self.server_fusion and self.explain:
             raise UsageError(
                 "With --server-fusion the server returns only the final score, which cannot be explained.",
@@ -135,6 +148,12 @@ class RankingKeywords(TypedDict, total=False):
     where: Sequence[Mapping[str, Any]]
 
 
+class ExplainKeywords(RankingKeywords, total=False):
+    """`ExplainOptions` as keyword arguments."""
+
+    explain_words: bool
+
+
 class SearchKeywords(RankingKeywords, total=False):
     """`SearchOptions` as keyword arguments."""
 
@@ -143,6 +162,7 @@ class SearchKeywords(RankingKeywords, total=False):
     fields: Sequence[str]
     like: Sequence[str]
     explain: bool
+    explain_words: bool
     highlight: bool
     server_fusion: bool
 

@@ -14,7 +14,7 @@ from termweave.cli.common.hit_list import show
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import option_group, verb
 from termweave.cli.common.options import check_together, connection_options, model_options, output_options
-from termweave.cli.common.search_options import candidate_options, rank_options
+from termweave.cli.common.search_options import candidate_options, rank_options, words_option
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @click.option("--from", "start", type=IntRange(0, 10_000), default=0, show_default=True, help="How many hits to skip.")
 @click.option("--explain", is_flag=True, help="Show the parts of each score, and shade the words that contributed to it.")
+@words_option
 @click.option(
     "--like", multiple=True, metavar="ID", help="Search for documents similar to this one, with or without a QUERY; repeatable."
 )
@@ -78,6 +79,7 @@ def command(
     filters: tuple[str, ...],
     filter_json: str | None,
     explain: bool,
+    explain_words: bool,
     show_query: bool,
     highlight: bool | None,
     server_fusion: bool,
@@ -115,7 +117,7 @@ def command(
     kept = where(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
     many = queries_file is not None
-    drawn = bool(explain or html)
+    drawn = bool(explain or explain_words or html)
     shown = drawn or bool(show_query or start or highlight or fields)
     single = shown or query is not None or bool(like or server_fusion)
     check_together(
@@ -164,6 +166,7 @@ def command(
     options |= {
         "like": like,
         "explain": explain or html is not None,
+        "explain_words": explain_words,
         "highlight": not out.json if highlight is None else highlight,
     }
     _answer(index, text, options, html, out, others=fields is not None)
@@ -189,7 +192,7 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
     for cut in answer.cut_short:
         out.warn(f"{cut}.")
     if html:
-        pictures.write(html, text, [pictures.of_hit(hit) for hit in answer.hits], out)
+        pictures.write(html, text, [each for hit in answer.hits for each in pictures.of_hit(hit)], out)
     out.emit(json.search(text, answer, took), lambda: show(answer.hits, out, others=others) if answer.hits else "Nothing found.")
 
 
