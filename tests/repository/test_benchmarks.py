@@ -143,7 +143,7 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, "retrieval"}
+    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, "retrieval", "rankers"}
 
 
 @pytest.mark.slow
@@ -196,6 +196,26 @@ def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, pref
     output = printed(script, *arguments.format(**names).split(), url=opensearch_engine.url, home=tmp_path / "cache")
     for part in expected:
         assert part in output
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_rankers_are_timed_and_measured(data, base, prefix, figures, tmp_path, opensearch_engine):
+    del figures
+    transformers = pytest.importorskip("transformers", reason="making models needs the extra [train]")
+    pytest.importorskip("sentence_transformers", reason="the comparison needs sentence-transformers")
+    model = tmp_path / "ranker"
+    config = transformers.AutoConfig.from_pretrained(base, num_labels=1)
+    transformers.BertForSequenceClassification(config).save_pretrained(model)
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(model)
+    where = {"url": opensearch_engine.url, "home": tmp_path / "cache"}
+    timed = printed("rankers", "speed", str(data / "squad"), "--model", str(model), "--quick", **where)
+    for part in ("| sentence-transformers |", "| int8 |", "| 20 |"):
+        assert part in timed
+    index = ("--index", f"{prefix}-squad", "--candidates", "12", "--queries", "20")
+    measured = printed("rankers", "quality", str(data / "squad"), "--model", str(model), *index, **where)
+    for part in ("20 questions, hybrid, best 12 reranked", "| int8, 25% of the time", "| best k | stated risk |"):
+        assert part in measured
 
 
 @pytest.mark.slow
