@@ -1,6 +1,7 @@
 """The papers' dense methods on real data: nDCG@10 on the test split before and after training, by exact search.
 
     python benchmarks/reproduction.py coder --data DIR --sets stackfaq --rows hard,uniform,evidence
+    python benchmarks/reproduction.py sir   --data DIR --sets stackfaq --quick
     python benchmarks/reproduction.py dtr   --data DIR --sets stackfaq --rows in-batch,labelled,algorithm,expanded,top
 
 Each row is `termweave train METHOD` with the settings below; every figure is that of the model which the development questions chose. The
@@ -10,6 +11,7 @@ test questions are searched in the whole corpus. p is a two-sided paired randomi
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -108,4 +110,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["sir"]:  # rankers are measured by reranking
+        import ranker_variants
+
+        del sys.argv[1]
+        ranker_variants.main()
+    else:
+        main()

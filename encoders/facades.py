@@ -113,6 +113,11 @@ class Ranker:
             )
         return cls(opened)
 
+    @property
+    def anchor(self) -> dict[str, float]:
+        """Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor."""
+        return self._model.anchor
+
     def score(self, query: str, documents: Sequence[str]) -> NDArray[np.float32]:
         """The score of each document for the query, before any activation: ``(len(documents),)``.
 

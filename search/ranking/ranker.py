@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
+from termweave.search.ranking import anchor
 from termweave.search.ranking.rerankers import RerankResult
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class CrossEncoderReranker:
     """Rerank by a cross-encoder, mixed with the score so far: ``(1 - weight) * s + weight * r``.
 
     r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
-    the same documents. A document without text gets the lowest r. The text of a document in passages is that of its best passage.
+    the same documents. A document without text gets the lowest r. An anchored model adds the first stage's
+    features to the logit (`anchor`). The text of a document in passages is that of its best passage.
 
     With a budget the documents are scored in the order so far until the time is up. Those that were not scored keep their score and
     their order, below those that were.
@@ -57,8 +59,8 @@ class CrossEncoderReranker:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The documents' texts."""
-        return frozenset({"texts"})
+        """The documents' texts, and their vectors if the model's anchor reads them."""
+        return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model) else {"texts"})
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
         """The same ranker with a time limit for each query."""
@@ -76,7 +78,7 @@ class CrossEncoderReranker:
         complete = len(logits) == len(rows)
         # The documents in the order so far, up to the last one that was scored.
         end = len(texts) if complete else rows[len(logits) - 1] + 1 if logits else 0
-        by_row = dict(zip(rows, logits, strict=False))
+        by_row = self._anchored(dict(zip(rows, logits, strict=False)), request)
         values = self._scaled(by_row, request.scores[:end])
         shares = [self.weight * value for value in (*values, *request.scores[end:])]
 
@@ -93,6 +95,12 @@ class CrossEncoderReranker:
         if self.budget is None:
             return scorer.score(query, texts).tolist()  # type: ignore[no-any-return]
         return scorer.score_within(query, texts, self.budget / 1000).tolist()  # type: ignore[no-any-return]
+
+    def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
+        """The logits, row -> logit, with what the model's anchor adds to them."""
+        weights = (self.scorer or _opened(self.model)).anchor if logits else {}
+        added = anchor.shares(weights, request)
+        return {row: logit + added[row] for row, logit in logits.items()}
 
     @staticmethod
     def _scaled(logits: Mapping[int, float], scores: Sequence[float]) -> list[float]:
