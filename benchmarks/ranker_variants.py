@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from entry_point import enter
 
 ROWS: dict[str, dict[str, object]] = {
     "random": {"variant": "random"},
@@ -55,7 +56,7 @@ COMMON: dict[str, object] = {
 
 
 def steps_of(settings: dict[str, Any], pairs: int, questions: int) -> int:
-    """Steps of each fit in which a run scores so many pairs."""
+    """Steps of each fit in which a run scores so many pairs, at least two."""
     from termweave.training.methods import sir
 
     sizes, variant, batch = sir.chain_of(settings), settings["variant"], int(settings["batch"])
@@ -64,8 +65,6 @@ def steps_of(settings: dict[str, Any], pairs: int, questions: int) -> int:
     if variant == "v2" or (variant == "v1" and settings["selector"] == "top"):
         selected = questions * (int(settings["candidates"]) + sum(sizes[1:-1]) - len(sizes[1:-1]))
         left = pairs - (selected if settings["selector"] == "top" else 0)
-        if left <= 0:
-            raise SystemExit(f"--pairs {pairs} is less than the {selected} pairs that the selection of {variant} scores.")
         return max(2, left // (batch * sum(sizes)))
     return max(2, pairs // (batch * sizes[-1]))
 
@@ -150,4 +149,4 @@ def _measures(tested: Any, model: Any) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    enter(main)

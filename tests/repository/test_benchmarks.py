@@ -15,7 +15,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Imported by the scripts, no scripts themselves.
-MODULES = {"entry_point", "sending", "synthetic"}
+MODULES = {"entry_point", "reproduction_runs", "reproduction_tables", "sending", "synthetic"}
 #: Run by run.py.
 TOGETHER = {"startup", "rerank", "indexing"}
 #: Scripts that need no data set, with what they print.
@@ -42,6 +42,13 @@ TRAINING = {
     "reproduction": (
         "coder --data {data} --sets squad --rows hard --set backbone={base} --set steps=2 --set every=1 --set batch=4 --set candidates=4",
         ("| squad | base |", "| squad | hard | 1 |"),
+    ),
+    "ranker_variants": (
+        (
+            "--data {data} --sets squad --quick --pairs 40 --questions 4 --depth 3 --set backbone={base} --set layers=1 --set dev=5 "
+            "--set blocks=4,3,2 --set questions=12"
+        ),
+        ("| squad | BM25 | 1 |", "| squad | V3 top | 1 |", "| squad | V1 random | 1 |"),
     ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",

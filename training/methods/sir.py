@@ -186,7 +186,7 @@ def _fits(context: TrainingContext) -> Iterator[Fit]:
             if not (top or last):
                 continue
             context.model.load_state_dict(begun)
-        yield Fit(context.objective(inputs, blocks=str(size)), name=f"compressor-{level + 1}")
+        yield Fit(context.objective(inputs, compressor=size), name=f"compressor-{level + 1}")
         if top and not last:
             inputs = [narrowed(context.model, each, sizes[level + 1] - 1) for each in inputs]
 
@@ -206,9 +206,9 @@ def narrowed(model: Any, inputs: RankerInputs, keep: int) -> RankerInputs:
 
 
 def _block(settings: Mapping[str, Any]) -> int:
-    """Documents that the sampler draws for a question."""
+    """Documents that the sampler draws for a question: those of the first block, or of the compressor that V1 or V2 trains."""
     sizes = chain_of(settings)
-    return sizes[-1] if settings["variant"] in _BASELINES else sizes[0]
+    return int(settings.get("compressor", 0)) or (sizes[-1] if settings["variant"] in _BASELINES else sizes[0])
 
 
 def _scored(settings: Mapping[str, Any]) -> int:

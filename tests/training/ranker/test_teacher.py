@@ -69,6 +69,14 @@ def test_term_weights_learn_from_a_ranker(capsys, folder, base, ranker, tmp_path
     assert made["options"]["teacher_weight"] == (9.0 if alone else 1.0)
 
 
+def test_a_dense_model_learns_the_rankers_distribution(capsys, folder, base, ranker, tmp_path):
+    settings = ("max_length=32", "training_length=32", "batch=4", "dev=6", "steps=2", "every=2", "candidates=5")
+    given = (*settings, f"teacher=ranker:{ranker}", "candidates_from=bm25")
+    train(capsys, folder, base, tmp_path / "out", method="coder", settings=given)
+    made = json.loads((tmp_path / "out" / "termweave.json").read_text())["training"]
+    assert made["options"]["teacher"] == f"ranker:{ranker}"
+
+
 def test_a_teacher_that_is_not_there_is_refused(capsys, folder, base, tmp_path):
     error = train(capsys, folder, base, tmp_path / "out", "--plan", settings=(*SMALL, "teacher=ranker:./nowhere"), status=2)
     assert "There is no model folder './nowhere'" in error
