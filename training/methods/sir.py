@@ -224,6 +224,10 @@ def _check(settings: Mapping[str, Any]) -> None:
             f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong ones, and candidates={settings['candidates']}.",
             "Raise candidates, or shorten the first block.",
         )
+    if settings["variant"] == "random" and settings["anchor"]:
+        raise UsageError(
+            "The first stage has no score of random documents, which an anchor reads.", "Set anchor=false, or another variant."
+        )
 
 
 METHOD = RankerMethod(
@@ -296,6 +300,7 @@ METHOD = RankerMethod(
     loss=loss,
     fits=_fits,
     check=_check,
+    defaults=lambda given: {"anchor": False} if given.get("variant") == "random" else {},
     block=_block,
     scored=_scored,
 )

@@ -55,7 +55,11 @@ CANDIDATES = ParameterGroup(
         TrainingParameter(
             "candidates_from",
             "hybrid",
-            "First stage: hybrid (what hybrid search with the shipped model finds), bm25, or a run file, as `evaluate --save-run` writes it.",
+            "First stage: hybrid (what hybrid search with the shipped model finds), bm25, a live index (index:NAME), or a run file, as "
+            "`evaluate --save-run` writes it.",
+        ),
+        TrainingParameter(
+            "candidates_mode", "hybrid", "With candidates_from=index:NAME: the mode in which the index is searched."
         ),
         TrainingParameter(
             "candidates", 100, "Best documents of the first stage that negatives are drawn from.", least=2, most=10_000

@@ -41,8 +41,8 @@ class Rankers:
         from pathlib import Path  # noqa: PLC0415
 
         given = str(settings["candidates_from"])
-        if given not in ("hybrid", "bm25") and not Path(given).is_file():
-            raise UsageError(f"There is no run file {given}.", "Set candidates_from to hybrid, bm25, or a TREC run.")
+        if given not in ("hybrid", "bm25") and not given.startswith("index:") and not Path(given).is_file():
+            raise UsageError(f"There is no run file {given}.", "Set candidates_from to hybrid, bm25, index:NAME, or a TREC run.")
 
     def estimate(
         self, method: TrainingMethod, model: AnchoredRanker, settings: Mapping[str, Any], setup: RunSetup

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from termweave import settings as machine_settings
 from termweave.encoders import load
 from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.engine import connect
+from termweave.errors import UsageError
 from termweave.records import Capabilities
+from termweave.search import Index
 from termweave.search.ranking.anchor import neighbourhood_features
 from termweave.search.ranking.fusion import Ranked, fuse
 from termweave.search.ranking.ranker import CrossEncoderReranker
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from termweave.training.data.pairs import Pairs
     from termweave.training.setup import RunSetup
 
+#: Before the name of a live index.
+INDEX = "index:"
 #: Texts analysed at a time.
 _BLOCK = 1024
 
@@ -40,16 +46,20 @@ _BLOCK = 1024
 class FirstStage(Protocol):
     """Ranks the documents of a data set."""
 
-    #: The features of a candidate.
-    names: tuple[str, ...]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features of a candidate."""
+        ...
 
     def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
         """The best documents of each question, best first, with their features; documents in `spared` are left out."""
         ...
 
 
-def first_stage(name: str, setup: RunSetup, say: Callable[[str], None]) -> FirstStage:
-    """The first stage that the setting `candidates_from` names."""
+def first_stage(name: str, setup: RunSetup, say: Callable[[str], None], mode: str = "hybrid") -> FirstStage:
+    """The first stage that the setting `candidates_from` names; `mode` is that of a live index."""
+    if name.startswith(INDEX):
+        return Live(name.removeprefix(INDEX), mode, setup)
     if name == "hybrid":
         say(f"encoding {len(setup.places):,} documents for hybrid search")
         return Hybrid(setup.texts)
@@ -98,7 +108,8 @@ class Hybrid:
 
     def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
         """See `FirstStage`. Features: the fused score, the cosine, and rNN's J among the documents that search reranks together."""
-        opened, together, rows = self._opened, CrossEncoderReranker("").candidates, []
+        opened, together = self._opened, CrossEncoderReranker("").candidates
+        rows: list[dict[int, tuple[float, ...]]] = []
         for query, left_out in zip(opened.encode(questions), spared, strict=True):
             assert query.vector is not None
             best = opened.search(query, left_out, max(depth, self.window))[:depth]
@@ -161,12 +172,42 @@ class Words:
     def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
         """See `FirstStage`."""
         common = (self.setup.analysis, self.setup.statistics, BM25())
-        index, rows = SparseIndex(bm25_weights(self.setup.texts, *common, "document")), []
+        index = SparseIndex(bm25_weights(self.setup.texts, *common, "document"))
+        rows: list[dict[int, tuple[float, ...]]] = []
         for question, left_out in zip(bm25_weights(questions, *common, "query"), spared, strict=True):
             best, scores = index.search(question, depth, left_out)
             top = float(scores[0]) if len(scores) else 1.0
             rows.append({document: (score / top,) for document, score in zip(best.tolist(), scores.tolist(), strict=True)})
         return rows
+
+
+@dataclass(frozen=True)
+class Live:
+    """A live index, asked in any mode without a reranker. Documents that are not trained on are passed over."""
+
+    name: str
+    mode: str
+    setup: RunSetup
+    names: tuple[str, ...] = ("score",)
+
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
+        """See `FirstStage`. Scores of a fusion lie in [0, 1]; those of one signal are scaled to it for each question.
+
+        Raises:
+            UsageError: The index has none of the documents.
+        """
+        index, examples = Index.pinned(connect(machine_settings.load()), self.name), self.setup.examples
+        position = {examples.ids[place]: number for number, place in enumerate(self.setup.places)}
+        asked = {str(number): question for number, question in enumerate(questions)}
+        run = index.run(asked, k=depth, candidates=depth, mode=self.mode, rerank="none")
+        known = [{position[each]: score for each, score in run.scores[number].items() if each in position} for number in asked]
+        if not any(known):
+            raise UsageError(
+                f"The index {self.name} found no document of the training data.",
+                "Name an index of the same documents, by their ids.",
+            )
+        fused = all(0 <= score <= 1 for row in known for score in row.values())
+        return [_best(row, left_out, depth, fused=fused) for row, left_out in zip(known, spared, strict=True)]
 
 
 @dataclass(frozen=True)

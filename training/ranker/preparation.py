@@ -33,7 +33,8 @@ def prepare(part: DataPart, reader: PairReader, whole: PairReader, say: Callable
         say: Told what happens.
     """
     setup, settings = part.setup, part.settings
-    stage = first_stage(str(settings["candidates_from"]), setup, lambda line: say(f"{part.name}: {line}"))
+    chosen, mode = str(settings["candidates_from"]), str(settings["candidates_mode"])
+    stage = first_stage(chosen, setup, lambda line: say(f"{part.name}: {line}"), mode)
     lists = lists_of(stage, setup.train, int(settings["candidates"]), with_relevant=True)
     inputs = RankerInputs(
         share=part.share,

@@ -88,8 +88,8 @@ class TermWeightFamily:
         if wanted.startswith(teacher_scores.RANKER):
             from termweave.training.ranker.teacher import teach  # noqa: PLC0415 - compiled libraries
 
-            own = mined or [()] * len(setup.train)
-            pairs = [[*sorted(right), *map(int, wrong)] for right, wrong in zip(setup.train.relevant, own, strict=True)]
+            wrong: list[list[int]] = [each.tolist() for each in mined] or [[]] * len(setup.train)
+            pairs = [[*sorted(right), *others] for right, others in zip(setup.train.relevant, wrong, strict=True)]
             teacher = teach(wanted, setup, pairs, say)
         width = int(model.backbone.config.hidden_size)
         if wanted in teacher_scores.MADE:

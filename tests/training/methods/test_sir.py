@@ -131,6 +131,12 @@ def test_a_wrong_document_that_is_certain_gives_no_infinity():
     assert torch.isfinite(scores.grad).all()
 
 
+def test_random_documents_have_no_anchor():
+    assert sir.METHOD.settings({"variant": "random"})["anchor"] is False
+    with pytest.raises(UsageError, match="no score of random documents"):
+        sir.METHOD.settings({"variant": "random", "anchor": True})
+
+
 @pytest.mark.parametrize("blocks", ["16,16", "8,16", "x", "", "88,1"])
 def test_a_chain_that_does_not_fall_is_refused(blocks):
     with pytest.raises(UsageError, match="chain of block sizes"):
