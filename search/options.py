@@ -14,10 +14,14 @@ import orjson
 
 from termweave.errors import UsageError
 from termweave.search import paging
+from termweave.search.retrieval.filter_grammar import FilterExpression, parse
+from termweave.search.retrieval.metadata_fields import check_order
 
 if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import Reranker, Reranking
 
+#: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
+Where = str | Sequence[str | Mapping[str, Any] | FilterExpression]
 #: Candidates that each signal gives. Recall@100 is measured at this depth.
 DEPTH = 100
 #: The stored fields of a hit unless others are named.
@@ -37,14 +41,15 @@ class RankingOptions:
             short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
         rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first; None: no limit.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
-        where: Filters of the query DSL; all must match.
+        where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
+            (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL. One text alone needs no list.
     """
 
     mode: str | None = None
     rerank: str | Reranker | Reranking | None = None
     rerank_budget: float | None = None
     candidates: int = DEPTH
-    where: Sequence[Mapping[str, Any]] = ()
+    where: Where = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that cannot be used."""
@@ -70,6 +75,8 @@ class SearchOptions(RankingOptions):
         k: How many hits.
         start: How many hits to skip.
         fields: Stored fields of each hit.
+        facets: Fields whose values are counted among the candidates (`Answer.facets`).
+        sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
         explain: Explain each score now, in place of when `Hit.explain` is called.
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
@@ -80,6 +87,8 @@ class SearchOptions(RankingOptions):
     k: int = 10
     start: int = 0
     fields: Sequence[str] = FIELDS
+    facets: Sequence[str] = ()
+    sort: str | None = None
     like: Sequence[str] = ()
     explain: bool = False
     highlight: bool = False
@@ -90,6 +99,11 @@ class SearchOptions(RankingOptions):
         super().__post_init__()
         paging.reachable(self.k, self.start, self.candidates)
         _keep(self, "fields", _texts("fields", "names", "The name of a field", self.fields))
+        _keep(self, "facets", _texts("facets", "names", "The name of a field", self.facets))
+        if self.sort is not None:
+            if not isinstance(self.sort, str):
+                raise UsageError(f"sort is the name of a field, not {type(self.sort).__name__}.", 'Write sort="year:desc".')
+            check_order(self.sort)
         _keep(self, "like", _texts("like", "ids", "The id of a document", self.like))
         if self.server_fusion and self.explain:
             raise UsageError(
@@ -132,7 +146,7 @@ class RankingKeywords(TypedDict, total=False):
     rerank: str | Reranker | Reranking | None
     rerank_budget: float | None
     candidates: int
-    where: Sequence[Mapping[str, Any]]
+    where: Where
 
 
 class SearchKeywords(RankingKeywords, total=False):
@@ -141,6 +155,8 @@ class SearchKeywords(RankingKeywords, total=False):
     k: int
     start: int
     fields: Sequence[str]
+    facets: Sequence[str]
+    sort: str | None
     like: Sequence[str]
     explain: bool
     highlight: bool
@@ -171,13 +187,14 @@ def _keep(options: RankingOptions, name: str, value: Any) -> None:
     object.__setattr__(options, name, value)
 
 
-def _filters(where: Any) -> list[Mapping[str, Any]]:
-    if isinstance(where, Mapping | str):
+def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
+    if isinstance(where, Mapping):
         raise UsageError("where is a list of filters, not one filter.", "Write where=[...] around it.")
-    filters = _listed("where", "filters", where)
-    if filters:
+    given = [where] if isinstance(where, str) else _listed("where", "filters", where)
+    filters = [parse(each) if isinstance(each, str) else each for each in given]
+    if clauses := [each for each in filters if not isinstance(each, FilterExpression)]:
         try:
-            orjson.dumps(filters, option=orjson.OPT_SERIALIZE_NUMPY)
+            orjson.dumps(clauses, option=orjson.OPT_SERIALIZE_NUMPY)
         except TypeError as error:
             raise UsageError(
                 f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."

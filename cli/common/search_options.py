@@ -71,8 +71,8 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--rerank-budget",
             metavar="TIME",
             callback=milliseconds,
-            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. When it is up, the documents that "
-            "were not scored follow in their order. The model is opened before.  [default: no limit]",
+            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. Documents that "
+            "it cannot score in time follow in their former order. Loading the model does not count.  [default: no limit]",
         ),
         click.option(
             "--rnn-similarity",
@@ -101,10 +101,15 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--filter",
             "filters",
             multiple=True,
-            metavar="FIELD=VALUE",
-            help="Only documents whose metadata has this value; repeatable.",
+            metavar="EXPRESSION",
+            help='Only documents that pass, for example kind=function or "year>=2020 AND (lang=en OR lang=de) AND NOT exists(draft)". '
+            "Operators: = != < <= > >=. Given several times, all must pass.",
         ),
-        click.option("--filter-json", metavar="JSON", help="A filter of the query DSL."),
+        click.option(
+            "--filter-json",
+            metavar="JSON",
+            help="A filter of the query DSL; metadata are texts in metadata.FIELD and typed values in typed.FIELD.",
+        ),
         click.option(
             "--candidates",
             type=IntRange(1, 10_000),

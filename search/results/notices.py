@@ -5,17 +5,20 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.search.results.hits import flat
-from termweave.search.retrieval import filters
-from termweave.support.messages import clipped
+from termweave.search.retrieval import filter_grammar, filters
+from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Hit
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals import DocumentLayout
 
 #: The most characters of a value that a remark shows.
 _LONG = 40
@@ -29,7 +32,7 @@ def of(
     *,
     empty: bool,
     fields: Sequence[str],
-    where: Sequence[Mapping[str, Any]],
+    where: Sequence[Any],
 ) -> tuple[str, ...]:
     """Remarks on an answer.
 
@@ -40,7 +43,7 @@ def of(
         shown: The hits of the page.
         empty: Whether the search found nothing on any page.
         fields: The requested stored fields.
-        where: Filters of the query DSL.
+        where: Filters, as `SearchOptions.where` holds them.
     """
     remarks = []
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
@@ -57,24 +60,45 @@ def of(
             f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
             "The source's other fields are in metadata; metadata.NAME requests one of them."
         )
-    return (*remarks, *on_filters(engine, candidates.index, where, empty=empty))
+    return (*remarks, *on_filters(engine, candidates.index, opened.layout, where, empty=empty))
 
 
-def on_filters(engine: Engine, index: str, where: Sequence[Mapping[str, Any]], *, empty: bool) -> Iterator[str]:
-    """Remarks on filters. If the search found nothing, they name the fields and values of filters that no document has."""
+def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Any], *, empty: bool) -> Iterator[str]:
+    """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
+    clauses = filter_grammar.clauses(where, layout)
     if empty and where:
-        missing, unmatched = filters.unmet(engine, index, where)
+        missing, unmatched = filters.unmet(engine, index, clauses)
         if missing:
             yield f"The filter matches nothing: no document has {_listed(missing)}."
         for value in unmatched:
             others = ", ".join(repr(clipped(other, _LONG)) for other in value.others)
             examples = f"; other documents have {others}" if others else ""
             yield f"No document has {value.value!r} in {value.field!r}{examples}. Filters match only the exact value."
-    if texts := filters.compared_as_texts(where):
+        if not missing and not unmatched and (counts := filters.passing(engine, index, clauses)):
+            yield _left([_label(each) for each in where], *counts)
+    if texts := filters.compared_as_texts(clauses):
         yield (
             f"Metadata are compared as text, so that 10 comes before 9: the range filter on {', '.join(map(repr, texts))} may match "
-            "other documents than you meant. To compare it as a number or a date, give it a field of its own with 'index --mapping'."
+            "other documents than you meant. To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
+            "field whose values are not all numbers or dates has no type but text."
         )
+
+
+def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
+    """What the filters leave: which of them leaves nothing, whether they exclude each other, or that only the query finds nothing."""
+    if nothing := [label for label, count in zip(labels, counts, strict=True) if not count]:
+        return f"No document passes the filter {few(nothing, between=' nor ')}."
+    if not together:
+        alone = "; ".join(f"{label}: {count:,}" for label, count in zip(labels, counts, strict=True))
+        return f"No document passes all filters together; documents that pass each one alone: {alone}."
+    return f"{counted(together, 'document')} pass the filter, and the query finds none of them."
+
+
+def _label(given: Any) -> str:
+    """A filter as the user wrote it."""
+    return clipped(
+        str(given) if isinstance(given, filter_grammar.FilterExpression) else orjson.dumps(given, default=str).decode()
+    )
 
 
 def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:

@@ -327,7 +327,7 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert remarks("json", where=only) == (
         "The filter matches nothing: no document has fields 'metadata.nofield', 'metadata.year'.",
     )
-    assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ()
+    assert remarks("json", where=[{"term": {"id": "nobody"}}]) == ('No document passes the filter {"term":{"id":"nobody"}}.',)
     price = {
         "bool": {
             "must_not": [{"range": {"metadata.price": {"gte": 9, "boost": 1.0}}}, {"range": {"metadata.size": {"lt": "-2.5"}}}]

@@ -32,7 +32,7 @@ def optimizer(objective: Objective, settings: Mapping[str, Any]) -> tuple[torch.
 
 
 def _schedule(adam: torch.optim.Optimizer, rates: list[float], settings: Mapping[str, Any]) -> Any:
-    """Warm-up, then the fall that the setting `schedule` names."""
+    """The schedule of the learning rates: warm-up, then the decay that the setting `schedule` names."""
     steps, warmup, name = max(2, int(settings["steps"])), float(settings["warmup"]), settings["schedule"]
     if name == "one-cycle":
         return torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=rates, total_steps=steps + 1, pct_start=warmup)
