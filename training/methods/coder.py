@@ -9,7 +9,7 @@ candidates costs one product. For a query q with candidates c_1..c_N and judged 
 
 The target r is one of (setting `labels`):
 
-    teacher=ranker:FOLDER  r = softmax(o / T_t), o = the scores of a trained cross-encoder (`dense.ranker_targets`), whatever `labels` says
+    teacher=ranker:FOLDER  r = softmax(o / T_t), o = the scores of a trained cross-encoder (`ranker.candidate_targets`), whatever `labels` says
     hybrid     r = softmax(m / T_h), m = min-max BM25 + min-max cosine, which is what hybrid search ranks by; for questions that
                were made of the corpus, where nobody judged anything
     hard       r = 1/|L(q)| on L(q), else 0                                                        plain CODER, ListNet
@@ -165,7 +165,7 @@ def _targets(context: TargetContext) -> ListTargets:
     from termweave.training.dense import list_targets  # noqa: PLC0415 - numpy
 
     if context.settings["teacher"] != "none":
-        from termweave.training.dense.ranker_targets import ranker_targets  # noqa: PLC0415 - numpy
+        from termweave.training.ranker.candidate_targets import ranker_targets  # noqa: PLC0415 - numpy
 
         return ranker_targets(context)
     if context.settings["labels"] == "hybrid":

@@ -59,11 +59,11 @@ class FirstStage(Protocol):
 def first_stage(name: str, setup: RunSetup, say: Callable[[str], None], mode: str = "hybrid") -> FirstStage:
     """The first stage that the setting `candidates_from` names; `mode` is that of a live index."""
     if name.startswith(INDEX):
-        return Live(name.removeprefix(INDEX), mode, setup)
+        return LiveIndexStage(name.removeprefix(INDEX), mode, setup)
     if name == "hybrid":
         say(f"encoding {len(setup.places):,} documents for hybrid search")
-        return Hybrid(setup.texts)
-    return Words(setup) if name == "bm25" else Written(Path(name), setup)
+        return HybridStage(setup.texts)
+    return BM25Stage(setup) if name == "bm25" else RunFileStage(Path(name), setup)
 
 
 def lists_of(stage: FirstStage, pairs: Pairs, depth: int, *, with_relevant: bool = False) -> CandidateLists:
@@ -90,7 +90,7 @@ def lists_of(stage: FirstStage, pairs: Pairs, depth: int, *, with_relevant: bool
 
 
 @dataclass(frozen=True)
-class Hybrid:
+class HybridStage:
     """Hybrid search as `termweave search` fuses it: term weights and vectors of the shipped model, exact instead of approximate.
 
     Attributes:
@@ -163,7 +163,7 @@ def _named(documents: NDArray[np.int64], scores: NDArray[np.floating]) -> list[t
 
 
 @dataclass(frozen=True)
-class Words:
+class BM25Stage:
     """BM25; the score is that of the best document's share."""
 
     setup: RunSetup
@@ -182,7 +182,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveIndexStage:
     """A live index, asked in any mode without a reranker. Documents that are not trained on are passed over."""
 
     name: str
@@ -211,7 +211,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Written:
+class RunFileStage:
     """A run file; questions that it does not name are ranked by BM25."""
 
     file: Path
@@ -229,7 +229,7 @@ class Written:
                 known.setdefault(text_of.get(query, query), {})[position[document]] = score
         fused = all(0 <= score <= 1 for row in known.values() for score in row.values())
         missing = [place for place, question in enumerate(questions) if question not in known]
-        words = Words(setup).rank([questions[place] for place in missing], [spared[place] for place in missing], depth)
+        words = BM25Stage(setup).rank([questions[place] for place in missing], [spared[place] for place in missing], depth)
         by_words = dict(zip(missing, words, strict=True))
         return [
             by_words[place] if place in by_words else _best(known[question], spared[place], depth, fused=fused)

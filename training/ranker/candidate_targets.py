@@ -1,4 +1,4 @@
-"""Targets of a list-wise method that a trained ranker makes: its distribution over the candidates of each training question."""
+"""A trained ranker as teacher of a list-wise dense method: its distribution over the candidates of each training question."""
 
 from __future__ import annotations
 
