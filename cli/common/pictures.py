@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The most characters of a passage that a terminal shows.
 _PASSAGE = 400
+#: The most characters of a passage that an HTML page shows.
+_ON_PAGE = 800
 _WORD = re.compile(r"\S+")
 
 
@@ -51,16 +53,25 @@ def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> N
 
 
 def of_hit(hit: Hit) -> Picture:
-    """The picture of an explained hit: its shaded text and the parts of its score."""
+    """The picture of an explained hit: the parts of its score, and the shaded passage around what matched."""
     from termweave.search.render.html import Picture
     from termweave.search.results import explanation
+    from termweave.search.results.term_shading import window
 
     explained = hit.explanation or {"score": 0.0, "parts": [], "text": "", "words": []}
     rows = explanation.as_rows(explained, terms=20)
+    text = explained["text"]
+    begin, end = window(text, explained["words"], _ON_PAGE)
+    before, after = "... " if begin else "", " ..." if end < len(text) else ""
+    moved = len(before) - begin
     return Picture(
         str(hit.fields.get("title") or hit.id),
-        explained["text"],
-        [(word["start"], word["end"], word["share"]) for word in explained["words"]],
+        f"{before}{text[begin:end]}{after}",
+        [
+            (word["start"] + moved, word["end"] + moved, word["share"])
+            for word in explained["words"]
+            if begin <= word["start"] and word["end"] <= end
+        ],
         rows,
         f"{hit.id}: {explanation.place(hit)}, score {hit.score:.4f}",
     )
