@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.evaluation.measures import LEADING, per_query
+from termweave.support.extras import install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ def require() -> None:
     except ImportError:
         raise UsageError(
             "The plots of an HTML report need matplotlib, which is not installed.",
-            "Install it with: pip install 'termweave[report]'. Tables need nothing: --markdown FILE.",
+            f"Install it with: {install('report')}. Tables need nothing: --markdown FILE.",
         ) from None
 
 
