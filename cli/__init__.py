@@ -28,6 +28,7 @@ VERBS = (
     "rollback",
     "prune",
     "delete",
+    "audit",
     "search",
     "explain",
     "weights",

@@ -196,7 +196,7 @@ def pass_gate(
     live: LiveGeneration | None,
     built: Callable[[], Built | Updated],
 ) -> None:
-    """Call the gate. A generation that misses it is whole all the same and says so, to be promoted or pruned.
+    """Call the gate. If the generation misses it, its lineage says so: it is complete, and can be promoted or pruned.
 
     The gate searches with the default profile, so the generation is first given the profiles that it would be published with.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, paging
@@ -297,7 +298,7 @@ class Index(AsyncSearches):
         return call(generation, generation.index)
 
     def _follow(self, searched: OpenGeneration) -> bool:
-        """Open the generation that the alias points at, if it is another one than the one searched. Whether it is."""
+        """If the alias points at another generation than the one searched, open it; return whether it does."""
         if self._now is not searched:  # another thread has opened it
             return True
         if lineage.resolve(self.engine, self.name) == searched.index:
@@ -325,7 +326,7 @@ class Index(AsyncSearches):
         (prepared,) = execution.prepare(self.engine, generation, encoded, what, execution.first_reach(generation, depth))
         lines: list[Any] = []
         for body in prepared.bodies.values():
-            lines += [{}, body]
+            lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
         included = ",".join(hits.wanted(asked.fields))

@@ -48,11 +48,11 @@ class PreparedData:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What a run will take on this machine.
+    """The estimated time and memory of a run on this machine.
 
     Attributes:
-        minutes: For all steps and evaluations, if training does not stop earlier.
-        memory_bytes: Of parameters, gradients, optimiser and activations.
+        minutes: Minutes of all steps and evaluations, if training does not stop earlier.
+        memory_bytes: Bytes of parameters, gradients, optimiser and activations.
     """
 
     minutes: float
@@ -145,7 +145,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """What a method's fits are made of.
+    """What a method needs to make its fits: family, model, data and settings.
 
     Attributes:
         family: Of the method.

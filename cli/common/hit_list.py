@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from termweave.cli.common import pictures
+from termweave.cli.common import shaded_texts
 from termweave.support.messages import clipped, printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             )
         )
         if hit.explanation is not None:
-            _below(console, pictures.passage(hit))
+            _below(console, shaded_texts.passage(hit))
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
         elif "text" in marks:
             cut = marks["text"].start + len(marks["text"].text) < len(str(hit.fields["text"]))

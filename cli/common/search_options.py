@@ -71,8 +71,8 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--rerank-budget",
             metavar="TIME",
             callback=milliseconds,
-            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. When it is up, the documents that "
-            "were not scored follow in their order. The model is opened before.  [default: no limit]",
+            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. Documents that "
+            "it cannot score in time follow in their former order. Loading the model does not count.  [default: no limit]",
         ),
         click.option(
             "--rnn-similarity",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common import pictures
+from termweave.cli.common import shaded_texts
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import connection_options, model_options, output_options
 from termweave.cli.common.search_options import candidate_options, rank_options
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @rank_options
 @candidate_options
 @model_options
-@pictures.picture_options
+@shaded_texts.picture_options
 @output_options
 @connection_options
 def command(
@@ -71,12 +71,12 @@ def command(
         query, document, mode=mode, rerank=rerank, rerank_budget=rerank_budget, candidates=candidates, where=clauses
     )
     if html:
-        pictures.write(html, query, [pictures.of_hit(hit)], out)
+        shaded_texts.write(html, query, [shaded_texts.of_hit(hit)], out)
 
     def show() -> None:
         console = out.console()
         console.print(printable(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}"), markup=False)
-        console.print(pictures.passage(hit))
+        console.print(shaded_texts.passage(hit))
         console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20), markup=False)
 
     out.emit(json.explain(query, hit), show)

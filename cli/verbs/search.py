@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common import pictures
+from termweave.cli.common import shaded_texts
 from termweave.cli.common.batch_search import DEPTH, answer_all, batch_options
 from termweave.cli.common.hit_list import show, show_facets
 from termweave.cli.common.number_types import IntRange
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 )
 @batch_options
 @model_options
-@pictures.picture_options
+@shaded_texts.picture_options
 @output_options
 @connection_options
 def command(
@@ -209,7 +209,7 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
     for cut in answer.cut_short:
         out.warn(f"{cut}.")
     if html:
-        pictures.write(html, text, [pictures.of_hit(hit) for hit in answer.hits], out)
+        shaded_texts.write(html, text, [shaded_texts.of_hit(hit) for hit in answer.hits], out)
     out.emit(json.search(text, answer, took), lambda: _show(answer, out, others=others))
 
 

@@ -126,7 +126,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _valid(text: str) -> str:
-    """The text with lone surrogates replaced, which no tokeniser takes."""
+    """Replace lone surrogates in a text, because no tokeniser accepts them."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -8,7 +8,7 @@ Both order documents as the model's probabilities do.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel, Pairing
-from termweave.encoders.manifest import TOKENIZER, Manifest, is_inside
+from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel, Pairing
+from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
 from termweave.errors import ModelError
 
@@ -33,44 +33,24 @@ LOGITS = "logits"
 
 
 @dataclass(frozen=True)
-class RankerSettings:
+class RankerSettings(KindSettings):
     """How a ranker reads pairs: `Manifest.settings` of the kind.
 
     Attributes:
-        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
-        lower: Lower-case texts first.
         types: Whether the model is told which tokens are of the document (``token_type_ids``).
         prompt: The text that is put before every query.
         labels: 1 for one logit, 2 for "not relevant" and "relevant".
     """
 
-    transformer: str = ""
-    lower: bool = False
     types: bool = True
     prompt: str = ""
     labels: int = 1
 
-    @classmethod
-    def of(cls, manifest: Manifest) -> RankerSettings:
-        """Read the settings of a manifest.
-
-        Raises:
-            ModelError: They are malformed, or name a folder outside the model's.
-        """
-        try:
-            settings = cls(**manifest.settings)
-        except TypeError as error:
-            raise ModelError(
-                f"The description of the model {manifest.name!r} is malformed: {error}.", "Export it again."
-            ) from error
-        inside = not settings.transformer or (isinstance(settings.transformer, str) and is_inside(settings.transformer))
-        if not inside or not isinstance(settings.prompt, str) or settings.labels not in {1, 2}:
-            raise ModelError(f"The description of the model {manifest.name!r} is malformed.", "Export it again.")
-        return settings
-
-    def as_dict(self) -> dict[str, Any]:
-        """The table for `Manifest.settings`."""
-        return asdict(self)
+    def problem(self, manifest: Manifest) -> str:
+        """What is wrong with the prompt or the number of labels; "" if nothing is."""
+        del manifest
+        allowed = {"the prompt is a text": isinstance(self.prompt, str), "labels is 1 or 2": self.labels in {1, 2}}
+        return ", ".join(sentence for sentence, is_so in allowed.items() if not is_so)
 
 
 class RankerModel(OpenModel):
@@ -123,7 +103,7 @@ class RankerModel(OpenModel):
 
 
 def single_score(logits: NDArray[np.float32]) -> float:
-    """One score of one logit or of two.
+    """Compute the score of a pair from its logits: one logit, or two of which the second means "relevant".
 
     Example:
         >>> single_score(np.array([1.5])), single_score(np.array([-1.0, 2.0]))
@@ -155,7 +135,7 @@ class PairReader:
 
 
 class RankerKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "ranker", which the docstring of this file describes."""
 
     name: ClassVar[str] = "ranker"
     label: ClassVar[str] = "a cross-encoder"

@@ -45,11 +45,13 @@ class Engine:
     Attributes:
         url: Address without credentials, for messages.
         client: The underlying `opensearchpy.OpenSearch`.
+        user: User name that the requests carry; "" for none (certificates and AWS signatures have no user name here).
     """
 
-    def __init__(self, client: Any, url: str) -> None:
+    def __init__(self, client: Any, url: str, user: str = "") -> None:
         self.client = client
         self.url = url
+        self.user = user
         self._retries = retries.Retries()
         _ENGINES.add(self)
 
@@ -271,4 +273,4 @@ def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False
         "http_compress": compress,
         "max_retries": 0,  # `Engine.request` decides what is sent again
     }
-    return Engine(opensearchpy.OpenSearch(**options, **authentication), url)
+    return Engine(opensearchpy.OpenSearch(**options, **authentication), url, credentials.user_of(authentication))

@@ -59,6 +59,15 @@ def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
     return url, arguments
 
 
+def user_of(arguments: dict[str, Any]) -> str:
+    """The user name in arguments that `options` made; "" if there is none."""
+    given = arguments.get("http_auth")
+    if not isinstance(given, tuple):
+        return ""
+    name: str = given[0]
+    return name.encode("latin-1").decode("utf-8", "replace")
+
+
 def _user_and_password(settings: Settings, url: str, user: str | None, password: str | None) -> tuple[str | None, str | None]:
     """User and password, each from the settings or from the address.
 

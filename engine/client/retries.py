@@ -110,7 +110,7 @@ class Retries:
         return repeatable and is_temporary(error)
 
     def _end(self, patience: float) -> float:
-        """When patience is over. A request that fails after another one has used the patience up gets no patience of its own."""
+        """The time at which repeating ends. All requests share one patience, which begins with the first failure after a success."""
         now = time.monotonic()
         with self._lock:
             if self._failing_since is None:
@@ -157,7 +157,7 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def _asked_pause(state: Any) -> float:
-    """The seconds that the server asked for, of the error of tenacity's last attempt."""
+    """The pause in seconds that the server asked for in its response to the last attempt."""
     return getattr(state.outcome.exception(), "retry_after", None) or 0.0
 
 

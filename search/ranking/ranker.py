@@ -52,7 +52,7 @@ class CrossEncoderReranker:
 
     @property
     def name(self) -> str:
-        """As `--rerank` takes it."""
+        """The name that `--rerank` takes."""
         return f"ranker@{self.model}"
 
     @property

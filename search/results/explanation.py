@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import SignalScore
 from termweave.search.retrieval.requests import grouped
 from termweave.support.messages import counted
@@ -107,12 +108,12 @@ def _request(
         "_source": list(signal.explains_from) or False,
         **grouped(["id", "passage"]),
     }
-    answer = engine.request("POST", f"/{index}/_search", body=body)
+    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
 
 
 def beyond(hit: Hit) -> Hit:
-    """Give a hit that a search by one signal did not return the score of that signal."""
+    """Add the signal's own score to a hit that a search by one signal did not return."""
     explained = hit.explanation or {"parts": []}
     parts = [{**part, "share": part["score"]} for part in explained["parts"]]
     score = float(sum(part["score"] for part in parts))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.signals import typed_fields
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
         **{f"term {at}": {"filter": {"term": {name: value}}} for at, (name, value) in enumerate(terms)},
     }
     try:
-        counts = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
+        body = {"size": 0, "aggs": aggregations}
+        counts = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
     except EngineResponseError:  # the search itself succeeded; its answer stays without this remark
         return [], []
     documents = {name: counts[f"field {at}"] for at, name in enumerate(names)}

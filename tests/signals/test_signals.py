@@ -14,9 +14,9 @@ from termweave.errors import EngineError, ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.dense import Dense, from_half, from_halves, to_half
+from termweave.signals.impacts import escape, unescape
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest
 from termweave.signals.lexical import Lexical
-from termweave.signals.terms import escape, unescape
 from termweave.signals.weights import Weights
 
 TERM = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

@@ -1,4 +1,4 @@
-"""The backbone as a torch module: which layers are trained, how many word-pieces it counts, and its fingerprint."""
+"""The backbone as a torch module: which layers are trained, how many word-pieces it reads, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def length(backbone: Any, wanted: int) -> int:
 
 
 def settled(backbone: Any, settings: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the settings with lengths that the backbone can count, and tell the user which ones were cut."""
+    """Return the settings with lengths that the backbone can read, and tell the user which ones were cut."""
     lengths = {name: length(backbone, int(settings[name])) for name in ("max_length", "training_length")}
     for name, allowed in lengths.items():
         if allowed != settings[name]:

@@ -44,7 +44,7 @@ class DenseObjective(Objective):
         return self
 
     def encode(self, batch: DenseBatch, side: Side, rows: NDArray[np.int64]) -> Tensor:
-        """Unit vectors of some texts of the batch's data set, float32 ``(T, d)``, with gradients.
+        """Encode texts of the batch's data set as unit vectors, float32 ``(T, d)``, with gradients.
 
         Args:
             batch: The batch.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TargetContext:
-    """What a method's targets are made of.
+    """The data from which a method computes its targets.
 
     Attributes:
         part: The data set, by name.

@@ -56,7 +56,7 @@ class TrainingParameter:
         return type(self.default).__name__
 
     def parse(self, given: object) -> Value:
-        """Turn what stands on a command line or in a file into a value.
+        """Convert a value from the command line or from a file to the type of the parameter.
 
         Raises:
             UsageError: The value has the wrong type, is outside the bounds, or is none of the choices.

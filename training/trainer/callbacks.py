@@ -103,7 +103,7 @@ class DevelopmentCallback(TrainerCallback):
         self.average.load(checkpoint)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluate before training: nothing worse will be kept."""
+        """Evaluate the model before training: a fit that ranks worse keeps these parameters."""
         del args, control
         self._begun = self._last_line = time.monotonic()
         self._first = int(state.global_step)
@@ -168,7 +168,7 @@ class DevelopmentCallback(TrainerCallback):
 
         def stop(*_: object) -> None:
             self.interrupted = True
-            self.say("stopping after this step; --resume goes on (Ctrl-C again stops at once)")
+            self.say("stopping after this step; --resume continues the run (press Ctrl-C again to stop at once)")
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         before = signal.signal(signal.SIGINT, stop)

@@ -24,7 +24,7 @@ from termweave.indexer.preparation.passages import Window
 from termweave.records import Document, Encoding
 from termweave.search import Index
 from termweave.search.catalog import statistics_store
-from termweave.signals.terms import scale
+from termweave.signals.impacts import scale
 from tests.indexer.builds import check, three, weights
 from tests.indexer.conftest import Bench, until
 
