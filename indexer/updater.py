@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import CHANGING, pass_gate, send_rest, while_held
-from termweave.indexer.generations import copy as generation_copy
+from termweave.indexer.builder import CHANGING, pass_gate, send_rest, waits, while_held
 from termweave.indexer.generations import (
+    audit,
     generations,
     index_setup,
     option_compatibility,
@@ -26,6 +26,7 @@ from termweave.indexer.generations import (
     publication,
     statistics_drift,
 )
+from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.pipeline import dead_letters, encoding, neighbour_expansion
@@ -144,6 +145,7 @@ def update(
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
             after = changes.lineage_after(now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
+            target.notes.extend(waits(engine))
 
             def updated() -> Updated:
                 return Updated(
@@ -172,6 +174,9 @@ def update(
                 index_setup.close_writer(engine, target.index)
             ledger.put("state", "complete")
             if not mode.new:
+                audit.write(
+                    engine, "update", name, before=live.index, after=target.index, documents=changes.sent + changes.deleted
+                )
                 publication.check_still_live(engine, name, target.index)
             return updated()
 
@@ -243,7 +248,7 @@ class _Changes:
         """
         engine, target, ledger = self._engine, self._target, self._target.ledger
         self._adopt_stored()
-        target.notes += corpus.notes
+        target.notes += [*corpus.notes, *corpus.metadata.against(target.lineage.types)]
         target.warnings += [*corpus.warnings, *statistics_drift.drift_after_update(target.statistics, corpus.statistics)]
         with diff.LedgerDiff(ledger.path, path) as difference:
             difference.enter()

@@ -257,7 +257,7 @@ def _plan(server: Engine, source: Source, name: str, queries: list[str], options
     try:
         statistics = statistics_drift.of_live(server, live)
     except TermweaveError as error:  # a build replaces what is damaged: it can still be planned
-        out.warn(f"The statistics of the live generation are not compared: {error}")
+        out.warn(f"The statistics of the live generation are not compared: {error.message}")
     with out.progress("Reading") as bar:
 
         def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:

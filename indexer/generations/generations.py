@@ -203,7 +203,17 @@ def _generation(index: str, meta: dict[str, Any], segments: list[_Segment] | Non
         made = Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:
         created = str(meta.get("created", ""))
-        return Generation(index, created, "", None, size, complete=False, live=live, missed="", unreadable=str(error))
+        return Generation(
+            index,
+            created,
+            "",
+            None,
+            size,
+            complete=False,
+            live=live,
+            missed="",
+            unreadable=f"{error.message} {error.hint}".strip(),
+        )
     return Generation(
         index=index,
         created=made.created,

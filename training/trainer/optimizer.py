@@ -25,7 +25,8 @@ def optimizer(objective: Objective, settings: Mapping[str, Any]) -> tuple[torch.
             decay = settings["weight_decay"] if parameter.ndim else 0.0
             groups.setdefault((float(rate), float(decay)), []).append(parameter)
     adam = torch.optim.AdamW(
-        [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in groups.items()]
+        [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in groups.items()],
+        fused=True,  # one pass over the parameters; the others take several
     )
     return adam, _schedule(adam, [rate for rate, _ in groups], settings)
 
