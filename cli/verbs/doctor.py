@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Finding = dict[str, Any]
 
 
-@verb("doctor", short_help="Check this machine: what is missing, how to get it.")
+@verb("doctor")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("tune", short_help="Choose fusion and reranking by judged queries.")
+@verb("tune")
 @click.argument("name")
 @click.argument("dataset")
 @click.option(
