@@ -39,6 +39,7 @@ VERBS = (
     "train",
     "export",
     "config",
+    "completion",
 )
 
 _INTERRUPTED, _TERMINATED = 130, 143

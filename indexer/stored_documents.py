@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Passage
-from termweave.search.retrieval.requests import ALL_SHARDS
 from termweave.signals.layout import bucket_of, engine_id, source_digest, stored_document
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import CHANGING, pass_gate, send_rest, while_held
+from termweave.indexer.builder import CHANGING, pass_gate, send_rest, waits, while_held
 from termweave.indexer.generations import (
     audit,
-    compatibility,
     generations,
     index_setup,
+    option_compatibility,
     profile_transfer,
     publication,
     statistics_drift,
@@ -119,7 +119,7 @@ def update(
     generations.check_spelling(name)
     if gate is not None and not mode.new:
         raise UsageError(
-            "A gate needs a new generation: what is changed within the live one is live at once.",
+            "A gate needs a new generation: a change within the live generation is live at once.",
             "Add --new, or leave the gate out.",
         )
     engine = engine.patient(options.patience)
@@ -128,7 +128,7 @@ def update(
         live = generations.find_live(engine, name)
         if live is None:
             raise update_plan.missing(name)
-        compatibility.check(engine, live, options, mode.given)
+        option_compatibility.check(engine, live, options, mode.given)
         encoder = encoder_of(live.lineage, name, {"weights": options.weights, "dense": options.dense})
         remember(encoder.models.values())
         statistics = statistics_store.load(engine, live.index, live.lineage)
@@ -145,6 +145,7 @@ def update(
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
             after = changes.lineage_after(now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
+            target.notes.extend(waits(engine))
 
             def updated() -> Updated:
                 return Updated(
@@ -247,7 +248,7 @@ class _Changes:
         """
         engine, target, ledger = self._engine, self._target, self._target.ledger
         self._adopt_stored()
-        target.notes += corpus.notes
+        target.notes += [*corpus.notes, *corpus.metadata.against(target.lineage.types)]
         target.warnings += [*corpus.warnings, *statistics_drift.drift_after_update(target.statistics, corpus.statistics)]
         with diff.LedgerDiff(ledger.path, path) as difference:
             difference.enter()
@@ -283,8 +284,8 @@ class _Changes:
             )
         elif count:
             target.notes.append(
-                f"{documents} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or damage): what is "
-                "stored was read back, and what does not agree with its own digests counts as changed."
+                f"{documents} not stored as this host's ledger said (an update from another host, an interrupted update, or damage). "
+                "They were read back; those that do not agree with their own digests count as changed."
             )
 
     def _encode(self) -> encoding.Encode:

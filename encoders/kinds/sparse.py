@@ -8,7 +8,7 @@ the same encoder. The pooling is part of the graph: the logits of a text are som
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel
-from termweave.encoders.manifest import TOKENIZER, Manifest, is_inside
+from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel
+from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
 from termweave.errors import ModelError
 from termweave.records import TermWeights
@@ -38,41 +38,20 @@ POOLINGS = ("max", "sum")
 
 
 @dataclass(frozen=True)
-class SparseSettings:
+class SparseSettings(KindSettings):
     """How a sparse model reads texts: `Manifest.settings` of the kind.
 
     Attributes:
-        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
-        lower: Lower-case texts first.
         prompts: "query" and "document" -> the text that is put before every text of that sort.
         twice: Whether the logarithm is applied twice (`log1p_relu`).
     """
 
-    transformer: str = ""
-    lower: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     twice: bool = False
 
-    @classmethod
-    def of(cls, manifest: Manifest) -> SparseSettings:
-        """Read the settings of a manifest.
-
-        Raises:
-            ModelError: They are malformed, or name a folder outside the model's.
-        """
-        try:
-            settings = cls(**manifest.settings)
-        except TypeError as error:
-            raise ModelError(
-                f"The description of the model {manifest.name!r} is malformed: {error}.", "Export it again."
-            ) from error
-        if manifest.pooling not in POOLINGS or (settings.transformer and not is_inside(settings.transformer)):
-            raise ModelError(f"The description of the model {manifest.name!r} is malformed.", "Export it again.")
-        return settings
-
-    def as_dict(self) -> dict[str, Any]:
-        """The table for `Manifest.settings`."""
-        return asdict(self)
+    def problem(self, manifest: Manifest) -> str:
+        """What is wrong with the pooling; "" if nothing is."""
+        return "" if manifest.pooling in POOLINGS else f"pooling is one of {', '.join(POOLINGS)}"
 
 
 class SparseModel(OpenModel):
@@ -136,7 +115,7 @@ class SparseModel(OpenModel):
 
 
 class SparseKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "sparse", which the docstring of this file describes."""
 
     name: ClassVar[str] = "sparse"
     label: ClassVar[str] = "a sparse encoder"

@@ -82,12 +82,12 @@ def _already_created(error: EngineResponseError) -> bool:
 
 
 def open_writer(engine: Engine, index: str) -> None:
-    """Let documents be sent to a live generation."""
+    """Add the writer alias to a live generation, so that documents can be sent to it."""
     engine.request("POST", "/_aliases", body={"actions": [{"add": {"index": index, "alias": writer(index)}}]})
 
 
 def close_writer(engine: Engine, index: str) -> None:
-    """Let no more documents be sent to a generation."""
+    """Remove the writer alias of a generation, so that no more documents can be sent to it."""
     action = {"remove": {"index": index, "alias": writer(index), "must_exist": False}}
     engine.request("POST", "/_aliases", body={"actions": [action]})
 

@@ -37,8 +37,8 @@ def publish(engine: Engine, name: str, index: str, expected: str | None, act: au
         check_free(engine, name)
     if now not in {None, expected, index}:  # if the alias is gone, nobody moved it elsewhere
         raise EngineError(
-            f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.",
-            "Look at both; run 'termweave index' again to publish yours.",
+            f"While {index!r} was built, another command pointed {name!r} at {now!r}; this build was not published.",
+            "Compare both generations; run 'termweave index' again to publish yours.",
         )
     actions: list[dict[str, Any]] = [
         {"add": {"index": index, "alias": name}},

@@ -128,7 +128,7 @@ class Lease:
                 raise
 
     def _expired(self, holder: dict[str, Any], version: tuple[int, int]) -> bool:
-        """Whether nobody renews this document. If its time is close to ours, the holder is believed to live: waiting costs no data."""
+        """Whether the holder no longer renews this lease. If its time is close to ours, we assume that the holder lives, and wait."""
         if abs(time.time() - holder["renewed"]) < EXPIRY:
             return False
         until = time.monotonic() + EXPIRY

@@ -22,11 +22,11 @@ import numpy as np
 import orjson
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.indexer.pipeline import encoding_store
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Encoding, TermWeights
-from termweave.search.retrieval.requests import ALL_SHARDS
-from termweave.signals.terms import WeightedTerms, scale
+from termweave.signals.impacts import WeightedTerms, scale
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Highlight
-from termweave.search.retrieval.requests import ALL_SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

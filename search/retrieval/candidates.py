@@ -8,10 +8,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
 from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
-from termweave.search.retrieval.requests import ALL_SHARDS
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
 from termweave.signals.layout import stored_text
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.records import Document, Encoding, TermWeights
-from termweave.search.retrieval.requests import ALL_SHARDS
 from termweave.signals.dense import VECTOR_FIELD, from_half
+from termweave.signals.impacts import WeightedTerms
 from termweave.signals.layout import stored_text
-from termweave.signals.terms import WeightedTerms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import Need
     from termweave.signals import Clause, Signal
 
-#: Parameters of a search that must fail where a shard is missing. By default the server leaves the shard's documents out without a word:
-#: `_shards.failed` stays 0.
-ALL_SHARDS = {"allow_partial_search_results": False}
-
 
 @dataclass(frozen=True)
 class SignalRequests:
