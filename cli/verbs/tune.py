@@ -9,7 +9,7 @@ import click
 
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -41,8 +41,7 @@ def command(
     trials: int,
     seed: int,
     dry_run: bool,
-    weights: str | None,
-    dense: str | None,
+    models: dict[str, str | None],
     settings: Settings,
     out: Output,
 ) -> None:
@@ -66,7 +65,7 @@ def command(
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
-    index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     profiles.check_name(profile, index.signals)
     with out.progress("Tuning") as progress:
         report = tuning.tune(
