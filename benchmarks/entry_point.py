@@ -16,5 +16,5 @@ def enter(main: Callable[[], None]) -> None:
     try:
         main()
     except TermweaveError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {error.message} {error.hint}".strip(), file=sys.stderr)
         sys.exit(error.exit_status)

@@ -1,111 +1,191 @@
-"""The papers' dense methods on real data: nDCG@10 on the test split before and after training, by exact search.
+"""The tables of the papers' dense methods on real data (docs/reproduction.md).
 
-    python benchmarks/reproduction.py coder --data DIR --sets stackfaq --rows hard,uniform,evidence
-    python benchmarks/reproduction.py dtr   --data DIR --sets stackfaq --rows in-batch,labelled,algorithm,expanded,top
+    python benchmarks/reproduction.py le-bs --data ../shared/data --seeds 3
+    python benchmarks/reproduction.py coder --data ../shared/data --seeds 3
+    python benchmarks/reproduction.py dtr   --data ../shared/data --seeds 3
+    python benchmarks/reproduction.py own-data --data ../shared/data --seeds 3
+    python benchmarks/reproduction.py sir   --data ../shared/data --seeds 3        (rankers: ranker_variants.py has its own options)
 
-Each row is `termweave train METHOD` with the settings below; every figure is that of the model which the development questions chose. The
-test questions are searched in the whole corpus. p is a two-sided paired randomisation test against the backbone as it came.
+Each row is `termweave train METHOD` with the settings of `reproduction_tables.py`; the development questions choose the step that is
+kept, and test questions, which nothing else looks at, are searched exactly. A row that is in --work already is read from there, so that
+a table that was stopped goes on. With several seeds a figure is the mean and half the range. p is a two-sided paired randomisation test
+of the first measure against the row that the head names, on the means over the seeds.
+
+`--quick` takes fewer steps, texts and questions: some minutes a table on two processors, for a glance.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
-import time
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from entry_point import enter
+from reproduction_tables import STARTS, TABLES, Table
 
-#: Method -> row -> its settings.
-ROWS: dict[str, dict[str, dict[str, object]]] = {
-    "coder": {
-        "hard": {"labels": "hard"},
-        "uniform": {"labels": "uniform"},
-        "geometric": {"labels": "evidence", "evidence_weight": 1.0},
-        "reciprocal": {"labels": "evidence", "evidence_weight": 0.0},
-        "evidence": {"labels": "evidence"},
-    },
-    "dtr": {
-        "in-batch": {"sampling": "in-batch-query", "beta": 0, "gamma": 0},
-        "random": {"sampling": "random", "beta": 0, "gamma": 0},
-        "labelled": {"sampling": "labelled", "beta": 0, "gamma": 0},
-        "algorithm": {"beta": 0, "gamma": 0},
-        "expanded": {},
-        "top": {"top": 4},
-    },
-    "le-bs": {
-        "none": {"labels": "none"},
-        "distill": {"labels": "distill"},
-        "tfidf": {"labels": "tfidf"},
-        "scorer": {"labels": "scorer"},
-    },
-}
+from termweave.evaluation import randomisation_test
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reproduction_runs import TestSet
+
+#: Test questions and documents of a quick table.
+_QUICK_QUESTIONS, _QUICK_POOL = 300, 1500
 
 
-def figures(folder: Path, documents: list[str], questions: list[str], gains: list[dict[int, int]]) -> np.ndarray:
-    """nDCG@10 of each question by a model folder, or by a backbone as it came."""
-    from termweave.encoders import load
-    from termweave.training.dense.evaluation import rankings
-    from termweave.training.dev_measure import ranking_measure
+@dataclass(frozen=True)
+class Row:
+    """The figures of one row of one set.
 
-    encoder = load("", str(folder), precision="fp32")
-    vectors = {
-        kind: np.stack([encoding.vector for encoding in encoder.encode(texts, kind=kind)])
-        for kind, texts in (("document", documents), ("query", questions))
-    }
-    return ranking_measure(list(rankings(vectors["query"], vectors["document"], 10)), gains)
+    Attributes:
+        name: Of the row.
+        seeds: Test set -> measure -> one array of figures for each seed.
+        minutes: Of a seed.
+    """
+
+    name: str
+    seeds: dict[str, dict[str, list[np.ndarray]]]
+    minutes: float
 
 
 def main() -> None:
-    """Train every row on every set, and print a table."""
+    """Make the rows of a table that are not there yet, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("method", choices=ROWS)
+    parser.add_argument("table", choices=(*TABLES, "own-data"))
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
-    parser.add_argument("--sets", default="stackfaq")
-    parser.add_argument("--rows", default="")
+    parser.add_argument("--work", type=Path, default=Path("build/reproduction"), help="folder of finished rows")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--questions", type=int, default=1000, help="test questions at most, the first ones")
+    parser.add_argument("--sets", default="", help="some of the table's sets, with commas")
+    parser.add_argument("--rows", default="", help="some of its rows, with commas between them replaced by '/'")
+    parser.add_argument("--starts", default="", help=f"some of: {', '.join(STARTS)}")
+    parser.add_argument("--folds", default="", help="some of the table's splits by question, with commas")
+    parser.add_argument("--beside", default=None, help="other sets to test on, with commas; the default is the table's")
+    parser.add_argument("--questions", type=int, default=0, help="test questions at most")
+    parser.add_argument("--pool", type=int, default=-1, help="documents that they are searched in; 0: all")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="further settings of every row")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
+    if given.table == "own-data":
+        import reproduction_own_data
 
-    from termweave.evaluation import randomisation_test
-    from termweave.training import run
-    from termweave.training.backbone import lookup
-    from termweave.training.data.pairs import Collection
-    from termweave.training.methods import base
+        reproduction_own_data.table(given)
+        return
+    table = TABLES[given.table]
+    measures = " | ".join(table.measures)
+    print(f"| set | split | start | row | tested on | seeds | {measures} | p against {table.against} | minutes |")
+    print("|---" * (8 + len(table.measures)) + "|", flush=True)
+    for name in given.sets.split(",") if given.sets else table.sets:
+        for split, shares in (
+            {key: table.folds[key] for key in _some(given.folds, table.folds)}.items() if table.folds else [("", None)]
+        ):
+            for line in _rows(given, table, name, split, shares):
+                print(line, flush=True)
 
-    method = base.get(arguments.method)
-    further = dict(each.split("=", 1) for each in arguments.set)
-    backbone = lookup.find(further.get("backbone", ""), [], Path(), {})
-    print("| set | row | seeds | nDCG@10 | over base | p | minutes |\n|---|---|---|---|---|---|---|", flush=True)
-    for name in arguments.sets.split(","):
-        collection = Collection(arguments.data / name)
-        queries, qrels = collection.judged("test")
-        queries = [query for query in queries if any(grade > 0 for grade in qrels[query.id].values())][: arguments.questions]
-        gains = [
-            {collection.index[each]: grade for each, grade in qrels[query.id].items() if each in collection.index}
-            for query in queries
-        ]
-        test = (collection.texts, [query.text for query in queries], gains)
-        before = figures(backbone, *test)
-        print(f"| {name} | base | | {before.mean():.4f} | | | |", flush=True)
-        for row in arguments.rows.split(",") if arguments.rows else ROWS[arguments.method]:
-            after, begun = [], time.monotonic()
-            for seed in range(arguments.seeds):
-                with tempfile.TemporaryDirectory() as work:
-                    settings = method.settings({**ROWS[arguments.method][row], **further, "seed": seed})
-                    run.train(method, str(arguments.data / name), settings, Path(work) / "model")
-                    after.append(figures(Path(work) / "model", *test))
-            minutes = (time.monotonic() - begun) / 60 / arguments.seeds
-            means = [values.mean() for values in after]
-            mean, half = float(np.mean(means)), (max(means) - min(means)) / 2
-            p = randomisation_test(np.mean(after, axis=0), before)
-            spread = f" ± {half:.4f}" if arguments.seeds > 1 else ""
-            print(
-                f"| {name} | {row} | {arguments.seeds} | {mean:.4f}{spread} | {mean - before.mean():+.4f} | {p:.2g} | {minutes:.1f} |",
-                flush=True,
+
+def _some(chosen: str, every: Any) -> list[str]:
+    return [each for each in every if not chosen or each in chosen.split(",")]
+
+
+def _rows(
+    given: argparse.Namespace, table: Table, name: str, split: str, shares: tuple[float, float, float] | None
+) -> Iterator[str]:
+    """The lines of one set and one split."""
+    from reproduction_runs import TestSet, fold, key, measured, untrained
+
+    work = given.work / ("quick" if given.quick else "full") / given.table
+    folder = given.data / name if shares is None else fold(given.data / name, shares, work)
+    beside = table.beside if given.beside is None else tuple(filter(None, given.beside.split(",")))
+    questions = given.questions or (_QUICK_QUESTIONS if given.quick else 10**9)
+    pool = given.pool if given.pool >= 0 else (_QUICK_POOL if given.quick else 0)
+    tests = [TestSet.read(each, questions, pool) for each in (folder, *(given.data / other for other in beside))]
+    common = {**table.common, **(table.quick if given.quick else {}), **table.of_set.get(name, {}), **_assigned(given.set)}
+    place, size = work / name / (split or "own"), (questions, pool, beside, len(tests[0].documents))
+    if table.bm25:
+        record = measured(
+            place / f"bm25-{key(size)}.json", lambda: ({test.name: test.bm25(table.measures) for test in tests}, {})
+        )
+        yield from _lines(table, (name, split, ""), _row("BM25", [record]), None)
+    for start in _some(given.starts, table.starts):
+        compared = None
+        if start == "as it came" and common.get("backbone") != "scratch":
+            settings = {**common, "towers": "query"}
+            record = measured(
+                place / f"base-{key(size, settings)}.json",
+                lambda settings=settings: untrained(settings, tests, table.measures, reranked=table.reranked),
             )
+            row = _row("base", [record])
+            compared = row if table.against == "base" else None
+            yield from _lines(table, (name, split, start), row, None)
+        chosen = given.rows.split("/") if given.rows else list(table.rows)
+        for label in chosen:
+            records = [_trained(table, common, label, start, seed, folder, tests, place, size) for seed in range(given.seeds)]
+            row = _row(label, records)
+            yield from _lines(table, (name, split, start), row, compared)
+            compared = row if table.against == label else compared
+
+
+def _trained(
+    table: Table,
+    common: dict[str, object],
+    label: str,
+    start: str,
+    seed: int,
+    folder: Path,
+    tests: list[TestSet],
+    place: Path,
+    size: object,
+) -> dict[str, Any]:
+    from reproduction_runs import key, measured, train_and_test
+
+    settings = {**STARTS[start], **common, **table.rows[label], "seed": seed}
+    file = place / f"{label.replace(' ', '_')}-{start.replace(' ', '_')}-{seed}-{key(size, settings)}.json"
+
+    def say(line: str) -> None:
+        print(f"{folder.name} {label} {start} {seed}: {line}", file=sys.stderr, flush=True)
+
+    return measured(
+        file,
+        lambda: train_and_test(table.method, folder, settings, tests, table.measures, reranked=table.reranked, say=say),
+    )
+
+
+def _assigned(assignments: list[str]) -> dict[str, object]:
+    return dict(each.split("=", 1) for each in assignments)
+
+
+def _row(name: str, records: list[dict[str, Any]]) -> Row:
+    seeds: dict[str, dict[str, list[np.ndarray]]] = {}
+    for record in records:
+        for test, own in record["figures"].items():
+            for measure, values in own.items():
+                seeds.setdefault(test, {}).setdefault(measure, []).append(np.array(values))
+    return Row(name, seeds, float(np.mean([record["minutes"] for record in records])))
+
+
+def _lines(table: Table, head: tuple[str, str, str], row: Row, compared: Row | None) -> Iterator[str]:
+    """The lines of a row: one for each test set."""
+    for test, own in row.seeds.items():
+        cells = []
+        for measure in table.measures:
+            means = [values.mean() for values in own[measure]]
+            spread = f" ± {(max(means) - min(means)) / 2:.4f}" if len(means) > 1 else ""
+            cells.append(f"{np.mean(means):.4f}{spread}")
+        p = ""
+        if compared is not None:
+            first = table.measures[0]
+            p = f"{randomisation_test(np.mean(own[first], axis=0), np.mean(compared.seeds[test][first], axis=0)):.2g}"
+        yield f"| {' | '.join((*head, row.name, test, str(len(own[table.measures[0]])), *cells, p, f'{row.minutes:.1f}'))} |"
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["sir"]:
+        import ranker_variants
+
+        del sys.argv[1]
+        enter(ranker_variants.main)
+    else:
+        enter(main)

@@ -28,6 +28,7 @@ VERBS = (
     "rollback",
     "prune",
     "delete",
+    "audit",
     "search",
     "explain",
     "weights",
@@ -38,6 +39,7 @@ VERBS = (
     "train",
     "export",
     "config",
+    "completion",
 )
 
 _INTERRUPTED, _TERMINATED = 130, 143

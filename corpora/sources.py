@@ -165,7 +165,7 @@ class Derived:
 
     @property
     def size(self) -> int:
-        """Size of the underlying source."""
+        """Size of the underlying source, in bytes."""
         return self._source.size
 
     @property

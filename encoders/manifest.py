@@ -138,6 +138,7 @@ class ModelFolder:
     path: Path
     manifest: Manifest
     graphs: dict[str, Path] = field(default_factory=dict)
+    identities: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def read(cls, path: Path, *, check: bool = True, name: str = "") -> ModelFolder:
@@ -169,6 +170,7 @@ class ModelFolder:
         """
         for name, expected in self.manifest.files.items():
             file = self.path / name
+            self.identities[name] = identity(file)
             if not file.is_file():
                 raise ModelError(
                     f"The model {self.manifest.name!r} is incomplete: {file} is missing.",
@@ -178,6 +180,19 @@ class ModelFolder:
                 raise ModelError(
                     f"The model {self.manifest.name!r} was altered: {file} is not the file that was exported.",
                     "Copy the folder again, or run `termweave export` on it.",
+                )
+
+    def confirm(self) -> None:
+        """Refuse a folder whose files were replaced or written to after their digests were compared, and before they were opened.
+
+        Raises:
+            ModelError: A file is another one; the message names it.
+        """
+        for name, checked in self.identities.items():
+            if identity(self.path / name) != checked:
+                raise ModelError(
+                    f"The model {self.manifest.name!r} changed while it was opened: {self.path / name} is not the file that was checked.",
+                    "Run it again when nothing writes to the folder.",
                 )
 
     def graph(self, precision: str) -> Path | None:
@@ -238,6 +253,15 @@ def weight_files(home: Path) -> list[Path]:
     if missing := [name for name in names if not (home / name).is_file()]:
         raise ModelError(f"The model is incomplete: {home / missing[0]} is missing.", "Copy the model folder again.")
     return [index, *(home / name for name in names)]
+
+
+def identity(file: Path) -> tuple[int, ...]:
+    """What changes if a file is replaced or written to; () if there is none."""
+    try:
+        state = file.stat()
+    except OSError:
+        return ()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def digests(path: Path) -> dict[str, str]:

@@ -88,7 +88,7 @@ def parse(text: str) -> Gate:
     _, measure, least, margin, run = match.groups()
     measures.check(measure)
     if float(least or margin or 0) > 1:
-        raise UsageError(f"{text!r} can never decide anything: {measure} lies between 0 and 1.", "Write .4 for 40 %.")
+        raise UsageError(f"{text!r} is always met or never met, because {measure} lies between 0 and 1.", "Write .4 for 40 %.")
     return Gate(
         text=text,
         system=match["system"],

@@ -75,8 +75,10 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         sample = encoder.encode(texts, kind="document", statistics=corpus.statistics)
         fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
+        own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
+        layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(own))
         mapping = user_mapping.merged(layout.mapping({}), options.mapping)
-        layout = replace(layout, extra=sorted(set(mapping["properties"]) - set(layout.mapping({})["properties"])))
+        corpus.notes.extend(corpus.metadata.notes())
         made = Lineage(
             name=name,
             created=generations.creation_time(engine, name),
@@ -89,6 +91,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             documents=ledger.documents,
             passages=_passages_lineage(options.passages, ledger),
             fields=layout.extra,
+            types=layout.types,
             neighbours=options.neighbours,
         )
         settings = user_mapping.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})

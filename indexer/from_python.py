@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import open_documents
-from termweave.errors import UsageError
+from termweave.errors import UsageError, for_python
 from termweave.indexer import builder, updater
 from termweave.indexer.options import BuildOptions
 
@@ -75,7 +75,8 @@ def _run(
     connection: Connection, source: Any, name: str, options: BuildOptions, progress: Any, *, update: bool
 ) -> Built | Updated:
     run = updater.update if update else builder.build
-    return run(connection.engine, source, name, options, progress=progress)
+    done: Built | Updated = run(connection.engine, source, name, options, progress=progress)
+    return replace(done, notes=tuple(map(for_python, done.notes)), warnings=tuple(map(for_python, done.warnings)))
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Passage
 from termweave.signals.layout import bucket_of, engine_id, source_digest, stored_document
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 #: Documents in one response: with digests only, and with their content.
 _PAGE, _CONTENT_PAGE = 1000, 200
 #: Parameters of a search that must not answer from only some of the shards.
-ALL_SHARDS = {"allow_partial_search_results": False}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
-from termweave.indexer.generations import compatibility, generations
+from termweave.indexer.generations import generations, option_compatibility
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
@@ -139,7 +139,7 @@ def plan_update(
     live = generations.find_live(engine, name)
     if live is None:
         raise missing(name)
-    compatibility.check(engine, live, options, mode.given)
+    option_compatibility.check(engine, live, options, mode.given)
     source = in_passages(source, Window.of(live.lineage.passages))
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"

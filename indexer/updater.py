@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import CHANGING, pass_gate, send_rest, while_held
-from termweave.indexer.generations import compatibility, generations, index_setup, profile_transfer, publication, statistics_drift
+from termweave.indexer.builder import CHANGING, pass_gate, send_rest, waits, while_held
+from termweave.indexer.generations import (
+    audit,
+    generations,
+    index_setup,
+    option_compatibility,
+    profile_transfer,
+    publication,
+    statistics_drift,
+)
 from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff, storage
@@ -112,7 +120,7 @@ def update(
     generations.check_spelling(name)
     if gate is not None and not mode.new:
         raise UsageError(
-            "A gate needs a new generation: what is changed within the live one is live at once.",
+            "A gate needs a new generation: a change within the live generation is live at once.",
             "Add --new, or leave the gate out.",
         )
     engine = engine.patient(options.patience)
@@ -121,7 +129,7 @@ def update(
         live = generations.find_live(engine, name)
         if live is None:
             raise update_plan.missing(name)
-        compatibility.check(engine, live, options, mode.given)
+        option_compatibility.check(engine, live, options, mode.given)
         given = {"weights": options.weights, "dense": options.dense}
         encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())
@@ -139,6 +147,7 @@ def update(
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
             after = _with_models(changes.lineage_after(now), encoder, target, now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
+            target.notes.extend(waits(engine))
 
             def updated() -> Updated:
                 return Updated(
@@ -167,6 +176,9 @@ def update(
                 index_setup.close_writer(engine, target.index)
             ledger.put("state", "complete")
             if not mode.new:
+                audit.write(
+                    engine, "update", name, before=live.index, after=target.index, documents=changes.sent + changes.deleted
+                )
                 publication.check_still_live(engine, name, target.index)
             return updated()
 
@@ -249,7 +261,7 @@ class _Changes:
         """
         engine, target, ledger = self._engine, self._target, self._target.ledger
         self._adopt_stored()
-        target.notes += corpus.notes
+        target.notes += [*corpus.notes, *corpus.metadata.against(target.lineage.types)]
         target.warnings += [*corpus.warnings, *statistics_drift.drift_after_update(target.statistics, corpus.statistics)]
         with diff.LedgerDiff(ledger.path, path) as difference:
             difference.enter()
@@ -285,8 +297,8 @@ class _Changes:
             )
         elif count:
             target.notes.append(
-                f"{documents} not stored as this host's ledger said (an update from elsewhere, one that was stopped, or damage): what is "
-                "stored was read back, and what does not agree with its own digests counts as changed."
+                f"{documents} not stored as this host's ledger said (an update from another host, an interrupted update, or damage). "
+                "They were read back; those that do not agree with their own digests count as changed."
             )
 
     def _encode(self) -> encoding.Encode:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.indexer.ledger.ledger import BucketSum, Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
-from termweave.indexer.stored_documents import ALL_SHARDS, StoredDocument, contents, stored_where
+from termweave.indexer.stored_documents import StoredDocument, contents, stored_where
 from termweave.search.catalog import lineage, statistics_store
 from termweave.signals.layout import BUCKETS
 from termweave.support import arguments

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import EngineError, UsageError
 from termweave.records import Encoding
 from termweave.search import batch, paging
+from termweave.search.asynchronous import AsyncSearches
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.opening import open_generation
-from termweave.search.options import DEPTH, FIELDS, RankingOptions, SearchOptions, check_query
+from termweave.search.options import DEPTH, FIELDS, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, highlighting, hits, notices
-from termweave.search.retrieval import execution, filters, relevance_feedback, server_fusion
+from termweave.search.results.hit_sequence import Hits
+from termweave.search.retrieval import execution, filters, metadata_fields, relevance_feedback, server_fusion
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
+from termweave.search.retrieval.filter_grammar import clauses
+from termweave.search.signatures import with_options
 from termweave.support import arguments
 from termweave.support.messages import readable
 
@@ -29,11 +35,12 @@ if TYPE_CHECKING:
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.catalog.profiles import Profile
-    from termweave.search.options import RankingKeywords, RunKeywords, SearchKeywords
+    from termweave.search.options import ExplainKeywords, RunKeywords, SearchKeywords, Where
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.rerankers import CutShort, Need, Reranker, Reranking
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.metadata_fields import FacetValue
     from termweave.signals import DocumentLayout
 
 _T = TypeVar("_T")
@@ -41,7 +48,7 @@ _T = TypeVar("_T")
 _TRIES = 4
 
 
-class Index:
+class Index(AsyncSearches):
     """A live index behind its alias. Threads may share it.
 
     The alias may move to a new generation at any time. Each search uses one generation from the encoding of the query to the
@@ -87,21 +94,28 @@ class Index:
     def __repr__(self) -> str:
         return f"<Index {self.name!r}: {self.generation}, {', '.join(self.signals)}>"
 
-    def search(self, query: str = "", **options: Unpack[SearchKeywords]) -> list[Hit]:
-        """The best documents for a query, best first. Arguments as `answer`."""
+    @with_options(SearchOptions)
+    def search(self, query: str = "", **options: Unpack[SearchKeywords]) -> Hits:
+        """The best documents for a query, best first.
+
+        Args:
+            query: Text; may be empty with `like`.
+            **options: See below.
+        """
         return self.answer(query, **options).hits
 
+    @with_options(RunOptions)
     def run(self, queries: Mapping[str, str], **options: Unpack[RunKeywords]) -> Run:
         """The best documents for each of many queries (query id -> text). Options: `termweave.search.options.RunOptions`."""
         return batch.run(self, queries, **options)
 
+    @with_options(SearchOptions)
     def answer(self, query: str = "", **options: Unpack[SearchKeywords]) -> Answer:
         """The best documents for a query, with remarks on the answer.
 
         Args:
             query: Text; may be empty with `like`.
-            **options: As `termweave.search.options.SearchOptions`: mode, rerank, rerank_budget, candidates, where, k, start, fields,
-                like, explain, highlight, server_fusion.
+            **options: See below.
         """
         asked = SearchOptions(**options)
         check_query(query)
@@ -110,12 +124,15 @@ class Index:
     def _answer(self, generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
         """`answer` from one generation."""
         mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+        if reranking is not None:
+            reranking = reranking.for_page(asked.start)
         liked = self._liked(generation, query, asked.like) if asked.like else None
+        where = clauses(asked.where, generation.layout)
         what = Retrieval(
             list(mode.weights),
             asked.candidates,
             asked.candidates,
-            [*asked.where, liked.left_out] if liked else asked.where,
+            [*where, liked.left_out] if liked else where,
             reranking.needs if reranking else (),
             mode if asked.server_fusion else None,
         )
@@ -125,13 +142,19 @@ class Index:
         seen: set[str] = set()
         dropped: dict[str, tuple[str, ...]] = {}
         cut_short: list[CutShort] = []
+        facets: Mapping[str, tuple[FacetValue, ...]] = {}
         for depth in paging.depths(asked.candidates):
             (candidates,) = execution.retrieve(self.engine, target, generation, [encoded], replace(what, depth=depth))
             if liked:
                 candidates = replace(candidates, liked=liked.vectors)
             dropped |= {name: clause.dropped for name, clause in candidates.clauses.items() if clause.dropped}
             cut_short.clear()
-            ranked = order(candidates, ranking_mode, reranking, asked.last + len(seen), cut_short.append)
+            limit = None if asked.sort else asked.last + len(seen)
+            ranked = order(candidates, ranking_mode, reranking, limit, cut_short.append)
+            if asked.facets and not facets:
+                facets = metadata_fields.facets(self.engine, generation.index, generation.layout, candidates, asked.facets)
+            if asked.sort:
+                ranked = metadata_fields.ordered(self.engine, generation.index, generation.layout, ranked, asked.sort)
             places = [place for place in ranked if place.id not in seen]
             first, end = max(0, asked.start - len(seen)), asked.last - len(seen)
             page = hits.of(
@@ -143,17 +166,20 @@ class Index:
                 fields=asked.fields,
                 explain=asked.explain,
             )
+            if asked.explain_words:
+                page = explanation.with_word_effects(page, places[first:end])
             if asked.highlight:
                 signals = generation.signals(what.signals)
                 page = highlighting.of(self.engine, generation.index, generation.encoder, signals, encoded, page)
             shown += page
             seen.update(place.id for place in places)
-            if len(seen) >= asked.last or all(len(ranked.scores) < depth for ranked in candidates.lists.values()):
+            if asked.sort or len(seen) >= asked.last or all(len(ranked.scores) < depth for ranked in candidates.lists.values()):
                 break
         remarks = notices.of(self.engine, generation, candidates, shown, empty=not seen, fields=asked.fields, where=asked.where)
-        return hits.Answer(shown, dropped, remarks, tuple(cut_short))
+        return hits.Answer(Hits(shown), dropped, remarks, tuple(cut_short), facets)
 
-    def explain(self, query: str, document: str, **options: Unpack[RankingKeywords]) -> Hit:
+    @with_options(ExplainOptions)
+    def explain(self, query: str, document: str, **options: Unpack[ExplainKeywords]) -> Hit:
         """Explain the score of one document for a query.
 
         A document that is not among the candidates has rank 0 and the score it would have below the last of them: one signal
@@ -163,28 +189,30 @@ class Index:
         Args:
             query: Text.
             document: Id of the document.
-            **options: As `termweave.search.options.RankingOptions`: mode, rerank, rerank_budget, candidates, where.
+            **options: See below.
 
         Raises:
             UsageError: The index does not hold the document.
         """
-        asked = RankingOptions(**options)
+        asked = ExplainOptions(**options)
         SearchOptions(like=[document])  # checks the id
         check_query(query)
         return self._consistently(lambda generation, target: self._explain(generation, target, query, document, asked))
 
-    def _explain(self, generation: OpenGeneration, target: str, query: str, document: str, asked: RankingOptions) -> Hit:
+    def _explain(self, generation: OpenGeneration, target: str, query: str, document: str, asked: ExplainOptions) -> Hit:
         """`explain` from one generation."""
         mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
         needs = reranking.needs if reranking else ()
         encoded = self.encode([query], generation)
-        what = Retrieval(list(mode.weights), asked.candidates, where=asked.where, needs=needs)
+        where = clauses(asked.where, generation.layout)
+        what = Retrieval(list(mode.weights), asked.candidates, where=where, needs=needs)
         (candidates,) = execution.retrieve(self.engine, target, generation, encoded, what)
         places = order(candidates, mode, reranking)
         for rank, place in enumerate(places, 1):
             if place.id == document:
-                return hits.of(self.engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)[0]
-        excluded = bool(asked.where) and not filters.passes(self.engine, generation.index, document, asked.where)
+                found = hits.of(self.engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)
+                return (explanation.with_word_effects(found, [place]) if asked.explain_words else found)[0]
+        excluded = bool(where) and not filters.passes(self.engine, generation.index, document, where)
         if excluded:  # what the signals would give it: the clauses so far contain the filter
             unfiltered = Retrieval(list(mode.weights), asked.candidates)
             (candidates,) = execution.retrieve(self.engine, target, generation, encoded, unfiltered)
@@ -235,7 +263,7 @@ class Index:
         *,
         depth: int = DEPTH,
         window: int | None = None,
-        where: Sequence[Mapping[str, Any]] = (),
+        where: Where = (),
         needs: Collection[Need] = (),
     ) -> list[Candidates]:
         """The candidates of each query from each signal, in one request.
@@ -245,13 +273,13 @@ class Index:
             signals: Names of the signals.
             depth: How many documents each signal gives.
             window: How many of them count in the fusion; None: `depth`.
-            where: Filters of the query DSL; all must match.
+            where: Filters, as `termweave.search.options.RankingOptions`.
             needs: What rerankers need: "vectors", "texts".
         """
-        what = Retrieval(signals, depth, window, list(where), needs)
-        given = arguments.listed(queries)
+        given, kept = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
+            what = Retrieval(signals, depth, window, clauses(kept, generation.layout), needs)
             return execution.retrieve(self.engine, target, generation, self.encode(given, generation), what)
 
         return self._consistently(once)
@@ -276,7 +304,7 @@ class Index:
         return call(generation, generation.index)
 
     def _follow(self, searched: OpenGeneration) -> bool:
-        """Open the generation that the alias points at, if it is another one than the one searched. Whether it is."""
+        """If the alias points at another generation than the one searched, open it; return whether it does."""
         if self._now is not searched:  # another thread has opened it
             return True
         if lineage.resolve(self.engine, self.name) == searched.index:
@@ -296,7 +324,7 @@ class Index:
         what = Retrieval(
             list(mode.weights),
             depth,
-            where=asked.where,
+            where=clauses(asked.where, generation.layout),
             needs=reranking.needs if reranking else (),
             server_fusion=mode if asked.server_fusion else None,
         )
@@ -304,7 +332,7 @@ class Index:
         (prepared,) = execution.prepare(self.engine, generation, encoded, what, execution.first_reach(generation, depth))
         lines: list[Any] = []
         for body in prepared.bodies.values():
-            lines += [{}, body]
+            lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
         included = ",".join(hits.wanted(asked.fields))
@@ -329,9 +357,9 @@ def _choose(
     profile = profiles.find(made, mode)
     reranking = rerankers.choose(rerank, profile.rerank if profile is not None else None)
     if budget is not None:
-        if reranking is None:
+        if reranking is None and budget < inf:
             raise UsageError("A time budget needs a reranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
-        reranking = reranking.within(budget)
+        reranking = reranking.within(budget) if reranking else None
     if profile is not None:
         return profile.mode, reranking
     if mode is not None and (name := mode.partition("@")[0]) in made.profiles:

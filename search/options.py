@@ -14,10 +14,14 @@ import orjson
 
 from termweave.errors import UsageError
 from termweave.search import paging
+from termweave.search.retrieval.filter_grammar import FilterExpression, parse
+from termweave.search.retrieval.metadata_fields import check_order
 
 if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import Reranker, Reranking
 
+#: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
+Where = str | Sequence[str | Mapping[str, Any] | FilterExpression]
 #: Candidates that each signal gives. Recall@100 is measured at this depth.
 DEPTH = 100
 #: The stored fields of a hit unless others are named.
@@ -28,23 +32,25 @@ _MOST_WORKERS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions:
-    """How documents are ranked for a query. `Index.explain` takes these.
+    """How documents are ranked for a query.
 
     Attributes:
         mode: "lexical", "weights", "dense", "hybrid", a weighted list ("weights:0.6,dense:0.4") or a tuned profile. Several signals may
             name their fusion: "hybrid@rrf". None: the profile that was adopted, else "hybrid".
         rerank: "none", "rnn", "rnn@dense" (the paper's similarity), "ranker@FOLDER" (a cross-encoder; FOLDER or "hf:OWNER/NAME" for
             short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
-        rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first; None: no limit.
+        rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first. None: the profile's, else no limit;
+            infinity: no limit.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
-        where: Filters of the query DSL; all must match.
+        where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
+            (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL. One text alone needs no list.
     """
 
     mode: str | None = None
     rerank: str | Reranker | Reranking | None = None
     rerank_budget: float | None = None
     candidates: int = DEPTH
-    where: Sequence[Mapping[str, Any]] = ()
+    where: Where = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that cannot be used."""
@@ -52,14 +58,23 @@ class RankingOptions:
             raise UsageError(
                 f"mode is a text, not {type(self.mode).__name__}.", 'Several signals are one text: mode="weights,dense".'
             )
-        if self.rerank_budget is not None and not (
-            isinstance(self.rerank_budget, int | float) and 0 <= self.rerank_budget < float("inf")
-        ):
+        if self.rerank_budget is not None and not (isinstance(self.rerank_budget, int | float) and self.rerank_budget >= 0):
             raise UsageError(
                 f"rerank_budget is a number of milliseconds from 0 on, not {self.rerank_budget!r}.", "Write rerank_budget=80."
             )
         paging.reachable(1, 0, self.candidates)
         _keep(self, "where", _filters(self.where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(RankingOptions):
+    """How one document is explained. `Index.explain` takes these.
+
+    Attributes:
+        explain_words: Add the words that the logit of a ranker depends on most: it scores the text once without each word.
+    """
+
+    explain_words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +85,11 @@ class SearchOptions(RankingOptions):
         k: How many hits.
         start: How many hits to skip.
         fields: Stored fields of each hit.
+        facets: Fields whose values are counted among the candidates (`Answer.facets`).
+        sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
         explain: Explain each score now, in place of when `Hit.explain` is called.
+        explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
@@ -80,8 +98,11 @@ class SearchOptions(RankingOptions):
     k: int = 10
     start: int = 0
     fields: Sequence[str] = FIELDS
+    facets: Sequence[str] = ()
+    sort: str | None = None
     like: Sequence[str] = ()
     explain: bool = False
+    explain_words: bool = False
     highlight: bool = False
     server_fusion: bool = False
 
@@ -90,7 +111,13 @@ class SearchOptions(RankingOptions):
         super().__post_init__()
         paging.reachable(self.k, self.start, self.candidates)
         _keep(self, "fields", _texts("fields", "names", "The name of a field", self.fields))
+        _keep(self, "facets", _texts("facets", "names", "The name of a field", self.facets))
+        if self.sort is not None:
+            if not isinstance(self.sort, str):
+                raise UsageError(f"sort is the name of a field, not {type(self.sort).__name__}.", 'Write sort="year:desc".')
+            check_order(self.sort)
         _keep(self, "like", _texts("like", "ids", "The id of a document", self.like))
+        _keep(self, "explain", self.explain or self.explain_words)
         if self.server_fusion and self.explain:
             raise UsageError(
                 "With --server-fusion the server returns only the final score, which cannot be explained.",
@@ -132,7 +159,13 @@ class RankingKeywords(TypedDict, total=False):
     rerank: str | Reranker | Reranking | None
     rerank_budget: float | None
     candidates: int
-    where: Sequence[Mapping[str, Any]]
+    where: Where
+
+
+class ExplainKeywords(RankingKeywords, total=False):
+    """`ExplainOptions` as keyword arguments."""
+
+    explain_words: bool
 
 
 class SearchKeywords(RankingKeywords, total=False):
@@ -141,8 +174,11 @@ class SearchKeywords(RankingKeywords, total=False):
     k: int
     start: int
     fields: Sequence[str]
+    facets: Sequence[str]
+    sort: str | None
     like: Sequence[str]
     explain: bool
+    explain_words: bool
     highlight: bool
     server_fusion: bool
 
@@ -171,13 +207,14 @@ def _keep(options: RankingOptions, name: str, value: Any) -> None:
     object.__setattr__(options, name, value)
 
 
-def _filters(where: Any) -> list[Mapping[str, Any]]:
-    if isinstance(where, Mapping | str):
+def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
+    if isinstance(where, Mapping):
         raise UsageError("where is a list of filters, not one filter.", "Write where=[...] around it.")
-    filters = _listed("where", "filters", where)
-    if filters:
+    given = [where] if isinstance(where, str) else _listed("where", "filters", where)
+    filters = [parse(each) if isinstance(each, str) else each for each in given]
+    if clauses := [each for each in filters if not isinstance(each, FilterExpression)]:
         try:
-            orjson.dumps(filters, option=orjson.OPT_SERIALIZE_NUMPY)
+            orjson.dumps(clauses, option=orjson.OPT_SERIALIZE_NUMPY)
         except TypeError as error:
             raise UsageError(
                 f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.errors import EngineError
 from termweave.records import Document, Passage
+from termweave.signals import typed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ _FILTERABLE_BYTES = 30_000
 #: Number and position of a passage; a document has all of these fields or none.
 _POSITION = ("passage", "passage_start", "passage_end")
 #: The types that termweave writes into fields for which OpenSearch accepts other types too.
-_WRITTEN: dict[str, type] = {"metadata": dict, "metadata_long": dict, **dict.fromkeys(_POSITION, int)}
+_WRITTEN: dict[str, type] = {"metadata": dict, "metadata_long": dict, typed_fields.FIELD: dict, **dict.fromkeys(_POSITION, int)}
 
 
 def signal_class(name: str) -> type[Signal]:
@@ -93,15 +94,19 @@ class DocumentLayout:
     Attributes:
         signals: The signals of the index.
         extra: Metadata entries that the user's mapping makes fields of their own.
+        types: Metadata entry -> its type (`termweave.signals.typed_fields`).
     """
 
     signals: Sequence[Signal]
     extra: Sequence[str] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_meta(cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = ()) -> DocumentLayout:
-        """The layout that `_meta` stores: signal name -> parameters, and the metadata entries that are fields of their own."""
-        return cls([_signal(name, values) for name, values in parameters.items()], extra)
+    def from_meta(
+        cls, parameters: Mapping[str, Mapping[str, Any]], extra: Sequence[str] = (), types: Mapping[str, str] | None = None
+    ) -> DocumentLayout:
+        """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
+        return cls([_signal(name, values) for name, values in parameters.items()], extra, types or {})
 
     def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
@@ -116,6 +121,8 @@ class DocumentLayout:
             "source_digest": {"type": "long"},
             "encoding_digest": {"type": "long"},
         }
+        if self.types:
+            properties[typed_fields.FIELD] = {"properties": typed_fields.properties(self.types)}
         for signal in self.signals:
             properties |= signal.properties()
         properties.setdefault("title", {"type": "text", "index": False})
@@ -140,7 +147,7 @@ class DocumentLayout:
         if (part := document.passage) is not None:
             body |= {"passage": part.number, "passage_start": part.start, "passage_end": part.end}
         body |= _metadata_fields(document.metadata)
-        body |= self._declared(document.metadata)
+        body |= self._declared(document.metadata) | self._typed(document.metadata)
         for signal in self.signals:
             body |= signal.fields(document, encoding)
         body["bucket"] = bucket_of(document.id)
@@ -153,12 +160,19 @@ class DocumentLayout:
         return digest(*(signal.canonical(stored) for signal in self.signals if signal.needs))
 
     def agrees(self, stored: Mapping[str, Any]) -> bool:
-        """Whether the fields of the user's mapping equal the metadata of this `_source`. The digests do not cover these fields."""
-        return {name: stored[name] for name in self.extra if name in stored} == self._declared(stored_metadata(stored))
+        """Whether the user's and the typed fields equal the metadata of this `_source`. The digests do not cover these fields."""
+        metadata = stored_metadata(stored)
+        declared = {name: stored[name] for name in (*self.extra, typed_fields.FIELD) if name in stored}
+        return declared == self._declared(metadata) | self._typed(metadata)
 
     def _declared(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The metadata entries that are fields of their own."""
         return {name: metadata[name] for name in self.extra if name in metadata}
+
+    def _typed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """The object of the typed entries; {} if there are none."""
+        values = typed_fields.typed_values(metadata, self.types) if self.types else {}
+        return {typed_fields.FIELD: values} if values else {}
 
 
 def as_written(stored: Mapping[str, Any]) -> dict[str, Any]:

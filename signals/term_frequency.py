@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
 from termweave.signals.engine_explanation import term_shares
-from termweave.signals.terms import WeightedTerms, escape, to_send, unescape
+from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
-from termweave.signals.terms import WeightedTerms, escape, to_send, unescape
+from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,11 +13,30 @@ TermweaveError                 1  the command failed
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+#: Flags whose argument has another name.
+_ARGUMENTS = {
+    "from": "start",
+    "filter": "where",
+    "filter-json": "where",
+    "facet": "facets",
+    "text-field": "text_fields",
+    "passage-size": "passages",
+    "passage-stride": "passages",
+}
+#: A command to type stays as it is.
+_COMMAND = re.compile(r"('termweave [^']*'|`[^`]*`)")
+#: A flag, and its value if that follows and is a placeholder, a number or a list.
+_FLAG = re.compile(
+    r"(?<![\w-])--?(?P<flag>[a-z][a-z0-9-]*)(?: (?P<value>[A-Z]{2,}(?![\w])|\d[\w.%]*\w|\d|[\w.]+[@:,][\w@:,./-]*\w))?"
+)
+_SHORT = frozenset("k")
 
 
 class TermweaveError(Exception):
-    """An error that a user can act on.
+    """An error that a user can act on. As text it names Python's arguments; the command line prints `message` and `hint`, with flags.
 
     Attributes:
         message: One sentence that says what is wrong, and where.
@@ -32,7 +51,7 @@ class TermweaveError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".strip()
+        return for_python(f"{self.message} {self.hint}".strip())
 
 
 class UsageError(TermweaveError):
@@ -73,3 +92,28 @@ class VerificationFailed(TermweaveError):
     """Stored documents differ from those that were sent."""
 
     exit_status = 4
+
+
+def for_python(text: str) -> str:
+    """A message with the names of Python's arguments in place of flags.
+
+    Example:
+        >>> for_python("Remove --server-fusion, or lower -k or --from.")
+        'Remove server_fusion, or lower k or start.'
+        >>> for_python("Add --rerank ranker@FOLDER, or use 'termweave index NAME --update'.")
+        "Add rerank='ranker@FOLDER', or use 'termweave index NAME --update'."
+    """
+    return "".join(part if at % 2 else _FLAG.sub(_argument, part) for at, part in enumerate(_COMMAND.split(text)))
+
+
+def _argument(match: re.Match[str]) -> str:
+    flag, value = match["flag"], match["value"]
+    if not match[0].startswith("--") and flag not in _SHORT:
+        return match[0]
+    name = _ARGUMENTS.get(flag, flag.replace("-", "_"))
+    if value is None:
+        return name
+    if flag == "passage-size":
+        return f"passages=Window({value}, STRIDE)"
+    shown = value if value[0].isdigit() else repr(value)
+    return f"{name}={shown}"

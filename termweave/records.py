@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from termweave.support.messages import clipped, counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -251,6 +253,12 @@ class Hit:
     def __hash__(self) -> int:
         return hash((self.id, self.rank))
 
+    def __repr__(self) -> str:
+        title = str(self.fields.get("title") or "")
+        return (
+            f"<Hit {self.rank}: {self.id!r}, {self.score:.4f}{f', {clipped(title, 60)!r}' if title not in {'', self.id} else ''}>"
+        )
+
     def __reduce__(self) -> tuple[type[Hit], tuple[Any, ...]]:
         """Pickle the hit without its explainer, which holds a connection."""
         kept = (self.id, self.score, self.rank, dict(self.fields), dict(self.signals), self.explanation)
@@ -305,3 +313,6 @@ class Run:
 
     name: str
     scores: Mapping[str, Mapping[str, float]]
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name!r}: {counted(len(self.scores), 'query', 'queries')}>"

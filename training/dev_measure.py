@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from termweave.evaluation.measures import LEADING, per_query
 from termweave.records import Run, TermWeights
-from termweave.signals.terms import scale
+from termweave.signals.impacts import scale
 from termweave.signals.weights import Weights
 from termweave.training.data.bm25_index import SparseIndex
 

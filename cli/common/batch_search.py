@@ -14,11 +14,12 @@ from termweave.cli.common.option_groups import option_group
 from termweave.cli.common.output_files import writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from termweave.cli.common.output import Output
     from termweave.engine import Engine
     from termweave.records import Query
+    from termweave.search.options import Where
     from termweave.search.ranking.rerankers import CutShort
 
 #: Documents per query in a run, unless -k sets another number. Recall@100 needs 100.
@@ -55,7 +56,7 @@ def answer_all(
     rerank_budget: float | None,
     k: int,
     candidates: int,
-    where: Sequence[Mapping[str, Any]],
+    where: Where,
     workers: int,
     out: Output,
 ) -> None:
@@ -107,7 +108,7 @@ def answer_all(
         )
     if empty:
         out.warn(f"{wording.queries(empty)} found nothing and {'has' if empty == 1 else 'have'} no line in the run.")
-    for remark in notices.on_filters(server, index.generation, where, empty=bool(empty)):
+    for remark in notices.on_filters(server, index.generation, index.layout, options.where, empty=bool(empty)):
         out.warn(remark)
     if rewritten:
         out.say(runs.encoding_remark(rewritten))

@@ -70,6 +70,6 @@ class PublicationGate:
         if missed:
             raise GateNotMet(
                 f"{'; '.join(missed)}.",
-                f"{generation} is complete but was not published. 'termweave promote {self._name} {generation}' publishes it all the same, "
+                f"{generation} is complete but was not published. 'termweave promote {self._name} {generation}' publishes it anyway, "
                 f"'termweave prune {self._name}' removes it.",
             )

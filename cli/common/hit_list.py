@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from termweave.cli.common import pictures
+from termweave.cli.common import shaded_texts
 from termweave.support.messages import clipped, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
     from rich.text import Text
 
     from termweave.cli.common.output import Output
     from termweave.records import Highlight, Hit
+    from termweave.search.retrieval.metadata_fields import FacetValue
 
 #: The most characters of a text or a field that are printed below a hit.
 _SNIPPET = 200
+#: The most characters of a value of a facet.
+_VALUE = 40
 _BLANK = re.compile(r"\s")
 
 
@@ -48,7 +51,7 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             )
         )
         if hit.explanation is not None:
-            _below(console, pictures.passage(hit))
+            _below(console, shaded_texts.passage(hit))
             console.print(Text(explanation.as_text(hit.explanation), style="green"))
         elif "text" in marks:
             cut = marks["text"].start + len(marks["text"].text) < len(str(hit.fields["text"]))
@@ -58,6 +61,16 @@ def show(hits: Sequence[Hit], out: Output, *, others: bool = False) -> None:
             _below(console, Text(clipped(snippet, _SNIPPET)))
         if others and (line := _others(hit)):
             _below(console, Text(line, "dim"))
+
+
+def show_facets(facets: Mapping[str, Sequence[FacetValue]], out: Output) -> None:
+    """Print how many candidates have each value of a field."""
+    from rich.text import Text
+
+    console = out.console()
+    for name, values in facets.items():
+        counts = ", ".join(f"{printable(clipped(each.value, _VALUE))} {each.count:,}" for each in values) or "no values"
+        console.print(Text(f"{name}: {counts}", "dim"))
 
 
 def _below(console: Console, text: Text) -> None:

@@ -188,7 +188,7 @@ def confirm(question: str) -> None:
     except click.Abort as error:
         if isinstance(error.__context__, EOFError):
             click.echo(err=True)
-            raise UsageError("Nobody answered.", "Add --yes to a command that nobody watches.") from None
+            raise UsageError("The question was not answered.", "Add --yes to run the command without questions.") from None
         raise
     if not agreed:
         click.echo("Nothing was deleted.", err=True)

@@ -49,7 +49,8 @@ def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | 
         nonlocal stopping, acknowledged, encoded
         if stage == STOPPING and not stopping:
             stopping = True  # even without a bar the user sees that the first Ctrl-C was understood
-            out.say(f"Finishing what is under way; {'a second SIGTERM' if terminated.is_set() else 'Ctrl-C'} stops at once.")
+            again = "A second SIGTERM" if terminated.is_set() else "Pressing Ctrl-C again"
+            out.say(f"Waiting for the requests that are under way. {again} stops at once.")
         if stage in {SENDING, STOPPING}:
             acknowledged = f"{done:,} of {counted(total or 0, *nouns)}"
         if stage == ENCODING and done:

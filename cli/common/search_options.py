@@ -27,18 +27,22 @@ def check_reranker(
 
     del ctx, param
     for name in [value] if isinstance(value, str) else value or ():
-        rerankers.choose(name)
+        for stage in name.split(rerankers.CHAIN):
+            if stage.strip() != "ranker":  # the ranker of the profile, which only the index knows
+                rerankers.choose(stage)
     return value
 
 
 def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Convert a time to milliseconds, as the callback of an option: "80ms", "0.5s".
+    """Convert a time to milliseconds, as the callback of an option: "80ms", "0.5s"; "none" is infinity.
 
     Raises:
         BadParameter: The value is no time from 0 on.
     """
     if value is None:
         return None
+    if value.strip() == "none":
+        return float("inf")
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s)", value.strip(), re.ASCII)
     if match is None:
         raise click.BadParameter(f"{value!r} is no time; write 80ms or 0.5s.", ctx, param)
@@ -71,8 +75,9 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--rerank-budget",
             metavar="TIME",
             callback=milliseconds,
-            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. When it is up, the documents that "
-            "were not scored follow in their order. The model is opened before.  [default: no limit]",
+            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. Documents that "
+            "it cannot score in time follow in their former order. Loading the model does not count. none: no limit.  [default: what the profile says, "
+            "else none]",
         ),
         click.option(
             "--rnn-similarity",
@@ -93,6 +98,16 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def words_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --explain-words."""
+    return click.option(
+        "--explain-words",
+        is_flag=True,
+        help="Explain, with the words that the logit of a ranker depends on most. It scores each hit once without each of up to 64 "
+        "words, which takes seconds.",
+    )(function)
+
+
 def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --filter, --filter-json and --candidates."""
     return option_group(
@@ -101,10 +116,15 @@ def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--filter",
             "filters",
             multiple=True,
-            metavar="FIELD=VALUE",
-            help="Only documents whose metadata has this value; repeatable.",
+            metavar="EXPRESSION",
+            help='Only documents that pass, for example kind=function or "year>=2020 AND (lang=en OR lang=de) AND NOT exists(draft)". '
+            "Operators: = != < <= > >=. Given several times, all must pass.",
         ),
-        click.option("--filter-json", metavar="JSON", help="A filter of the query DSL."),
+        click.option(
+            "--filter-json",
+            metavar="JSON",
+            help="A filter of the query DSL; metadata are texts in metadata.FIELD and typed values in typed.FIELD.",
+        ),
         click.option(
             "--candidates",
             type=IntRange(1, 10_000),

@@ -29,7 +29,7 @@ def command() -> None:
 @output_options
 @connection_options
 def show(*, settings: Settings, out: Output) -> None:
-    """Print every setting with its value and where it comes from.
+    """Print every setting with its value and where it comes from, and the folders of data, cache and ledgers.
 
     \b
     Examples:
@@ -37,8 +37,16 @@ def show(*, settings: Settings, out: Output) -> None:
       termweave config show --json
     """
     from termweave.settings import Settings as AllSettings
+    from termweave.support import paths
     from termweave.support.messages import without_password
 
+    folders = {
+        "settings": (paths.config(), "The user's termweave.toml ($XDG_CONFIG_HOME)"),
+        "models": (paths.models(), "Models that are found by name ($XDG_DATA_HOME)"),
+        "cache": (paths.cache(), "What can be made again: server archives, statistics ($XDG_CACHE_HOME)"),
+        "state": (paths.state(), "Data and logs of the embedded node, faults.log ($XDG_STATE_HOME)"),
+        "ledgers": (paths.state() / "ledgers", "What was sent to which index; 'index --update' and 'verify' read it"),
+    }
     rows: dict[str, dict[str, Any]] = {}
     for name, field in AllSettings.model_fields.items():
         value = getattr(settings, name)
@@ -50,7 +58,10 @@ def show(*, settings: Settings, out: Output) -> None:
         f"{name:<12} {'-' if row['value'] is None else row['value']!s:<30} {_from(row):<22} {row['description']}"
         for name, row in rows.items()
     ]
-    out.emit({"schema": "termweave.config/1", "settings": rows}, "\n".join(lines))
+    lines += ["", "Folders ('termweave doctor' shows their sizes):"]
+    lines += [f"{name:<12} {path!s:<53} {description}" for name, (path, description) in folders.items()]
+    places = {name: {"path": str(path), "description": description} for name, (path, description) in folders.items()}
+    out.emit({"schema": "termweave.config/1", "settings": rows, "folders": places}, "\n".join(lines))
 
 
 def _from(row: dict[str, Any]) -> str:

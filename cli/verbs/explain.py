@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common import pictures
+from termweave.cli.common import shaded_texts
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
-from termweave.cli.common.search_options import candidate_options, rank_options
+from termweave.cli.common.search_options import candidate_options, rank_options, words_option
 from termweave.cli.verbs.search import check_words, from_input, where
 from termweave.support.messages import printable
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")
+@words_option
 @rank_options
 @candidate_options
 @model_options
-@pictures.picture_options
+@shaded_texts.picture_options
 @output_options
 @connection_options
 def command(
@@ -39,6 +40,7 @@ def command(
     rerank: str | None,
     rerank_budget: float | None,
     candidates: int,
+    explain_words: bool,
     filters: tuple[str, ...],
     filter_json: str | None,
     models: dict[str, str | None],
@@ -67,15 +69,22 @@ def command(
     index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
     clauses = where(filters, filter_json)
     hit = index.explain(
-        query, document, mode=mode, rerank=rerank, rerank_budget=rerank_budget, candidates=candidates, where=clauses
+        query,
+        document,
+        mode=mode,
+        rerank=rerank,
+        rerank_budget=rerank_budget,
+        candidates=candidates,
+        where=clauses,
+        explain_words=explain_words,
     )
     if html:
-        pictures.write(html, query, [pictures.of_hit(hit)], out)
+        shaded_texts.write(html, query, shaded_texts.of_hit(hit), out)
 
     def show() -> None:
         console = out.console()
         console.print(printable(f"{hit.fields.get('title') or hit.id}: {explanation.place(hit)}"), markup=False)
-        console.print(pictures.passage(hit))
+        console.print(shaded_texts.passage(hit))
         console.print(explanation.as_text(hit.explanation or {"score": 0.0, "parts": []}, terms=20), markup=False)
 
     out.emit(json.explain(query, hit), show)

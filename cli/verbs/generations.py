@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @verb("generations", short_help="The generations of an index.")
-@click.argument("name")
+@click.argument("name", required=False)
 @output_options
 @connection_options
-def command(*, name: str, settings: Settings, out: Output) -> None:
-    """List the generations of NAME, newest first.
+def command(*, name: str | None, settings: Settings, out: Output) -> None:
+    """List the generations of NAME, newest first; without NAME those of all names.
 
     At most one is live. To finish an unfinished generation, repeat its 'termweave index' command. A generation that its gate refused
     is complete and verified: 'termweave promote' publishes it anyway, 'termweave prune' deletes it, and --json shows the figures that
@@ -32,18 +32,23 @@ def command(*, name: str, settings: Settings, out: Output) -> None:
 
     \b
     Examples:
+      termweave generations
       termweave generations docs
       termweave generations docs --json
     """
     from termweave import engine
     from termweave.indexer.generations import generations
+    from termweave.indexer.generations.names import names
 
-    listed = generations.of(engine.connect(settings), name)
+    server = engine.connect(settings)
+    listed = [generation for each in ([name] if name else names(server)) for generation in generations.of(server, each)]
+    if not listed:
+        out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
     for generation in listed:
         if generation.unreadable:
             out.warn(generation.unreadable)
     data = {"schema": "termweave.generations/1", "name": name, "generations": [asdict(each) for each in listed]}
-    out.emit(data, lambda: _table(listed, out.console().width))
+    out.emit(data, lambda: _table(listed, out.console().width) if listed else None)
 
 
 def _table(listed: list[Generation], width: int) -> Table:

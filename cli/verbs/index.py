@@ -69,13 +69,16 @@ if TYPE_CHECKING:
         "--within",
         type=FloatRange(0),
         metavar="MARGIN",
-        help="With --of-live: publish only if nDCG@10 is surely not lower by more (95 % interval of the paired difference).",
+        help="With --of-live: the largest loss of nDCG@10 that is accepted. The 95 % interval of the paired difference must exclude a "
+        "larger one.",
     ),
 )
 @build_options
 @option_group(
     "Sending",
-    click.option("--compress", is_flag=True, help="Compress what is sent (gzip): for a slow line, not for a near server."),
+    click.option(
+        "--compress", is_flag=True, help="Compress requests (gzip). It helps on a slow network, not with a server nearby."
+    ),
 )
 @source_options
 @output_options
@@ -180,7 +183,7 @@ def command(
 
 
 def _ask(large: LargeDeletion, name: str) -> None:
-    """Ask whether so many documents are to be deleted.
+    """Ask the user whether this many documents may be deleted.
 
     Raises:
         LargeDeletion: There is no terminal to ask at.
@@ -200,15 +203,15 @@ def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
     generations.check_spelling(name)
     if generations.live(server, name) is not None:
         return True
-    out.say(f"{name!r} has no live generation to update: it is built, or an unfinished build is finished.")
+    out.say(f"{name!r} has no live generation to update, so it is built now (or its unfinished build is finished).")
     return False
 
 
 def _compare_with_live(
     server: Engine, name: str, source: Source, options: BuildOptions, given: list[str], out: Output
 ) -> LiveGeneration | None:
-    """The live generation that a build will replace. The differences that a user may not want are reported."""
-    from termweave.indexer.generations import compatibility, generations
+    """Return the live generation that a build will replace, and report the differences that a user may not want."""
+    from termweave.indexer.generations import generations, option_compatibility
 
     live = generations.find_live(server, name)
     if live is None:
@@ -218,13 +221,13 @@ def _compare_with_live(
             f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and 'termweave rollback {name}' "
             "brings the other back."
         )
-    if missing := compatibility.left_out(live.lineage, options, given):
-        out.say(f"The live generation was made with {' '.join(missing)}; this build is made without.")
+    if missing := option_compatibility.left_out(live.lineage, options, given):
+        out.say(f"The live generation was made with {' '.join(missing)}; this build does not have these options.")
     return live
 
 
 def _queries(dataset: str | None, source: str) -> list[str]:
-    """The texts of the judged queries of --on, else of SOURCE, which need not have any.
+    """The texts of the judged queries of --on, else those of SOURCE, if it has any.
 
     Raises:
         TermweaveError: --on names no data set.
@@ -254,7 +257,7 @@ def _plan(server: Engine, source: Source, name: str, queries: list[str], options
     try:
         statistics = statistics_drift.of_live(server, live)
     except TermweaveError as error:  # a build replaces what is damaged: it can still be planned
-        out.warn(f"The statistics of the live generation are not compared: {error}")
+        out.warn(f"The statistics of the live generation are not compared: {error.message}")
     with out.progress("Reading") as bar:
 
         def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:

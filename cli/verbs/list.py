@@ -42,7 +42,7 @@ def command(*, settings: Settings, out: Output) -> None:
 
 
 def _row(name: str, generations: list[Generation]) -> dict[str, Any]:
-    """One index as JSON shows it; `generation` and what hangs on it are null while none is live."""
+    """One index as JSON; `generation` and all that describes it are null if no generation is live."""
     live = next((generation for generation in generations if generation.live), None)
     return {
         "name": name,

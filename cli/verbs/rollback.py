@@ -31,4 +31,4 @@ def command(*, name: str, settings: Settings, out: Output) -> None:
 
     server = engine.connect(settings)
     generation = publication.previous(server, name)
-    report(name, generation, publication.promote(server, name, generation), out)
+    report(name, generation, publication.promote(server, name, generation, "rollback"), out)

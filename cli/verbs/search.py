@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common import pictures
+from termweave.cli.common import shaded_texts
 from termweave.cli.common.batch_search import DEPTH, answer_all, batch_options
-from termweave.cli.common.hit_list import show
+from termweave.cli.common.hit_list import show, show_facets
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import option_group, verb
 from termweave.cli.common.options import check_together, connection_options, model_options, models_to_open, output_options
-from termweave.cli.common.search_options import candidate_options, rank_options
+from termweave.cli.common.search_options import candidate_options, rank_options, words_option
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from termweave.cli.common.output import Output
     from termweave.search import Index
+    from termweave.search.results.hits import Answer
+    from termweave.search.retrieval.filter_grammar import FilterExpression
     from termweave.settings import Settings
 
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @click.option("--from", "start", type=IntRange(0, 10_000), default=0, show_default=True, help="How many hits to skip.")
 @click.option("--explain", is_flag=True, help="Show the parts of each score, and shade the words that contributed to it.")
+@words_option
 @click.option(
     "--like", multiple=True, metavar="ID", help="Search for documents similar to this one, with or without a QUERY; repeatable."
 )
@@ -50,6 +53,18 @@ if TYPE_CHECKING:
         help="Stored fields of each hit, separated by commas; metadata.NAME is one entry of the metadata. In a terminal, these fields "
         "are shown on a line below each hit.  [default: title,text,metadata]",
     ),
+    click.option(
+        "--facet",
+        "facets",
+        multiple=True,
+        metavar="FIELD",
+        help="Count the values of this metadata field among the candidates; repeatable.",
+    ),
+    click.option(
+        "--sort",
+        metavar="FIELD",
+        help="Sort the candidates by this metadata field instead of by score; FIELD:desc begins with the highest value.",
+    ),
     click.option("--show-query", is_flag=True, help="Print the requests instead of sending them."),
     click.option(
         "--server-fusion",
@@ -60,7 +75,7 @@ if TYPE_CHECKING:
 )
 @batch_options
 @model_options
-@pictures.picture_options
+@shaded_texts.picture_options
 @output_options
 @connection_options
 def command(
@@ -77,7 +92,10 @@ def command(
     fields: str | None,
     filters: tuple[str, ...],
     filter_json: str | None,
+    facets: tuple[str, ...],
+    sort: str | None,
     explain: bool,
+    explain_words: bool,
     show_query: bool,
     highlight: bool | None,
     server_fusion: bool,
@@ -101,7 +119,7 @@ def command(
       termweave search docs "parse json" --rerank rnn --explain --html why.html
       termweave search docs "parse json" --rerank hf:OWNER/NAME --rerank-budget 80ms
       termweave search docs "parse json" --mode weights:0.7,dense:0.3 -k 5 --json
-      termweave search docs "parse json" --filter kind=function
+      termweave search docs "parse json" --filter "year>=2020 AND NOT kind=draft" --facet kind --sort year:desc
       termweave search docs --like json.loads --rerank rnn
       termweave search docs "parse json" --show-query
       termweave search docs --queries queries.tsv --run hybrid.trec --rerank rnn
@@ -113,13 +131,15 @@ def command(
 
     kept = where(filters, filter_json)
     many = queries_file is not None
-    drawn = bool(explain or html)
+    drawn = bool(explain or explain_words or html)
     shown = drawn or bool(show_query or start or highlight or fields)
     single = shown or query is not None or bool(like or server_fusion)
     check_together(
         ("--queries goes with mode, reranker, filters and -k only; it takes no QUERY and shows nothing", many and single),
         ("--queries needs --run OUT, the file for the answers; '-' prints them", many and run_file is None),
         ("--run and --run-name go with --queries FILE", not many and bool(run_file is not None or run_name is not None)),
+        ("--facet and --sort go with one QUERY, not with --queries FILE", many and bool(facets or sort)),
+        ("--show-query sends no search, so there is nothing to count or sort", show_query and bool(facets or sort)),
         ("--show-query sends no search, so there is nothing to explain or draw", show_query and drawn),
         ("--show-query does not go with --like: that query is made of what the index holds", show_query and bool(like)),
     )
@@ -152,6 +172,7 @@ def command(
         "start": start,
         "fields": FIELDS if fields is None else tuple(each.strip() for each in fields.split(",") if each.strip()),
         "where": kept,
+        "sort": sort,
         "server_fusion": server_fusion,
     }
     if show_query:
@@ -161,7 +182,9 @@ def command(
         return
     options |= {
         "like": like,
+        "facets": facets,
         "explain": explain or html is not None,
+        "explain_words": explain_words,
         "highlight": not out.json if highlight is None else highlight,
     }
     _answer(index, text, options, html, out, others=fields is not None)
@@ -187,8 +210,18 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
     for cut in answer.cut_short:
         out.warn(f"{cut}.")
     if html:
-        pictures.write(html, text, [pictures.of_hit(hit) for hit in answer.hits], out)
-    out.emit(json.search(text, answer, took), lambda: show(answer.hits, out, others=others) if answer.hits else "Nothing found.")
+        shaded_texts.write(html, text, [each for hit in answer.hits for each in shaded_texts.of_hit(hit)], out)
+    out.emit(json.search(text, answer, took), lambda: _show(answer, out, others=others))
+
+
+def _show(answer: Answer, out: Output, *, others: bool) -> str | None:
+    """Print the hits, and below them the counts of facets."""
+    if not answer.hits:
+        return "Nothing found."
+    show(answer.hits, out, others=others)
+    if answer.facets:
+        show_facets(answer.facets, out)
+    return None
 
 
 def _text(query: str | None, like: Sequence[str]) -> str:
@@ -226,16 +259,13 @@ def _warn(dropped: Mapping[str, Sequence[str]], out: Output, remarks: Sequence[s
         )
 
 
-def where(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
-    """What --filter and --filter-json say, as clauses."""
+def where(expressions: Sequence[str], as_text: str | None) -> list[FilterExpression | dict[str, Any]]:
+    """What --filter and --filter-json say."""
     import orjson
 
-    found: list[dict[str, Any]] = []
-    for pair in pairs:
-        field, equals, value = pair.partition("=")
-        if not field.removeprefix("metadata.") or not equals:
-            raise click.UsageError(f"--filter {pair!r} is not FIELD=VALUE, for example --filter kind=function.")
-        found.append({"term": {field if field == "id" else f"metadata.{field.removeprefix('metadata.')}": value}})
+    from termweave.search.retrieval import filter_grammar
+
+    found: list[FilterExpression | dict[str, Any]] = [filter_grammar.parse(expression) for expression in expressions]
     if as_text is not None:
         try:
             clause = orjson.loads(as_text)
@@ -243,7 +273,7 @@ def where(pairs: Sequence[str], as_text: str | None) -> list[dict[str, Any]]:
             raise click.UsageError(f"--filter-json is not JSON: {error}.") from None
         if not isinstance(clause, dict) or len(clause) != 1:
             raise click.UsageError(
-                '--filter-json takes one query clause, for example \'{"range": {"metadata.year": {"gte": "2020"}}}\'.'
+                '--filter-json takes one query clause, for example \'{"range": {"typed.year": {"gte": 2020}}}\'.'
             )
         found.append(clause)
     return found

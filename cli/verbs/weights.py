@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from termweave.cli.common import pictures as _pictures
+from termweave.cli.common import shaded_texts
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import output_options
 
@@ -37,7 +37,7 @@ SCHEMA = "termweave.weights/1"
     show_default=True,
     help="Weigh as a document (impacts) or as a query (factors).",
 )
-@_pictures.picture_options
+@shaded_texts.picture_options
 @output_options
 def command(*, text: str, model: str | None, kind: Literal["document", "query"], html: Path | None, out: Output) -> None:
     """Show which words of TEXT matter ('-' reads it from standard input).
@@ -78,7 +78,7 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
 
         spans = [(word.start, word.end, word.weight) for word in words]
         picture = Picture(encoder.models["weights"].name, text, spans, note=f"weighed as a {kind}")
-        _pictures.write(html, f"Weights: {text[:60]}", [picture], out)
+        shaded_texts.write(html, f"Weights: {text[:60]}", [picture], out)
     if sys.stdout.isatty():
         out.emit(data, lambda: shaded(text, words))
     else:
@@ -87,10 +87,10 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
 
 def shaded(text: str, words: Sequence[WordWeight], *, scale: bool = True) -> Text:
     """Shade the words of a text by their weights; with `scale`, add the scale of colours below it."""
-    picture = _pictures.shaded(text, [(word.start, word.end, word.weight) for word in words])
+    picture = shaded_texts.shaded(text, [(word.start, word.end, word.weight) for word in words])
     heaviest = max((word.weight for word in words), default=0.0)
     if heaviest and scale:
         picture.append("\n\n")
         for step in range(1, 6):
-            picture.append(f" {step / 5 * heaviest:.1f} ", _pictures.style(step / 5))
+            picture.append(f" {step / 5 * heaviest:.1f} ", shaded_texts.style(step / 5))
     return picture

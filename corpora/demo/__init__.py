@@ -1,7 +1,7 @@
 """The demo corpus: the documentation of the installed Python standard library, with queries and judgements.
 
-The documents are made from the running Python (`walk`). The queries and their graded judgements were written by hand and are part of
-this package: grade 2 answers the query, grade 1 helps. Only names that every supported Python has are judged.
+The documents are made from the running Python (`standard_library`). The queries and their graded judgements were written by hand
+and are part of this package: grade 2 answers the query, grade 1 helps. Only names that every supported Python has are judged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import orjson
 
-from termweave.corpora.demo import walk
+from termweave.corpora.demo import standard_library
 from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reading, Skips
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
@@ -34,8 +34,8 @@ _JOINT = re.compile(r"[._]+|(?<=[a-z])(?=[A-Z])")
 _COLLECT = """
 import json, sys
 sys.path += [path for path in json.loads(sys.argv[1]) if path not in sys.path]
-from termweave.corpora.demo import walk
-walk.write(sys.stdout.buffer)
+from termweave.corpora.demo import standard_library
+standard_library.write(sys.stdout.buffer)
 """
 
 
@@ -179,10 +179,12 @@ def _documents() -> tuple[Document, ...]:
     if result.returncode:
         reason = result.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {result.returncode}"
         raise InputError(f"The standard library's documentation cannot be read: {reason}.", "Try `termweave doctor`.")
-    return tuple(_document(walk.LibraryEntry(*fields), line) for line, fields in enumerate(orjson.loads(result.stdout), 1))
+    return tuple(
+        _document(standard_library.LibraryEntry(*fields), line) for line, fields in enumerate(orjson.loads(result.stdout), 1)
+    )
 
 
-def _document(entry: walk.LibraryEntry, line: int) -> Document:
+def _document(entry: standard_library.LibraryEntry, line: int) -> Document:
     text = entry.doc
     if entry.aliases:
         text = f"{text}\n\nAlso known as {', '.join(entry.aliases)}.".strip()

@@ -112,7 +112,7 @@ def opened(
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
             tool = "gzip" if packing == _GZIP else "zstd"
             if _LONG in str(error):
-                hint = "Compress it again without --long (`zstd -d --long=31` decompresses it)."
+                hint = "Compress it again without `--long` (`zstd -d --long=31` decompresses it)."
                 raise InputError(f"{called(path)} is compressed with a window of more than 128 MB.", hint) from error
             place = f"{where()}, " if where() else ""
             place += f"near byte {raw.tell():,} of {path.stat().st_size:,}"

@@ -251,7 +251,7 @@ class Mapper:
         return Document(id_, text or "", title or "", entry, line)
 
     def finish(self) -> None:
-        """Check the pass after its last entry.
+        """Refuse a title field that no entry had; called after the last entry.
 
         Raises:
             UsageError: No entry has the field that the user named for the title. (Single entries may lack it.)

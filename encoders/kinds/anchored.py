@@ -102,7 +102,7 @@ class AnchoredModel(OpenModel):
 
 
 class AnchoredKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "anchored", which the docstring of this file describes."""
 
     name: ClassVar[str] = "anchored"
     outputs: ClassVar[tuple[str, ...]] = ("weights", "dense")

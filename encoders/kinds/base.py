@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from termweave import plugins
 from termweave.encoders.analysis.language_coverage import familiarity
+from termweave.encoders.manifest import is_inside
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -45,6 +46,52 @@ class GraphInput:
     types: NDArray[np.int64] | None = None
 
 
+@dataclass(frozen=True)
+class KindSettings:
+    """Settings of models that were not made by termweave, as `Manifest.settings` stores them; each kind adds fields.
+
+    Attributes:
+        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
+        lower: Lower-case texts first.
+    """
+
+    transformer: str = ""
+    lower: bool = False
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """Read the settings of a manifest.
+
+        Raises:
+            ModelError: They are malformed, or name files outside the folder.
+        """
+        try:
+            settings = cls(**manifest.settings)
+            problem = settings.problem(manifest)
+            if not problem and not all(is_inside(name) for name in settings.names()):
+                problem = "files are names of files in the folder"
+        except (TypeError, KeyError, AttributeError) as error:
+            problem = f"{error}"
+        if problem:
+            raise ModelError(
+                f"The description of the model {manifest.name!r} is malformed: {problem}.", "Export or copy the folder again."
+            )
+        return settings
+
+    def problem(self, manifest: Manifest) -> str:
+        """What is wrong with the kind's own fields, for a message; "" if nothing is."""
+        del manifest
+        return ""
+
+    def names(self) -> list[str]:
+        """The files and subfolders that the settings name."""
+        return [self.transformer] if self.transformer else []
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table for `Manifest.settings`."""
+        return asdict(self)
+
+
 class OpenModel(ABC):
     """One model folder, opened for encoding: its tokeniser and its graphs."""
 
@@ -64,7 +111,9 @@ class OpenModel(ABC):
         """The graph, opened at its first use: counting terms needs none."""
         if self._graph is None:
             runtime = plugins.load("encoders", self.manifest.runtime)
-            self._graph = runtime(self.runnable_folder(), threads=self._threads, precision=self._precision)
+            graph = runtime(self.runnable_folder(), threads=self._threads, precision=self._precision)
+            self.folder.confirm()
+            self._graph = graph
         return self._graph
 
     def runnable_folder(self) -> ModelFolder:

@@ -8,14 +8,14 @@ here. `DenseSettings` says how texts are read. What a folder in the layout of se
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel
+from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, apply, pool, unit
-from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder, is_inside
+from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.parity import cosines, sample_texts
 from termweave.errors import ModelError
 from termweave.support.messages import is_hash
@@ -38,12 +38,10 @@ _TOWER = {"hash", "max_length", "pooling", "settings", "files"}
 
 
 @dataclass(frozen=True)
-class DenseSettings:
+class DenseSettings(KindSettings):
     """How a dense model reads texts and makes vectors: `Manifest.settings` of the kind.
 
     Attributes:
-        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
-        lower: Lower-case texts first.
         prompts: "query" and "document" -> the text that is put before every text of that sort.
         include_prompt: Whether the tokens of the prompt take part in the pooling.
         layers: Dense layers after the pooling, in order: ``{"file": ..., "activation": ..., "residual": ...}``.
@@ -53,8 +51,6 @@ class DenseSettings:
             "pooling", "settings", "files"}``; empty for one encoder.
     """
 
-    transformer: str = ""
-    lower: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     include_prompt: bool = True
     layers: list[dict[str, Any]] = field(default_factory=list)
@@ -62,42 +58,24 @@ class DenseSettings:
     query_folder: str = ""
     query: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, manifest: Manifest) -> DenseSettings:
-        """Read the settings of a manifest.
-
-        Raises:
-            ModelError: They are malformed, or name files outside the folder.
-        """
-        try:
-            settings = cls(**manifest.settings)
-            problem = settings._problem(manifest.pooling)
-        except (TypeError, KeyError, AttributeError) as error:
-            problem = f"{error}"
-        if problem:
-            raise ModelError(
-                f"The description of the model {manifest.name!r} is malformed: {problem}.", "Export or copy the folder again."
-            )
-        return settings
-
-    def _problem(self, pooling: str) -> str:
-        """What is wrong with the settings; "" if nothing is."""
+    def problem(self, manifest: Manifest) -> str:
+        """What is wrong with prompts, pooling or layers; "" if nothing is."""
         if not all(isinstance(text, str) for text in self.prompts.values()):
             return "prompts are texts"
         if not all(isinstance(getattr(self, name), sort) for name, sort in (("truncated", int), ("query", dict))):
             return "truncated is a number, and query a table"
         if self.query and not (self.query.keys() == _TOWER and is_hash(self.query["hash"])):
             return "query describes an encoder"
-        if any(mode not in MODES for mode in pooling.split("+")):
+        if any(mode not in MODES for mode in manifest.pooling.split("+")):
             return f"pooling is one of {', '.join(MODES)}"
         if any(layer["activation"] not in ACTIVATIONS for layer in self.layers):
             return f"an activation is one of {', '.join(ACTIVATIONS)}"
-        names = [*(name for name in (self.transformer, self.query_folder) if name), *(layer["file"] for layer in self.layers)]
-        return "" if all(is_inside(name) for name in names) else "files are names of files in the folder"
+        return ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """The table for `Manifest.settings`."""
-        return asdict(self)
+    def names(self) -> list[str]:
+        """The files and subfolders that the settings name."""
+        query = [self.query_folder] if self.query_folder else []
+        return [*super().names(), *query, *(layer["file"] for layer in self.layers)]
 
     def prompt(self, kind: Kind) -> str:
         """The text that is put before a query or a document."""
@@ -196,7 +174,7 @@ class DenseReader:
         return unit(vector)
 
     def _fits(self, states: NDArray[np.float32]) -> bool:
-        """Whether the layers take what the pooling gives."""
+        """Whether the first dense layer reads vectors of the length that the pooling makes."""
         return not self.layers or self.layers[0].weight.shape[1] == states.shape[1] * len(self.manifest.pooling.split("+"))
 
     def _tokens_of(self, prompt: str) -> int:
@@ -210,7 +188,7 @@ class DenseReader:
 
 
 class DenseKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "dense", which the docstring of this file describes."""
 
     name: ClassVar[str] = "dense"
     outputs: ClassVar[tuple[str, ...]] = ("dense",)

@@ -8,7 +8,8 @@ Both order documents as the model's probabilities do.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,8 +17,8 @@ import numpy as np
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel, Pairing
-from termweave.encoders.manifest import TOKENIZER, Manifest, is_inside
+from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel, Pairing
+from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
 from termweave.errors import ModelError
 
@@ -33,44 +34,24 @@ LOGITS = "logits"
 
 
 @dataclass(frozen=True)
-class RankerSettings:
+class RankerSettings(KindSettings):
     """How a ranker reads pairs: `Manifest.settings` of the kind.
 
     Attributes:
-        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
-        lower: Lower-case texts first.
         types: Whether the model is told which tokens are of the document (``token_type_ids``).
         prompt: The text that is put before every query.
         labels: 1 for one logit, 2 for "not relevant" and "relevant".
     """
 
-    transformer: str = ""
-    lower: bool = False
     types: bool = True
     prompt: str = ""
     labels: int = 1
 
-    @classmethod
-    def of(cls, manifest: Manifest) -> RankerSettings:
-        """Read the settings of a manifest.
-
-        Raises:
-            ModelError: They are malformed, or name a folder outside the model's.
-        """
-        try:
-            settings = cls(**manifest.settings)
-        except TypeError as error:
-            raise ModelError(
-                f"The description of the model {manifest.name!r} is malformed: {error}.", "Export it again."
-            ) from error
-        inside = not settings.transformer or (isinstance(settings.transformer, str) and is_inside(settings.transformer))
-        if not inside or not isinstance(settings.prompt, str) or settings.labels not in {1, 2}:
-            raise ModelError(f"The description of the model {manifest.name!r} is malformed.", "Export it again.")
-        return settings
-
-    def as_dict(self) -> dict[str, Any]:
-        """The table for `Manifest.settings`."""
-        return asdict(self)
+    def problem(self, manifest: Manifest) -> str:
+        """What is wrong with the prompt or the number of labels; "" if nothing is."""
+        del manifest
+        allowed = {"the prompt is a text": isinstance(self.prompt, str), "labels is 1 or 2": self.labels in {1, 2}}
+        return ", ".join(sentence for sentence, is_so in allowed.items() if not is_so)
 
 
 class RankerModel(OpenModel):
@@ -80,6 +61,7 @@ class RankerModel(OpenModel):
         super().__init__(folder, threads, precision)
         self.settings = RankerSettings.of(self.manifest)
         self.reader = PairReader(folder, self.settings)
+        self.anchor = anchor_of(self.manifest)
 
     @property
     def vocabulary(self) -> Any:
@@ -94,18 +76,36 @@ class RankerModel(OpenModel):
         """Tokens of each text alone, special tokens included."""
         return self.reader.tokenizer.lengths(texts)
 
-    def score(self, query: str, documents: Sequence[str]) -> NDArray[np.float32]:
+    def score(self, query: str, documents: Sequence[str], windows: int = 1) -> NDArray[np.float32]:
         """The score of each document for a query, before any activation: ``(len(documents),)``.
+
+        Args:
+            query: The query.
+            documents: The documents.
+            windows: Most windows of a document that does not fit beside the query; its score is that of the best one.
 
         Raises:
             ModelError: The model gives another number of logits than its description says, or one that is no number.
         """
         started = []
         for block in self.blocks(documents):
-            ids, types = self.reader.read(query, block)
-            started.append(self.graph.start(ids, None, [LOGITS], types=types))
-        scores = [self._score(result[0]) for finish in started for result in finish()]
+            counts, ids, types = self.reader.read(query, block, windows)
+            started.append((counts, self.graph.start(ids, None, [LOGITS], types=types)))
+        scores = []
+        for counts, finish in started:
+            results = iter(finish())
+            scores += [max(self._score(next(results)[0]) for _ in range(count)) for count in counts]
         return np.array(scores, dtype=np.float32)
+
+    def best_window(self, query: str, document: str, windows: int) -> str:
+        """The part of a document that its score comes from."""
+        spans = self.reader.spans(query, document, windows)
+        if len(spans) < 2:
+            return document
+        _, ids, types = self.reader.read(query, [document], windows)
+        scores = [self._score(result[0]) for result in self.graph.run(ids, None, [LOGITS], types=types)]
+        start, end = spans[int(np.argmax(scores))]
+        return document[start:end]
 
     def _score(self, logits: NDArray[np.float32]) -> float:
         if logits.shape != (self.settings.labels,):
@@ -122,8 +122,26 @@ class RankerModel(OpenModel):
         return score
 
 
+#: What search knows of a candidate before the ranker reads it: its score so far, its cosine with the query, and rNN's J.
+FEATURES = ("score", "cosine", "jaccard")
+
+
+def anchor_of(manifest: Manifest) -> dict[str, float]:
+    """Feature -> the weight with which it is added to the logit; empty for a ranker without an anchor.
+
+    Raises:
+        ModelError: The description is malformed, or names a feature that search does not have.
+    """
+    weights = manifest.anchor.get("weights", {}) if manifest.anchor.get("kind") == "first-stage" else {}
+    if not isinstance(weights, dict) or not all(
+        name in FEATURES and isinstance(weight, int | float) and math.isfinite(weight) for name, weight in weights.items()
+    ):
+        raise ModelError(f"The anchor of the model {manifest.name!r} is malformed.", "Train it again.")
+    return {name: float(weights[name]) for name in FEATURES if name in weights}
+
+
 def single_score(logits: NDArray[np.float32]) -> float:
-    """One score of one logit or of two.
+    """Compute the score of a pair from its logits: one logit, or two of which the second means "relevant".
 
     Example:
         >>> single_score(np.array([1.5])), single_score(np.array([-1.0, 2.0]))
@@ -144,18 +162,29 @@ class PairReader:
                 "Name a cross-encoder whose tokenizer.json has a post_processor with a pair, such as [CLS] $A [SEP] $B [SEP].",
             )
 
-    def read(self, query: str, documents: Sequence[str]) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]] | None]:
-        """Token ids of the query with each document, and token types if the model reads them.
+    def read(
+        self, query: str, documents: Sequence[str], windows: int = 1
+    ) -> tuple[list[int], list[NDArray[np.int64]], list[NDArray[np.int64]] | None]:
+        """Token ids of the query with each window of each document, and token types if the model reads them.
 
-        Both share `max_length` tokens as in training: the longer text of a pair, which is mostly the document, is cut.
+        Both texts share `max_length` tokens as in training: the longer text of a pair, which is mostly the document, is cut.
+
+        Returns:
+            The number of windows of each document, the ids and the types.
         """
         pairs = [(self.settings.prompt + query, document) for document in documents]
-        read = self.tokenizer.encode_pairs(pairs, self.manifest.max_length)
-        return [ids for ids, _ in read], [types for _, types in read] if self.settings.types else None
+        by_document = self.tokenizer.encode_pair_windows(pairs, self.manifest.max_length, windows)
+        read = [window for entry in by_document for window in entry]
+        types = [types for _, types in read] if self.settings.types else None
+        return [len(entry) for entry in by_document], [ids for ids, _ in read], types
+
+    def spans(self, query: str, document: str, windows: int) -> list[tuple[int, int]]:
+        """Start and end of each window of a document, in characters."""
+        return self.tokenizer.window_spans((self.settings.prompt + query, document), self.manifest.max_length, windows)
 
 
 class RankerKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "ranker", which the docstring of this file describes."""
 
     name: ClassVar[str] = "ranker"
     label: ClassVar[str] = "a cross-encoder"

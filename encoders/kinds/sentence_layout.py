@@ -19,7 +19,17 @@ from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
 from termweave.encoders.kinds.sentence_modules import CONFIG, MODULES, Modules, read_json, read_layers, read_modules
 from termweave.encoders.kinds.sparse import SparseSettings
-from termweave.encoders.manifest import MANIFEST, TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, is_inside, weight_files
+from termweave.encoders.manifest import (
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Manifest,
+    ModelFolder,
+    digest,
+    identity,
+    is_inside,
+    weight_files,
+)
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -95,7 +105,7 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
             manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling, settings=settings
         )
     else:
-        ranker = RankerSettings(**shared, types=_has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
+        ranker = RankerSettings(**shared, types=has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
         manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
     graph = path / GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and modules.transformer in {"", "0_Transformer"} and graph.is_file()
@@ -107,7 +117,9 @@ def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Module
     cores = [graph] if own_graph else weight_files(home)
     if not cores:
         raise _no_weights(name, home)
-    return ModelFolder(path, _named(manifest, path, cores, {} if own_graph else config), {"fp32": graph} if own_graph else {})
+    identities = {str(file.relative_to(path)): identity(file) for file in (*cores, home / TOKENIZER, home / CONFIG)}
+    named = _named(manifest, path, cores, {} if own_graph else config)
+    return ModelFolder(path, named, {"fp32": graph} if own_graph else {}, identities)
 
 
 def _configuration(path: Path, home: Path, name: str) -> dict[str, Any]:
@@ -205,7 +217,7 @@ def _default_prompt(about: Mapping[str, Any]) -> str:
     return prompt if isinstance(prompt, str) else ""
 
 
-def _has_types(home: Path) -> bool:
+def has_types(home: Path) -> bool:
     """Whether the tokeniser, as transformers loads it, tells which tokens are of the second text of a pair."""
     config = read_json(home / "tokenizer_config.json", missing={})
     names = config.get("model_input_names")

@@ -8,15 +8,15 @@ by a table without any inference (`query_table`). The pooling is part of the gra
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.kinds import graph_cache
-from termweave.encoders.kinds.base import GraphInput, ModelKind, OpenModel
+from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel
 from termweave.encoders.kinds.query_table import QueryTable, Vocabulary
-from termweave.encoders.manifest import TOKENIZER, Manifest, is_inside
+from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
 from termweave.errors import ModelError
 
@@ -38,12 +38,10 @@ POOLINGS = ("max", "sum")
 
 
 @dataclass(frozen=True)
-class SparseSettings:
+class SparseSettings(KindSettings):
     """How a sparse model reads texts: `Manifest.settings` of the kind.
 
     Attributes:
-        transformer: Subfolder of the transformer and its tokeniser; "" for the folder itself.
-        lower: Lower-case texts first.
         prompts: "query" and "document" -> the text that is put before every text of that sort.
         twice: Whether the logarithm is applied twice (`log1p_relu`).
         query_table: The file of query weights of an inference-free model (`query_table`); "" where queries are encoded as documents.
@@ -51,35 +49,21 @@ class SparseSettings:
         query_length: The most tokens of a query that is weighed by the table; 0: no limit.
     """
 
-    transformer: str = ""
-    lower: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     twice: bool = False
     query_table: str = ""
     query_tokenizer: str = ""
     query_length: int = 0
 
-    @classmethod
-    def of(cls, manifest: Manifest) -> SparseSettings:
-        """Read the settings of a manifest.
+    def problem(self, manifest: Manifest) -> str:
+        """What is wrong with the pooling or the table; "" if nothing is."""
+        if not all(isinstance(getattr(self, name), int) for name in ("query_length",)):
+            return "query_length is a number"
+        return "" if manifest.pooling in POOLINGS else f"pooling is one of {', '.join(POOLINGS)}"
 
-        Raises:
-            ModelError: They are malformed, or name a folder outside the model's.
-        """
-        try:
-            settings = cls(**manifest.settings)
-        except TypeError as error:
-            raise ModelError(
-                f"The description of the model {manifest.name!r} is malformed: {error}.", "Export it again."
-            ) from error
-        inside = all(is_inside(name) for name in (settings.transformer, settings.query_table, settings.query_tokenizer) if name)
-        if manifest.pooling not in POOLINGS or not inside or not isinstance(settings.query_length, int):
-            raise ModelError(f"The description of the model {manifest.name!r} is malformed.", "Export it again.")
-        return settings
-
-    def as_dict(self) -> dict[str, Any]:
-        """The table for `Manifest.settings`."""
-        return asdict(self)
+    def names(self) -> list[str]:
+        """The files and subfolders that the settings name."""
+        return [*super().names(), *(name for name in (self.query_table, self.query_tokenizer) if name)]
 
 
 class SparseModel(OpenModel):
@@ -133,7 +117,7 @@ class SparseModel(OpenModel):
 
 
 class SparseKind(ModelKind):
-    """See the module."""
+    """The declaration of the kind "sparse", which the docstring of this file describes."""
 
     name: ClassVar[str] = "sparse"
     label: ClassVar[str] = "a sparse encoder"

@@ -88,7 +88,7 @@ class WeightHead(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def before(self, states: Tensor, features: Tensor, mean: Tensor, *, gate: bool = True) -> Tensor:
-        """The inputs of the last layer, ``(..., width)``; `gate`: after the gate, where there is one; the rest as in `forward`."""
+        """Compute the inputs of the last layer, ``(..., width)``; without `gate` they are not gated. Other arguments as in `forward`."""
         if self.gated and gate:
             states = states * self.gate(mean)
         seen = torch.cat((states, features[..., :2]), dim=-1) if self.features else states
@@ -172,7 +172,7 @@ class JointModel(nn.Module):
 
 
 class StatesOnly(nn.Module):
-    """The frozen part of a `JointModel`, which training computes once and keeps."""
+    """The frozen part of a `JointModel`: training computes its states once and caches them."""
 
     def __init__(self, model: JointModel) -> None:
         super().__init__()

@@ -91,7 +91,7 @@ class OnnxModel:
         self._inputs = tuple(node.name for node in self._session.get_inputs())
         if unknown := [name for name in self._inputs if name not in INPUTS]:
             raise ModelError(
-                f"{self._graph} wants the input {unknown[0]!r}; termweave feeds {', '.join(INPUTS)}.",
+                f"{self._graph} needs the input {unknown[0]!r}, which termweave does not provide; it provides {', '.join(INPUTS)}.",
                 "Export the model with `termweave export`.",
             )
         self._run_options = _run_only_wanted_outputs()

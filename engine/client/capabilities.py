@@ -75,7 +75,7 @@ def _identity(engine: Engine) -> tuple[str, str]:
         return "unknown", "opensearch"
     version = root.get("version")
     if not isinstance(version, dict) or "number" not in version:
-        raise EngineError(f"What answers at {engine.url} is no OpenSearch.", "Check the address.")
+        raise EngineError(f"The server at {engine.url} is not an OpenSearch.", "Check the address.")
     # Elasticsearch has no "distribution". OpenSearch in compatibility mode reports version 7.10.2, but has one.
     return str(version["number"]), str(version.get("distribution", "elasticsearch"))
 

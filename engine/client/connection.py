@@ -45,11 +45,13 @@ class Engine:
     Attributes:
         url: Address without credentials, for messages.
         client: The underlying `opensearchpy.OpenSearch`.
+        user: User name that the requests carry; "" for none (certificates and AWS signatures have no user name here).
     """
 
-    def __init__(self, client: Any, url: str) -> None:
+    def __init__(self, client: Any, url: str, user: str = "") -> None:
         self.client = client
         self.url = url
+        self.user = user
         self._retries = retries.Retries()
         _ENGINES.add(self)
 
@@ -76,6 +78,15 @@ class Engine:
         view._retries = retries.Retries(seconds)  # noqa: SLF001
         _ENGINES.add(view)
         return view
+
+    @property
+    def seconds_waited(self) -> float:
+        """Seconds for which requests of this view failed and were repeated until they succeeded."""
+        return self._retries.waited
+
+    def add_wait(self, seconds: float) -> None:
+        """Count seconds that another part of a build waited for the server."""
+        self._retries.waited += seconds
 
     @property
     def timeout(self) -> float:
@@ -145,6 +156,7 @@ class Engine:
             lambda most: self._send(method, path, params, data, self._timeout(timeout, most), headers),
             repeatable=self._repeatable(method, path) if retry is None else retry,
             once=retry is False,
+            limit=timeout or self.timeout,
         )
 
     def repeat(self, call: Callable[[], T]) -> T:
@@ -261,4 +273,4 @@ def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False
         "http_compress": compress,
         "max_retries": 0,  # `Engine.request` decides what is sent again
     }
-    return Engine(opensearchpy.OpenSearch(**options, **authentication), url)
+    return Engine(opensearchpy.OpenSearch(**options, **authentication), url, credentials.user_of(authentication))

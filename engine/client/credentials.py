@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from termweave.errors import UsageError
+from termweave.support.extras import install
 from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
@@ -56,6 +57,15 @@ def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
     if settings.aws_sigv4:
         arguments |= _sigv4(settings.aws_sigv4, url)
     return url, arguments
+
+
+def user_of(arguments: dict[str, Any]) -> str:
+    """The user name in arguments that `options` made; "" if there is none."""
+    given = arguments.get("http_auth")
+    if not isinstance(given, tuple):
+        return ""
+    name: str = given[0]
+    return name.encode("latin-1").decode("utf-8", "replace")
 
 
 def _user_and_password(settings: Settings, url: str, user: str | None, password: str | None) -> tuple[str | None, str | None]:
@@ -166,9 +176,7 @@ def _sigv4(region: str, url: str) -> dict[str, Any]:
     try:
         import boto3  # noqa: PLC0415 - an extra
     except ImportError:
-        raise UsageError(
-            "--aws-sigv4 needs boto3, which is not installed.", "Install it with: pip install 'termweave[aws]'."
-        ) from None
+        raise UsageError("--aws-sigv4 needs boto3, which is not installed.", f"Install it with: {install('aws')}.") from None
     from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 
     credentials = boto3.Session(region_name=region).get_credentials()

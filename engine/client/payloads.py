@@ -10,6 +10,10 @@ from termweave.support.messages import readable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: Parameters of a search that must fail if a shard is missing. By default the server leaves out the documents of that shard and says
+#: nothing about it: `_shards.failed` stays 0.
+ALL_SHARDS = {"allow_partial_search_results": False}
+
 
 def quote(part: str) -> str:
     """Escape one part of a path: an index name or a document id, which may be any text."""

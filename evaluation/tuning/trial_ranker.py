@@ -73,7 +73,7 @@ class TrialRanker:
         self, candidates: Sequence[Candidates], judgements: Sequence[Mapping[str, int]], relevant_from: int, measure: str
     ) -> None:
         if measure not in MEASURES:
-            raise UsageError(f"Tuning cannot go by {measure!r}.", f"Choose one of: {', '.join(MEASURES)}.")
+            raise UsageError(f"Tuning cannot optimise {measure!r}.", f"Choose one of: {', '.join(MEASURES)}.")
         self._candidates = candidates
         self._judgements = judgements
         self._relevant_from = relevant_from

@@ -12,7 +12,8 @@ import orjson
 
 from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError, UsageError
-from termweave.indexer.generations import reindex_task
+from termweave.indexer.generations import audit, reindex_task
+from termweave.indexer.generations.generations import live
 from termweave.indexer.generations.index_setup import close_writer, open_writer, writer
 from termweave.indexer.ledger import storage
 from termweave.indexer.stored_documents import stored_where
@@ -65,8 +66,15 @@ def remove_all(engine: Engine, name: str, generations: Iterable[Generation]) -> 
         TermweaveError: A build of the name is running.
     """
     with storage.lease(engine, name):
-        for generation in generations:
-            remove_generation(engine, generation.index)
+        before = live(engine, name)
+        deleted: list[str] = []
+        try:
+            for generation in generations:
+                remove_generation(engine, generation.index)
+                deleted.append(generation.index)
+        finally:  # those before an error are gone
+            after = None if before in deleted else before
+            audit.write(engine, "delete generations", name, before=before, after=after, deleted=deleted)
 
 
 def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
@@ -125,6 +133,8 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
             if (ledger.get("lineage") or {}).get("updated", "") == made.updated:
                 ledger.put("lineage", asdict(after))
         lineage.write(engine, index, after)
+        if present.documents:
+            audit.write(engine, "delete documents", name, before=index, after=index, documents=len(present.documents))
         return replace(present, absent=[*deletion.absent, *present.absent])
 
 

@@ -77,12 +77,12 @@ class Generation:
 
     @property
     def closed(self) -> bool:
-        """Whether it is whole, but cannot be searched until somebody opens it."""
+        """Whether the generation is complete but closed: it cannot be searched until somebody opens its index."""
         return self.complete and self.documents is None
 
     @property
     def accepted(self) -> bool:
-        """Whether it is whole and no gate refused it."""
+        """Whether the generation is complete and no gate refused it."""
         return self.complete and not self.missed
 
 
@@ -148,7 +148,7 @@ def behind_alias(engine: Engine, name: str) -> list[str]:
 
 
 def new_index(name: str) -> str:
-    """A name for the index of a new generation. The random part keeps two that begin in one second apart."""
+    """A name for the index of a new generation. Its random part distinguishes generations that begin in the same second."""
     return f"{name}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
@@ -189,7 +189,7 @@ def closed_error(index: str) -> UsageError:
 
 
 def _no_generations(engine: Engine, name: str) -> UsageError:
-    """The error for a name without generations: nothing has the name, or it is one generation's."""
+    """The error for a name without generations: nothing has this name, or it is the name of a single generation."""
     if not exists(engine, name):
         return UsageError(f"There is no index named {name!r} at {engine.url}.", known_names(engine) or "No name is known there.")
     made = read(engine, resolve(engine, name))  # refuses what termweave did not make
@@ -203,7 +203,17 @@ def _generation(index: str, meta: dict[str, Any], segments: list[_Segment] | Non
         made = Lineage.from_meta({"termweave": meta}, index)
     except TermweaveError as error:
         created = str(meta.get("created", ""))
-        return Generation(index, created, "", None, size, complete=False, live=live, missed="", unreadable=str(error))
+        return Generation(
+            index,
+            created,
+            "",
+            None,
+            size,
+            complete=False,
+            live=live,
+            missed="",
+            unreadable=f"{error.message} {error.hint}".strip(),
+        )
     return Generation(
         index=index,
         created=made.created,

@@ -59,7 +59,7 @@ def write(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None
 
 
 def _to_have(engine: Engine, index: str, made: Lineage, live: LiveGeneration | None) -> tuple[StoredProfiles, list[str]]:
-    """The live generation's profiles, if they mean the same in this one; else the profiles that it has."""
+    """The live generation's profiles if both generations have the same models and signals, else this generation's own."""
     own = _read(engine, index) or StoredProfiles()
     if live is None or live.index == index or (tuned := _read(engine, live.index)) is None:
         return own, []

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
+from termweave.indexer.generations import audit
 from termweave.indexer.generations.generations import check_free, closed_error, live, of
 from termweave.indexer.generations.index_setup import writer
 from termweave.indexer.ledger import storage
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
     from termweave.indexer.ledger.ledger import Ledger
 
 
-def publish(engine: Engine, name: str, index: str, expected: str | None) -> None:
-    """Point the alias at a generation, in one atomic step.
+def publish(engine: Engine, name: str, index: str, expected: str | None, act: audit.Act = "publish") -> None:
+    """Point the alias at a generation, in one atomic step, and write a line of the audit trail.
 
     Args:
         engine: The server.
         name: The alias.
         index: The generation.
         expected: The index that the alias pointed at when the build began.
+        act: What the audit trail calls it.
 
     Raises:
         EngineError: Somebody else has moved the alias since.
@@ -35,8 +37,8 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
         check_free(engine, name)
     if now not in {None, expected, index}:  # if the alias is gone, nobody moved it elsewhere
         raise EngineError(
-            f"While {index!r} was built, somebody pointed {name!r} at {now!r}; it was left there.",
-            "Look at both; run 'termweave index' again to publish yours.",
+            f"While {index!r} was built, another command pointed {name!r} at {now!r}; this build was not published.",
+            "Compare both generations; run 'termweave index' again to publish yours.",
         )
     actions: list[dict[str, Any]] = [
         {"add": {"index": index, "alias": name}},
@@ -45,6 +47,7 @@ def publish(engine: Engine, name: str, index: str, expected: str | None) -> None
     if now and now != index:
         actions.insert(0, {"remove": {"index": now, "alias": name, "must_exist": True}})
     engine.request("POST", "/_aliases", body={"actions": actions})
+    audit.write(engine, act, name, before=now, after=index)
 
 
 def check_still_live(engine: Engine, name: str, index: str) -> None:
@@ -74,8 +77,14 @@ def was_published(engine: Engine, index: str, ledger: Ledger, live_index: str | 
     return True
 
 
-def promote(engine: Engine, name: str, index: str) -> str | None:
+def promote(engine: Engine, name: str, index: str, act: audit.Act = "promote") -> str | None:
     """Point the alias at another complete generation, also at one that missed its gate.
+
+    Args:
+        engine: The server.
+        name: The alias.
+        index: The generation.
+        act: What the audit trail calls it.
 
     Returns:
         The index that the alias pointed at before.
@@ -98,7 +107,7 @@ def promote(engine: Engine, name: str, index: str) -> str | None:
         write(engine, index, replace(read(engine, index), missed=""))
         with suppress(UsageError), storage.existing(engine, index) as ledger:
             ledger.put("state", "complete")
-    publish(engine, name, index, before)
+    publish(engine, name, index, before, act)
     return before
 
 

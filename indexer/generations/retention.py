@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from termweave.indexer.generations import deletion, generations
+from termweave.indexer.generations import audit, deletion, generations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,9 +38,15 @@ def prune(engine: Engine, name: str, old: Iterable[generations.Generation]) -> l
     Returns:
         The indices that were deleted.
     """
-    deleted = []
-    for generation in old:
-        if generations.live(engine, name) != generation.index:
-            deletion.remove_generation(engine, generation.index)
-            deleted.append(generation.index)
+    deleted: list[str] = []
+    live = None
+    try:
+        for generation in old:
+            live = generations.live(engine, name)
+            if live != generation.index:
+                deletion.remove_generation(engine, generation.index)
+                deleted.append(generation.index)
+    finally:  # those before an error are gone
+        if deleted:
+            audit.write(engine, "delete generations", name, before=live, after=live, deleted=deleted)
     return deleted

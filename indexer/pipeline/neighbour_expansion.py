@@ -22,10 +22,11 @@ import numpy as np
 import orjson
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.indexer.pipeline import encoding_store
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Encoding, TermWeights
-from termweave.signals.terms import WeightedTerms, scale
+from termweave.signals.impacts import WeightedTerms, scale
 from termweave.support.batching import in_parts
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
             assert clause is not None  # the encoding is one of a text
             clauses.append(clause)
             body = {"query": clause.query, "size": count, "_source": list(terms.properties())}
-            lines += [b"{}", orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
+            lines += [orjson.dumps(ALL_SHARDS), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
         searches = b"\n".join(lines) + b"\n"
 
         def search() -> list[list[dict[str, Any]]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from termweave.encoders.analysis.words import LONGEST_TERM
 from termweave.errors import InputError
 from termweave.indexer.ledger.ledger import Duplicate, Ledger, LedgerEntry
+from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import Passages
 from termweave.signals.layout import filterable, source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
@@ -57,12 +58,14 @@ class CorpusPass:
         sample: The first 20,000 characters of up to 512 random documents.
         notes: Sentences about documents that were skipped, repeated or unusual.
         warnings: Sentences about documents that were left out because an earlier document with other content has their id.
+        metadata: The types of the metadata.
     """
 
     statistics: CorpusStatistics | None
     sample: list[Document]
     notes: list[str]
     warnings: list[str]
+    metadata: TypeInference
 
 
 def read_corpus(
@@ -82,7 +85,7 @@ def read_corpus(
     """
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
     sample = _Sample(_SAMPLE)
-    remarks = _CorpusRemarks()
+    remarks, metadata = _CorpusRemarks(), TypeInference()
     before = encoder.too_long if encoder is not None else 0
     size, position = source.size, 0
 
@@ -101,6 +104,8 @@ def read_corpus(
             remarks.too_long = encoder.too_long - before
         for document in kept:
             sample.add(document)
+            if document.passage is None or document.passage.number == 1:
+                metadata.count(document.metadata)
         # The total is known only at the end; until then it is estimated from the share of the bytes that was read.
         progress("Reading", sample.seen, source.total or (sample.seen * size // position if position and size else None))
     if not sample.seen:
@@ -108,7 +113,7 @@ def read_corpus(
         hint = "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
     notes = remarks.notes(source) + ([] if remarks.texts else _titles_alone(source, sample.documents))
-    return CorpusPass(counter.result() if counter else None, sample.documents, notes, remarks.warnings(source))
+    return CorpusPass(counter.result() if counter else None, sample.documents, notes, remarks.warnings(source), metadata)
 
 
 def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:

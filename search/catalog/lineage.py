@@ -12,6 +12,7 @@ from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import EngineError, UsageError
 from termweave.signals import DocumentLayout
+from termweave.signals.typed_fields import TYPES
 from termweave.support import arguments
 from termweave.support.messages import is_hash
 
@@ -57,6 +58,7 @@ class Lineage:
         passages: "size" and "stride" in words, "count" of all passages, and "most" of one document; empty if documents are not cut
             into passages.
         fields: Metadata entries that the user's mapping makes fields of their own.
+        types: Metadata entry -> type of its typed field; empty for an index that was built before metadata had types.
         neighbours: Number of nearest documents whose words were added to each document; 0: none.
         updated: Time of the last update, UTC, ISO 8601; "" if there was none.
         schema: Version of this record's format.
@@ -77,6 +79,7 @@ class Lineage:
     profile: str = ""
     passages: Mapping[str, int] = field(default_factory=dict)
     fields: Sequence[str] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
     neighbours: int = 0
     updated: str = ""
     schema: int = SCHEMA
@@ -84,7 +87,7 @@ class Lineage:
     @cached_property
     def layout(self) -> DocumentLayout:
         """The signals and fields of its documents."""
-        return DocumentLayout.from_meta(self.signals, self.fields)
+        return DocumentLayout.from_meta(self.signals, self.fields, self.types)
 
     def as_meta(self) -> dict[str, Any]:
         """The JSON that ``_meta.termweave`` stores."""
@@ -124,7 +127,7 @@ class Lineage:
 
 def _sound(made: Lineage) -> bool:
     """Whether the values that were read have the types that other modules rely on."""
-    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages)
+    mappings = (made.source, made.signals, made.statistics, made.profiles, made.passages, made.types)
     if not (isinstance(made.created, str) and isinstance(made.fields, list | tuple) and isinstance(made.neighbours, int)):
         return False
     if not all(isinstance(mapping, dict) for mapping in mappings):
@@ -132,6 +135,8 @@ def _sound(made: Lineage) -> bool:
     # Hashes become names of files on this host, so they may contain only hexadecimal digits.
     hashes = [model.hash for model in made.models.values()] + ([made.statistics.get("hash")] if made.statistics else [])
     if not all(map(is_hash, hashes)) or not all(isinstance(model.name, str) for model in made.models.values()):
+        return False
+    if not all(isinstance(name, str) and isinstance(kind, str) and kind in TYPES for name, kind in made.types.items()):
         return False
     needed = ((made.statistics, {"hash"}), (made.passages, {"size", "stride"}))
     return "name" in made.source and all(not values or names <= values.keys() for values, names in needed)

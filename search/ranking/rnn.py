@@ -46,7 +46,7 @@ class ReciprocalNeighbours:
 
     @property
     def name(self) -> str:
-        """As `--rerank` takes it."""
+        """The name that `--rerank` takes."""
         return "rnn" if self.similarity == "fused" else "rnn@dense"
 
     @property
@@ -68,7 +68,7 @@ class ReciprocalNeighbours:
         return replace(self, similarity="dense" if option == "dense" else "fused")
 
     def rerank(self, request: RerankRequest) -> RerankResult:
-        """Mix the similarity with the neighbours' J.
+        """Mix the similarity of each candidate with J, the Jaccard similarity of its neighbours and the query's.
 
         Raises:
             UsageError: The query has no vector.

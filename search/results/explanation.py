@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import SignalScore
 from termweave.search.retrieval.requests import grouped
 from termweave.support.messages import counted
@@ -78,6 +79,26 @@ def of(
     return explained
 
 
+def with_word_effects(hits: Sequence[Hit], places: Sequence[Place]) -> list[Hit]:
+    """Add the words that each reranker's score depends on most to explained hits: ``"effects": [{"word", "effect"}]``.
+
+    Args:
+        hits: Hits with explanations.
+        places: Their places in the ranking.
+    """
+    return [_with_effects(hit, place) for hit, place in zip(hits, places, strict=True)]
+
+
+def _with_effects(hit: Hit, place: Place) -> Hit:
+    explained = hit.explanation or {"parts": []}
+    first = len(explained["parts"]) - len(place.reranked)  # the rerankers' parts are the last ones
+    parts = list(explained["parts"][:first])
+    for stage, part in zip(place.reranked, explained["parts"][first:], strict=True):
+        effects = stage.word_effects()
+        parts.append({**part, "effects": effects} if effects else part)
+    return replace(hit, explanation={**explained, "parts": parts})
+
+
 def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
     """The part of one signal: its score of the document, and the limits of its clause."""
     part: dict[str, Any] = {"score": scored.score, "rank": scored.rank, "share": scored.share}
@@ -107,12 +128,12 @@ def _request(
         "_source": list(signal.explains_from) or False,
         **grouped(["id", "passage"]),
     }
-    answer = engine.request("POST", f"/{index}/_search", body=body)
+    answer = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)
     return {hit["fields"]["id"][0]: hit for hit in answer["hits"]["hits"]}
 
 
 def beyond(hit: Hit) -> Hit:
-    """Give a hit that a search by one signal did not return the score of that signal."""
+    """Add the signal's own score to a hit that a search by one signal did not return."""
     explained = hit.explanation or {"parts": []}
     parts = [{**part, "share": part["score"]} for part in explained["parts"]]
     score = float(sum(part["score"] for part in parts))
@@ -152,7 +173,8 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
             f"shares {f'neighbours {names}' if neighbours else 'no neighbours'}"
         )
     if "logit" in part:
-        return f"logit {part['logit']:.4f}, weight {part['weight']}"
+        effects = "  ".join(f"{each['word']} {each['effect']:+.2f}" for each in part.get("effects", ())[:terms])
+        return f"logit {part['logit']:.4f}, weight {part['weight']}{f'; depends on {effects}' if effects else ''}"
     if part.get("scored") is False:
         return "not scored: it has no text, or the time budget ended"
     if "rank" not in part:  # another reranker

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.records import Highlight
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _marked(engine: Engine, index: str, clause: Clause, hits: Sequence[Hit]) -> 
         },
     }
     by_text: dict[str, Spans] = {}
-    for hit in engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]:
+    for hit in engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]:
         for marked in chain.from_iterable(hit.get("highlight", {}).values()):
             text, spans = _unmarked(marked)
             by_text[text] = spans

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
@@ -14,11 +15,15 @@ from termweave.signals.layout import as_written, engine_id, stored_metadata, sto
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    import pandas as pd
+
     from termweave.engine import Engine
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.ranking.order import Place
     from termweave.search.ranking.rerankers import CutShort
+    from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.search.retrieval.metadata_fields import FacetValue
 
 #: The fields whose words an explanation shades.
 _SHADED = ("title", "text")
@@ -39,12 +44,22 @@ class Answer:
         dropped: Signal name -> query terms left out because the server allows no more clauses, heaviest first.
         remarks: Sentences, for example that no word of the query occurs in a document, or that a requested field does not exist.
         cut_short: The rerankers whose time budget ended before they had scored their candidates.
+        facets: Field -> how many candidates have each of its most frequent values.
     """
 
-    hits: list[Hit]
+    hits: Hits
     dropped: Mapping[str, tuple[str, ...]]
     remarks: tuple[str, ...] = ()
     cut_short: tuple[CutShort, ...] = ()
+    facets: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """The hits as a notebook shows them, with the remarks below."""
+        return self.hits._repr_html_() + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """As `Hits.to_pandas`."""
+        return self.hits.to_pandas()
 
 
 def of(

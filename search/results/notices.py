@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.search.results.hits import flat
-from termweave.search.retrieval import filters
-from termweave.support.messages import clipped
+from termweave.search.retrieval import filter_grammar, filters
+from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from termweave.engine import Engine
     from termweave.records import Hit
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
+    from termweave.signals import DocumentLayout
 
+#: What looks like an operator of another search engine: a phrase in quotes, +word, -word.
+_OPERATORS = re.compile(r'"[^"\s]+\s[^"]*"|(?:(?<=\s)|^)[+-][^\W\d]\w*')
 #: The most characters of a value that a remark shows.
 _LONG = 40
 
@@ -29,7 +35,7 @@ def of(
     *,
     empty: bool,
     fields: Sequence[str],
-    where: Sequence[Mapping[str, Any]],
+    where: Sequence[Any],
 ) -> tuple[str, ...]:
     """Remarks on an answer.
 
@@ -40,13 +46,18 @@ def of(
         shown: The hits of the page.
         empty: Whether the search found nothing on any page.
         fields: The requested stored fields.
-        where: Filters of the query DSL.
+        where: Filters, as `SearchOptions.where` holds them.
     """
     remarks = []
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
     words = candidates.lists.keys() - by_vector
     if candidates.query.text.strip() and words and not empty and not any(candidates.lists[name].scores for name in words):
         remarks.append("No document contains a word of the query. These hits were found by vectors alone.")
+    if operators := _OPERATORS.findall(candidates.query.text):
+        remarks.append(
+            f"Quotes, + and - have no meaning in a query: {few([each.strip() for each in operators], 3)} count as plain words. To require or exclude "
+            "something, use a filter."
+        )
     encoded = candidates.liked is None  # else the vector is a mean of document vectors
     if encoded and by_vector & candidates.lists.keys() and (beyond := _unseen(opened, candidates.query.text)):
         remarks.append(
@@ -57,24 +68,45 @@ def of(
             f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
             "The source's other fields are in metadata; metadata.NAME requests one of them."
         )
-    return (*remarks, *on_filters(engine, candidates.index, where, empty=empty))
+    return (*remarks, *on_filters(engine, candidates.index, opened.layout, where, empty=empty))
 
 
-def on_filters(engine: Engine, index: str, where: Sequence[Mapping[str, Any]], *, empty: bool) -> Iterator[str]:
-    """Remarks on filters. If the search found nothing, they name the fields and values of filters that no document has."""
+def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Any], *, empty: bool) -> Iterator[str]:
+    """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
+    clauses = filter_grammar.clauses(where, layout)
     if empty and where:
-        missing, unmatched = filters.unmet(engine, index, where)
+        missing, unmatched = filters.unmet(engine, index, clauses)
         if missing:
             yield f"The filter matches nothing: no document has {_listed(missing)}."
         for value in unmatched:
             others = ", ".join(repr(clipped(other, _LONG)) for other in value.others)
             examples = f"; other documents have {others}" if others else ""
             yield f"No document has {value.value!r} in {value.field!r}{examples}. Filters match only the exact value."
-    if texts := filters.compared_as_texts(where):
+        if not missing and not unmatched and (counts := filters.passing(engine, index, clauses)):
+            yield _left([_label(each) for each in where], *counts)
+    if texts := filters.compared_as_texts(clauses):
         yield (
             f"Metadata are compared as text, so that 10 comes before 9: the range filter on {', '.join(map(repr, texts))} may match "
-            "other documents than you meant. To compare it as a number or a date, give it a field of its own with 'index --mapping'."
+            "other documents than you meant. To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
+            "field whose values are not all numbers or dates has no type but text."
         )
+
+
+def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:
+    """What the filters leave: which of them leaves nothing, whether they exclude each other, or that only the query finds nothing."""
+    if nothing := [label for label, count in zip(labels, counts, strict=True) if not count]:
+        return f"No document passes the filter {few(nothing, between=' nor ')}."
+    if not together:
+        alone = "; ".join(f"{label}: {count:,}" for label, count in zip(labels, counts, strict=True))
+        return f"No document passes all filters together; documents that pass each one alone: {alone}."
+    return f"{counted(together, 'document')} pass the filter, and the query finds none of them."
+
+
+def _label(given: Any) -> str:
+    """A filter as the user wrote it."""
+    return clipped(
+        str(given) if isinstance(given, filter_grammar.FilterExpression) else orjson.dumps(given, default=str).decode()
+    )
 
 
 def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine import EngineResponseError
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.engine.client.server_errors import hint_for
-from termweave.errors import EngineError
 from termweave.records import Document
 from termweave.search.ranking.fusion import Ranked
 from termweave.signals.dense import VECTOR_FIELD, from_half, from_halves
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from termweave.signals import Clause, Signal
 
 _NO_FIELDS: dict[str, Any] = {}
+#: Part of the server's reason if a shard has no living copy -> what to do.
+_MISSING = "Search rejected due to missing shards"
+_MISSING_HINT = "Start the nodes that are down; 'GET /_cluster/health?level=indices' shows which indices are red."
 #: The server groups passages by document id, and fails at a document with two ids without naming it.
 _SEVERAL_IDS = (
     "Another program wrote a document with a list as its id into the index. 'termweave verify NAME' names the document, and "
@@ -119,24 +124,42 @@ def gather(
         The candidates of each query, and the concrete indices that answered.
 
     Raises:
-        EngineError: A search failed, or only some of the shards answered, so that the ranking would be wrong.
+        SearchFailed: A search failed, or only some of the shards answered, so that the ranking would be wrong.
     """
     import orjson  # noqa: PLC0415
 
     lines: list[bytes] = []
+    header = orjson.dumps(ALL_SHARDS)
     for requests in prepared:
         for body in requests.bodies.values():
-            lines += [b"{}", orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
-    answers: list[dict[str, Any]] = []
-    if lines:
-        answers = engine.request("POST", f"/{target}/_msearch", body=b"\n".join(lines) + b"\n")["responses"]
-    remaining = iter(answers)
+            lines += [header, orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
+    names = [name for requests in prepared for name in requests.bodies]
+    remaining = iter(_answers(engine, f"/{target}/_msearch", lines, names) if lines else [])
     seen: set[str] = set()
     gathered = []
     for requests in prepared:
         answered = [(name, clause, next(remaining)) for name, clause in requests.clauses.items()]
         gathered.append(_candidates(requests, answered, {signal.name: signal for signal in signals}, window, seen))
     return gathered, seen
+
+
+def _answers(engine: Engine, path: str, lines: list[bytes], names: list[str]) -> list[dict[str, Any]]:
+    """Send an `_msearch`, again if a shard was missing: a node that ended a moment ago is replaced by the copies on other nodes.
+
+    Args:
+        engine: The server.
+        path: The path of the request.
+        lines: Header and body of each search.
+        names: The signal of each search.
+    """
+
+    def send() -> list[dict[str, Any]]:
+        answers: list[dict[str, Any]] = engine.request("POST", path, body=b"\n".join(lines) + b"\n", retry=False)["responses"]
+        for name, answer in zip(names, answers, strict=True):
+            hits_of(answer, name)
+        return answers
+
+    return engine.repeat(send)
 
 
 def _candidates(
@@ -196,23 +219,35 @@ def _is_short(hits: Mapping[str, Any], clause: Clause, body: Mapping[str, Any]) 
     return total >= clause.reach
 
 
+class SearchFailed(EngineResponseError):
+    """The search of a signal failed, though the server answered the `_msearch` that held it."""
+
+    def __init__(self, status: int, message: str, hint: str, answer: Mapping[str, Any]) -> None:
+        super().__init__(status, message, answer, hint=hint)
+        self.message = message
+
+
 def hits_of(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
     """The hits of one signal's search in an `_msearch`.
 
     Raises:
-        EngineError: The search failed, or only some of the shards answered.
+        SearchFailed: The search failed, or only some of the shards answered. The status is 503 if it may succeed later.
     """
     if "error" in answer:
-        causes = answer["error"].get("root_cause") or [answer["error"]]
-        reason = str(causes[0].get("reason", answer["error"])).rstrip(".")
-        hint = _SEVERAL_IDS if "must be single valued" in reason else hint_for(answer.get("status", 0), answer["error"])
-        raise EngineError(f"OpenSearch could not search the signal {signal!r}: {reason}.", hint)
-    failed = answer["_shards"]["failed"]
-    if failed or answer.get("timed_out"):
-        cause = f"{failed} of {answer['_shards']['total']} shards failed" if failed else "the search timed out"
-        raise EngineError(
-            f"OpenSearch searched only a part of the signal {signal!r}: {cause}. The ranking would be wrong.",
-            "Search again; if the error persists, look for the cause in the server's log ('termweave node logs').",
-        )
+        error = answer["error"]
+        causes = error.get("root_cause") or [error.get("caused_by") or error]
+        reason = str(causes[0].get("reason") or error).rstrip(".")
+        hint = _SEVERAL_IDS if "must be single valued" in reason else hint_for(answer.get("status", 0), error)
+        if _MISSING in reason:
+            reason, hint = "some of its shards are on no living node", _MISSING_HINT
+        message = f"OpenSearch could not search the signal {signal!r}: {reason}."
+        raise SearchFailed(answer.get("status", 0), message, hint, answer)
+    shards = answer["_shards"]
+    absent = shards["total"] - shards["successful"]
+    if absent or answer.get("timed_out"):
+        cause = f"{absent} of {shards['total']} shards failed" if absent else "the search timed out"
+        message = f"OpenSearch searched only a part of the signal {signal!r}: {cause}. The ranking would be wrong."
+        hint = "Search again; if the error persists, look for the cause in the server's log ('termweave node logs')."
+        raise SearchFailed(HTTPStatus.SERVICE_UNAVAILABLE if absent else HTTPStatus.OK, message, hint, answer)
     hits: list[dict[str, Any]] = answer["hits"]["hits"]
     return hits

@@ -75,7 +75,7 @@ def retrieve(
             filters.advise(error, what.where)
             raise
         if seen - {generation.index}:
-            raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run it again.")
+            raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if target != generation.index:
             # Each search of the request resolves the alias by itself, and an empty list does not say which index was searched.
             # Those searches are sent again, to the index itself; if one has hits now, the alias had moved meanwhile.

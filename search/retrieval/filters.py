@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.engine import EngineResponseError
+from termweave.engine.client.payloads import ALL_SHARDS
+from termweave.signals import typed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +84,8 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
         **{f"term {at}": {"filter": {"term": {name: value}}} for at, (name, value) in enumerate(terms)},
     }
     try:
-        counts = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
+        body = {"size": 0, "aggs": aggregations}
+        counts = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
     except EngineResponseError:  # the search itself succeeded; its answer stays without this remark
         return [], []
     documents = {name: counts[f"field {at}"] for at, name in enumerate(names)}
@@ -92,8 +95,21 @@ def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tup
         if name not in missing and not counts[f"term {at}"]["doc_count"]:
             hits = documents[name]["sample"]["hits"]["hits"]
             others = dict.fromkeys(other for hit in hits for other in _values(hit["_source"], name))
-            unmatched.append(Unmet(name, _text(value), tuple(islice(others, _SHOWN))))
-    return missing, unmatched
+            unmatched.append(Unmet(as_metadata(name), _text(value), tuple(islice(others, _SHOWN))))
+    return [as_metadata(name) for name in missing], unmatched
+
+
+def passing(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[int], int] | None:
+    """How many documents pass each filter, and how many pass all of them; None if the server does not say."""
+    # A passage counts for its document: a filter on a document's id or metadata passes all its passages or none.
+    one = {"cardinality": {"field": "id", "precision_threshold": 40_000}}
+    every = {str(at): {"filter": clause, "aggs": {"documents": one}} for at, clause in enumerate(where)}
+    body = {"size": 0, "aggs": {**every, "all": {"filter": {"bool": {"filter": list(where)}}, "aggs": {"documents": one}}}}
+    try:
+        counts = engine.request("POST", f"/{index}/_search", body=body)["aggregations"]
+    except EngineResponseError:
+        return None
+    return [counts[str(at)]["documents"]["value"] for at in range(len(where))], counts["all"]["documents"]["value"]
 
 
 def compared_as_texts(where: Any) -> list[str]:
@@ -111,6 +127,12 @@ def compared_as_texts(where: Any) -> list[str]:
     ] + compared_as_texts(list(where.values()))
 
 
+def as_metadata(name: str) -> str:
+    """The name of a field as users know it: a typed field by its metadata entry."""
+    inner = name.removeprefix(f"{typed_fields.FIELD}.")
+    return name if inner == name else f"metadata.{inner}"
+
+
 def _fields(clause: Mapping[str, Any]) -> list[str]:
     """The fields that a clause filters on."""
     return [
@@ -119,15 +141,26 @@ def _fields(clause: Mapping[str, Any]) -> list[str]:
         if kind in _FIELD_CLAUSES and isinstance(body, dict)
         for name in body
         if name not in {"boost", "_name"}
-    ]
+    ] + [name for part in _parts(clause) for name in _fields(part)]
 
 
 def _terms(clause: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Metadata field and value of a "term" clause."""
+    """Metadata field and value of each "term" clause that must match."""
     body = clause.get("term")
     for name, value in body.items() if isinstance(body, dict) else ():
-        if name.startswith("metadata."):
+        if name.startswith(("metadata.", f"{typed_fields.FIELD}.")):
             yield name, value["value"] if isinstance(value, dict) else value
+    for part in _parts(clause):
+        yield from _terms(part)
+
+
+def _parts(clause: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The clauses inside a clause that must all match."""
+    body = clause.get("bool")
+    inside: dict[str, Any] = body if isinstance(body, dict) else {}
+    for kind in ("filter", "must"):
+        inner = inside.get(kind, ())
+        yield from (part for part in (inner if isinstance(inner, list | tuple) else [inner]) if isinstance(part, dict))
 
 
 def _values(stored: Any, name: str, path: str = "") -> Iterator[str]:

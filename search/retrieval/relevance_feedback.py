@@ -14,11 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.errors import UsageError
 from termweave.records import Document, Encoding, TermWeights
 from termweave.signals.dense import VECTOR_FIELD, from_half
+from termweave.signals.impacts import WeightedTerms
 from termweave.signals.layout import stored_text
-from termweave.signals.terms import WeightedTerms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +80,7 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
         "_source": ["title", "text", *(weighted.properties() if weighted else ())],
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in signals) else ["id"],
     }
-    hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
+    hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
     found = {hit["fields"]["id"][0] for hit in hits}
     if missing := [each for each in ids if each not in found]:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A module that is imported when it is first used, for files that are also read without it."""
+"""Import a module when it is first used, for files that must also load where that module is slow or not installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for a module until one of its attributes is read.
+    """A stand-in for a module, which is imported when one of its attributes is first read.
 
     A training method is one file: its declaration is read by ``termweave methods``, which must not wait seconds for torch, and its
     loss needs torch. The file therefore names torch as a lazy module.

@@ -1,4 +1,4 @@
-"""Folders and files that only their owner can read: what termweave stores holds the terms and texts of corpora."""
+"""Folders and files that only their owner can read, because they contain terms and texts of corpora."""
 
 from __future__ import annotations
 

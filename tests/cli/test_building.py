@@ -54,7 +54,7 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     assert "Delete it?" in termweave("prune", "cli-gens", "--keep", "1", stdin="n\n", status=1).stderr
     assert valid(termweave("prune", "cli-gens", "--keep", "1", "--yes", "--json").stdout, "prune")["deleted"] == [first]
     unanswered = termweave("delete", "cli-gens", status=2, stdin="").stderr
-    assert "Nobody answered.\nAdd --yes to a command that nobody watches." in unanswered
+    assert "The question was not answered.\nAdd --yes to run the command without questions." in unanswered
     assert "deleted, 1 generation." in termweave("delete", "cli-gens", "--yes").stdout
     assert "Build one" not in termweave("rollback", "cli-gens", status=2).stderr
 

@@ -18,13 +18,14 @@ class BusyProxy:
         seed: The same seed gives the same sequence of chances.
         status: Status of the answer to a request that is turned away.
         surely: Part of a path; the first request whose path contains it is turned away, whatever the chances.
+        always: Part of a path; every request whose path contains it is turned away.
 
     Attributes:
         requests: (method, path) of all that came.
         turned_away: (method, path) of those that were turned away.
     """
 
-    def __init__(self, url, *, share=0.0, seed=0, status=429, surely=""):
+    def __init__(self, url, *, share=0.0, seed=0, status=429, surely="", always=""):
         self.share, self.status = share, status
         self.requests, self.turned_away = [], []
         chance, lock, server = random.Random(seed), threading.Lock(), urlsplit(url).netloc
@@ -39,6 +40,7 @@ class BusyProxy:
                     busy = chance.random() < outer.share
                     if surely and surely in self.path:
                         busy = busy or not any(surely in path for _, path in outer.turned_away)
+                    busy = busy or bool(always and always in self.path)
                     outer.requests.append((self.command, self.path))
                     if busy:
                         outer.turned_away.append((self.command, self.path))

@@ -126,9 +126,7 @@ def test_what_its_gate_refused_is_whole_and_stays_until_somebody_decides(opensea
         said = index(numbered(5), *gate, *options, status=3).err
         newest = generations.of(opensearch_engine, name)[0]
         assert (newest.complete, newest.live, newest.documents, bool(newest.missed)) == (True, False, 5, True)
-        assert (
-            f"'termweave promote {name} {newest.index}' publishes it all the same, 'termweave prune {name}' removes it." in said
-        )
+        assert f"'termweave promote {name} {newest.index}' publishes it anyway, 'termweave prune {name}' removes it." in said
         return newest.index
 
     first = refused()
@@ -281,7 +279,7 @@ def test_documents_left_out_for_their_id_are_named_as_a_warning_also_after_a_res
 
 @pytest.mark.engine
 def test_a_build_says_what_it_leaves_out_of_what_is_live(index):
-    said = "The live generation was made with --passage-size 50; this build is made without."
+    said = "The live generation was made with --passage-size 50; this build does not have these options."
     assert said not in index(numbered(2), "--passage-size", "50").err
     assert said not in index(numbered(3), "--passage-size", "60").err
     index(numbered(2), "--passage-size", "50")

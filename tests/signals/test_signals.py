@@ -14,9 +14,9 @@ from termweave.errors import EngineError, ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals import DocumentLayout, Fitting, Pruning
 from termweave.signals.dense import Dense, from_half, from_halves, to_half
+from termweave.signals.impacts import escape, unescape
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest
 from termweave.signals.lexical import Lexical
-from termweave.signals.terms import escape, unescape
 from termweave.signals.weights import Weights
 
 TERM = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -193,7 +193,7 @@ def test_pruning_drops_the_lightest_and_never_all(impacts, share, below):
 
 @pytest.mark.parametrize("text", ["", "x", "100%", "-1%", "1", "-0.1", "nan", "5 %%"])
 def test_what_cannot_be_pruned_is_said(text):
-    with pytest.raises(UsageError, match="is not a value for --prune"):
+    with pytest.raises(UsageError, match="is not a value for prune"):
         Pruning.parse(text)
 
 
@@ -211,7 +211,7 @@ def test_pruned_is_the_same_in_every_signal_and_comes_back_from_meta():
 def test_an_index_with_saturated_impacts_is_refused_and_one_without_is_read():
     parameters = Weights(w_max=4.0).parameters()
     assert DocumentLayout.from_meta({"weights": {**parameters, "saturation": None}}).signals == [Weights(w_max=4.0)]
-    with pytest.raises(EngineError, match="was built with the option --saturation, which no longer exists") as refused:
+    with pytest.raises(EngineError, match="was built with the option saturation, which no longer exists") as refused:
         DocumentLayout.from_meta({"weights": {**parameters, "saturation": 0.75}})
     assert refused.value.hint == "Build it again: 'termweave index SOURCE NAME'."
 

@@ -14,9 +14,9 @@ from termweave.search.index import Index
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.signals.impacts import unescape
 from termweave.signals.pruning import Pruning
 from termweave.signals.term_frequency import DELIMITER, TermFrequency
-from termweave.signals.terms import unescape
 
 STRANGE = [
     "plain", "3.5", "a|b", "|", "||7", "x|12", "%7C", "100%", "two words", " lead", "naïve", "Ωμέγα", "שלום", "日本語", "👩‍👩‍👧",

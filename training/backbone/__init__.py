@@ -1,1 +1,1 @@
-"""The backbone of a run: where it is, what of it is trained, how far it counts; and a small new one."""
+"""The backbone of a run: how it is found, which layers are trained, how long its inputs are; and a small new one."""

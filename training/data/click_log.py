@@ -42,7 +42,7 @@ class Clicks:
 
     @property
     def remark(self) -> str:
-        """What was left out; "" where nothing was."""
+        """A sentence about the lines that were left out; "" if there are none."""
         parts = [
             (self.unknown, "about a document that the corpus does not hold"),
             (self.empty, "without a query or without a click"),

@@ -66,7 +66,7 @@ def read(spec: str, settings: Mapping[str, Any]) -> Examples:
     examples = read_by(documents, base, split, settings)
     if len(examples.train) < _LEAST or len(examples.dev) < 1:
         raise InputError(
-            f"{spec} gives {len(examples.train)} questions to train on and {len(examples.dev)} to judge by ({origin}); that is too few.",
+            f"{spec} gives {len(examples.train)} training questions and {len(examples.dev)} held-out questions ({origin}); that is too few.",
             "Use another source with --set pairs=qrels|clicks|corpus, or a larger corpus.",
         )
     return replace(examples, remark="\n".join(each for each in (repeated, examples.remark) if each))
@@ -104,7 +104,7 @@ def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> t
             )
     said = list(source.remarks)
     if again:
-        said.append(f"{counted(again, 'document')} with an id that was there before left out")
+        said.append(f"{counted(again, 'document')} left out, with the id of an earlier document")
     if skipped := source.skipped.count:
         said.append(f"{counted(skipped, 'entry', 'entries')} that cannot be read left out")
     return [each for each in found.values() if each.content.strip()], "\n".join(said)
@@ -148,7 +148,7 @@ def _judged_split(spec: str) -> tuple[str, str]:
 
 
 def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
-    """A split of a BEIR folder; its split "dev" judges, or a part of the questions."""
+    """Read a split of a BEIR folder. Held-out questions come from its split "dev", else from the split itself."""
     place = {document.id: index for index, document in enumerate(documents)}
 
     def pairs(name: str) -> tuple[list[str], Pairs]:
@@ -180,7 +180,7 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
 
 
 def _clicked(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
-    """A click log."""
+    """Make questions of the queries of a click log."""
     del base, split
     place = {document.id: index for index, document in enumerate(documents)}
     clicked = click_log.gather(Path(str(settings["clicks"])), place)
@@ -191,7 +191,7 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Map
 
 
 def _made(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
-    """The corpus alone.
+    """Make questions of the documents of a corpus.
 
     Most views of a document are its whole text but for the question, so that the others hold it word for word: they are no wrong
     answers, and nothing could be learned from them as right ones.
@@ -223,7 +223,7 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
 
 
 def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, list[int]]:
-    """Training questions, held-out questions (a tenth at most), and which are the former."""
+    """Split questions into training and held-out ones (a tenth at most); also return the indices of the former."""
     held = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
     kept = [place for place in range(len(every)) if place not in held]
     return every.part(kept), every.part(sorted(held)), kept

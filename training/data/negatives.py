@@ -27,7 +27,7 @@ def mine(
     bm25: BM25,
     depth: int,
 ) -> list[NDArray[np.int64]]:
-    """For each question BM25's best `depth` documents, without the documents in `known`, which are no wrong answers."""
+    """Find hard negatives: for each question BM25's best `depth` documents without those in `known`, which may answer it."""
     index = SparseIndex(bm25_weights(documents, analysis, statistics, bm25, "document"))
     mined = []
     for query, spared in zip(bm25_weights(questions, analysis, statistics, bm25, "query"), known, strict=True):

@@ -53,7 +53,7 @@ class Pairs:
 
     @cached_property
     def known(self) -> list[frozenset[int]]:
-        """For each question the documents that are no wrong answers."""
+        """For each question the documents that must not be used as wrong answers."""
         return [relevant | spared for relevant, spared in zip(self.relevant, self.spared, strict=True)]
 
     def part(self, places: Sequence[int]) -> Pairs:
@@ -67,7 +67,7 @@ class Pairs:
         )
 
     def within(self, position: Mapping[int, int]) -> Pairs:
-        """The same with other indices for documents; those that have none are left out."""
+        """Return the pairs with new indices of documents; documents without a new index are left out."""
 
         def moved(sets: Sequence[frozenset[int]]) -> list[frozenset[int]]:
             return [frozenset(position[each] for each in known if each in position) for known in sets]
@@ -118,7 +118,7 @@ class Collection:
         return dataset.queries(), dataset.qrels()
 
     def statistics(self, analysis: Analysis) -> CorpusStatistics:
-        """Counted over the whole collection, whatever part of it is trained on or searched."""
+        """Collection statistics, counted over the whole collection even if only a part of it is trained on or searched."""
         if analysis.id not in self._statistics:
             self._statistics[analysis.id] = count([self.texts], analysis)
         return self._statistics[analysis.id]

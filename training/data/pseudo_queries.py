@@ -61,7 +61,7 @@ def parse(views: str) -> tuple[str, ...]:
 
 
 def _size(text: str) -> int:
-    """Words; in Chinese and Japanese two characters count as one."""
+    """Number of words; in Chinese and Japanese two characters count as one."""
     return len(text.split()) + len(_CJK.findall(text)) // 2
 
 
@@ -100,7 +100,7 @@ def _heading(document: Document, _: random.Random) -> Iterator[tuple[str, str]]:
 
 
 def _alone(lines: Sequence[str], place: int) -> bool:
-    """A short line between empty ones that is no sentence."""
+    """Whether a line looks like a heading: short, between empty lines, and not a sentence."""
     line = lines[place].strip()
     around = [lines[each].strip() for each in (place - 1, place + 1) if 0 <= each < len(lines)]
     return (

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 NONE = "none"
 #: Teachers that need the hidden states of the backbone as it came.
 MADE = ("dense", "minmax", "zscore")
+#: Before the name of a cross-encoder that scores the pairs (`ranker.teacher`).
+RANKER = "ranker:"
 
 
 class Teacher(Protocol):
@@ -60,7 +62,7 @@ class Distilled:
 
 @dataclass(frozen=True)
 class Written:
-    """Scores from a file.
+    """A teacher whose scores are read from a file.
 
     Attributes:
         known: For each question, document -> score.
@@ -69,14 +71,14 @@ class Written:
     known: Sequence[Mapping[int, float]]
 
     def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See `Teacher`."""
+        """Score every question with every document, as `Teacher.scores` describes."""
         rows = [self.known[question] for question in questions.tolist()]
         return np.array([[row.get(document, -np.inf) for document in documents.tolist()] for row in rows], dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Cosines of the backbone's vectors.
+    """A teacher that scores by the cosine of the backbone's vectors.
 
     Attributes:
         documents: Unit vectors, float32 ``(N, d)``.
@@ -91,13 +93,13 @@ class Vectors:
         return (self.questions[questions] @ self.documents.T).astype(np.float64)
 
     def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See `Teacher`."""
+        """Score every question with every document, as `Teacher.scores` describes."""
         return (self.questions[questions] @ self.documents[documents].T).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Sum:
-    """BM25 and cosines, each scaled over all documents of a question, then added: what a hybrid search ranks by.
+    """A teacher that adds BM25 and cosine, each scaled over all documents of a question, as a hybrid search does.
 
     Attributes:
         vectors: The cosines.
@@ -112,7 +114,7 @@ class Sum:
     scaling: str
 
     def scores(self, questions: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.float64]:
-        """See `Teacher`."""
+        """Score every question with every document, as `Teacher.scores` describes."""
         words = np.stack([self.index.scores(self.asked[question]) for question in questions.tolist()])
         return self._scaled(words)[:, documents] + self._scaled(self.vectors.every(questions))[:, documents]
 
@@ -166,7 +168,7 @@ def written(spec: str, setup: RunSetup) -> Written | None:
         UsageError: There is no such file.
         InputError: It scores no pair of a training question.
     """
-    if spec in (NONE, *MADE):
+    if spec in (NONE, *MADE) or spec.startswith(RANKER):
         return None
     path = Path(spec)
     if not path.is_file():

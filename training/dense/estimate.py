@@ -1,4 +1,4 @@
-"""What a dense run will take, from a few real texts: minutes and memory for ``--plan``."""
+"""Estimate the minutes and the memory of a dense run from a few real texts, for ``--plan``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SAMPLE = 8
 
 
 def estimate(method: DenseMethod, model: Towers, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
-    """Encode a few texts of each side, forwards and backwards, and count.
+    """Run a few queries and documents forwards and backwards, and estimate minutes and memory from that.
 
     Minutes cover all steps and evaluations on this machine as busy as it is now. Memory is that of parameters, gradients, the optimiser's
     moments and the activations of one chunk; libraries and data come on top.

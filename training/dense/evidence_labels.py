@@ -194,7 +194,7 @@ def _key(
     relevant: Sequence[frozenset[int]],
     settings: EvidenceSettings,
 ) -> str:
-    """A name for exactly these inputs."""
+    """The name of the cache: a digest of everything that the evidence is computed from."""
     state = blake2b(digest_size=12)
     for array in (queries, documents, lists.documents):
         state.update(repr(array.shape).encode())

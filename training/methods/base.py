@@ -1,6 +1,6 @@
-"""What can be trained: `Method` declares a paper's method, `get` finds one by name.
+"""What can be trained: `TrainingMethod` declares a paper's method, `get` finds one by name.
 
-A method is one file with a `Method` named `METHOD` and one line in `_FILES` below (or an entry point in the group
+A method is one file with a `TrainingMethod` named `METHOD` and one line in `_FILES` below (or an entry point in the group
 ``termweave.methods`` of another package). `termweave methods`, the help, the checks of --set and the docs all read the declaration.
 Nothing here imports torch.
 """
@@ -31,6 +31,7 @@ _FILES = {
     "dtr": "termweave.training.methods.dtr",
     "fectek": "termweave.training.methods.fectek",
     "le-bs": "termweave.training.methods.le_bs",
+    "sir": "termweave.training.methods.sir",
 }
 #: The preset that every method has: what serves best.
 DEFAULT = "default"
@@ -138,7 +139,7 @@ class TrainingMethod:
         return settings
 
     def changed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings that must be given to get these again: the preset, and what differs from it."""
+        """The settings that must be given to get the same values again: the preset, and the values that differ from it."""
         usual = {parameter.name: parameter.default for parameter in self.every} | self._preset(settings["preset"])
         usual["preset"] = DEFAULT
         return {name: settings[name] for name in usual if settings[name] != usual[name]}
@@ -167,7 +168,7 @@ def get(name: str) -> TrainingMethod:
 
 
 def given(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
-    """Read what a user set: a TOML file first, ``--set key=value`` over it.
+    """Read the settings that a user gave: those of a TOML file, overridden by ``--set key=value``.
 
     Raises:
         UsageError: An assignment has no "=", or the file is no TOML or has tables.
@@ -185,6 +186,6 @@ def given(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise UsageError(f"--set {assignment} says no value.", "Write --set key=value.")
+            raise UsageError(f"--set {assignment} has no value.", "Write --set key=value.")
         values[name.strip()] = value
     return values

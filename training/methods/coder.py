@@ -1,6 +1,6 @@
 """CODER with label smoothing (paper 002, sections 3.2, 4 and A.5): list-wise fine-tuning over many candidates of each query.
 
-The documents' vectors stay as the base model made them and the query encoder learns (`sides=query`), so that a list of hundreds of
+The documents' vectors stay as the base model made them and the query encoder learns (`towers=query`), so that a list of hundreds of
 candidates costs one product. For a query q with candidates c_1..c_N and judged documents L(q):
 
     s'(q, c) = <x_q, x_c>                     predicted scores
@@ -9,6 +9,7 @@ candidates costs one product. For a query q with candidates c_1..c_N and judged 
 
 The target r is one of (setting `labels`):
 
+    teacher=ranker:FOLDER  r = softmax(o / T_t), o = the scores of a trained cross-encoder (`ranker.candidate_targets`), whatever `labels` says
     hybrid     r = softmax(m / T_h), m = min-max BM25 + min-max cosine, which is what hybrid search ranks by; for questions that
                were made of the corpus, where nobody judged anything
     hard       r = 1/|L(q)| on L(q), else 0                                                        plain CODER, ListNet
@@ -51,18 +52,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from termweave.training.dense.candidate_lists import RankedLists
     from termweave.training.dense.dense_objective import DenseObjective
     from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.dense.list_targets import ListTargets
     from termweave.training.dense.model import Towers
     from termweave.training.dense.preparation import TargetContext
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")  # `termweave methods` reads this file and needs neither
 
 Normalisation = Literal["max-min", "std"]
-
-#: Smoothed scores below it count as irrelevant in the authors' program.
-_PROGRAM_LEAST = 0.1
 
 
 # -- Targets ---------------------------------------------------------------------------------------------------------------------
@@ -85,53 +83,12 @@ def uniform_labels(candidates: int, relevant: Sequence[int], smoothing: float) -
     return shares
 
 
-def program_labels(
-    scores: NDArray[np.float32],
-    relevant: Sequence[int],
-    *,
-    boost: float = 1.0,
-    keep: int | None = None,
-    normalize: Normalisation | None = "max-min",
-) -> NDArray[np.float64]:
-    """Turn smoothed scores into a distribution the way the authors' program does, positions and cut-offs included.
-
-    The program works in half precision; this function works in double precision, so that values agree to about 1e-3.
-
-    Args:
-        scores: r'' of each candidate, ``(N,)``.
-        relevant: Judged candidates; only their number is used.
-        boost: b, for the first ``len(relevant)`` places of the sorted scores.
-        keep: n_max.
-        normalize: f_n over the candidates that are left.
-
-    Returns:
-        float64 ``(N,)``, sum 1. Where no score reaches .1 the judged candidates share the probability.
-    """
-    values = np.asarray(scores, np.float64)
-    order = np.argsort(-values, kind="stable")
-    order = order[values[order] >= _PROGRAM_LEAST][:keep]
-    if not len(order):
-        return hard_labels(len(values), relevant)
-    best = values[order]
-    if normalize is not None:
-        spread = np.ptp(best) if normalize == "max-min" else best.std()
-        best = (best - best.min()) / (spread or 1.0)
-    best[: len(relevant)] *= boost
-    left = best >= _PROGRAM_LEAST
-    if not left.any():
-        return hard_labels(len(values), relevant)
-    shares = np.zeros(len(values))
-    shares[order[left]] = np.exp(best[left] - best[left].max())
-    distribution: NDArray[np.float64] = shares / shares.sum()
-    return distribution
-
-
 @dataclass(frozen=True)
 class Smoothing:
     """How the target distribution of a candidate list is made.
 
     Attributes:
-        labels: "hard", "uniform" or "evidence"; hybrid labels need no list of judged documents (`_hybrid_targets`).
+        labels: "hard", "uniform" or "evidence"; hybrid labels need no list of judged documents (`dense.list_targets`).
         smoothing: The share that uniform smoothing moves to the other candidates.
         boost: b of Algorithm 1.
         keep: n_max of Algorithm 1; 0: all candidates keep a label.
@@ -170,6 +127,7 @@ class Smoothing:
                 "Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores."
             )
         from termweave.rerank.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
+        from termweave.training.dense.program_labels import program_labels  # noqa: PLC0415 - numpy
 
         make = algorithm_labels if self.path == "algorithm" else program_labels
         return make(evidence, relevant, boost=self.boost, keep=self.keep or None, normalize=self.normalize)
@@ -201,90 +159,21 @@ def list_loss(scores: Tensor, targets: Tensor, log_temperature: Tensor | float =
 
 # -- Declaration -----------------------------------------------------------------------------------------------------------------
 
-#: Questions whose scores of all documents are computed at a time.
-_BLOCK = 128
-
-
-@dataclass(frozen=True)
-class ListTargets:
-    """What the loss compares with.
-
-    Attributes:
-        candidates: The list of each training query.
-        targets: r of each list, float32 ``(Q, N)``.
-        documents: Vectors of the documents by the base model, float32 ``(D, d)``; used as they are where the documents' encoder is fixed.
-    """
-
-    candidates: RankedLists
-    targets: NDArray[np.float32]
-    documents: NDArray[np.float32]
-
 
 def _targets(context: TargetContext) -> ListTargets:
     """Retrieve the candidates with the base model and make the target distributions, once."""
-    from termweave.training.dense.candidate_lists import RankedLists  # noqa: PLC0415 - numpy
+    from termweave.training.dense import list_targets  # noqa: PLC0415 - numpy
 
-    settings, pairs, depth = context.settings, context.inputs.pairs, int(context.settings["candidates"])
-    if settings["labels"] == "hybrid":
-        lists, targets = _hybrid_targets(context, depth)
-        return ListTargets(lists, targets, context.document_vectors)
-    lists = context.candidates(str(settings["candidates_from"]), depth).without(pairs.spared).with_relevant(pairs.relevant)
+    if context.settings["teacher"] != "none":
+        from termweave.training.ranker.candidate_targets import ranker_targets  # noqa: PLC0415 - numpy
+
+        return ranker_targets(context)
+    if context.settings["labels"] == "hybrid":
+        return list_targets.hybrid_targets(context)
     smoothing = Smoothing(
-        *(settings[name] for name in ("labels", "smoothing", "boost", "keep_labels", "normalisation", "label_path"))
+        *(context.settings[name] for name in ("labels", "smoothing", "boost", "keep_labels", "normalisation", "label_path"))
     )
-    scores = _evidence(context, lists) if smoothing.labels == "evidence" else None
-    targets = np.zeros(lists.documents.shape, dtype=np.float32)
-    for row, judged in enumerate(pairs.relevant):
-        able = lists.present[row] if scores is None else np.isfinite(scores[row])
-        places = np.flatnonzero(able)
-        relevant = np.flatnonzero(np.isin(lists.documents[row, places], list(judged))).tolist()
-        own = None if scores is None else scores[row, places]
-        targets[row, places] = smoothing.target(relevant, len(places), own)
-    return ListTargets(RankedLists(lists.documents), targets, context.document_vectors)
-
-
-def _evidence(context: TargetContext, lists: RankedLists) -> NDArray[np.float32]:
-    """Algorithm 1, lines 1 to 5, cached by what they are computed from."""
-    from termweave.rerank.rules import Rules  # noqa: PLC0415 - numpy
-    from termweave.support import paths  # noqa: PLC0415
-    from termweave.training.dense.evidence_labels import EvidenceSettings, evidence_scores  # noqa: PLC0415
-
-    settings = context.settings
-    rules = Rules(k=int(settings["k"]), k_exp=int(settings["k_exp"]), tau=float(settings["tau"]))
-    given = EvidenceSettings(float(settings["evidence_weight"]), int(settings["context"]), rules)
-    context.say(f"{context.part.name}: evidence of {lists.documents.shape[1]} candidates for {len(lists):,} questions")
-    return evidence_scores(
-        context.question_vectors,
-        context.document_vectors,
-        lists,
-        context.inputs.pairs.relevant,
-        given,
-        paths.cache() / "evidence",
-    )
-
-
-def _hybrid_targets(context: TargetContext, depth: int) -> tuple[RankedLists, NDArray[np.float32]]:
-    """The lists that hybrid search finds, and its scores as distributions."""
-    from termweave.encoders.term_weighting.bm25_anchor import BM25  # noqa: PLC0415 - numpy
-    from termweave.training.data import teacher_scores  # noqa: PLC0415
-    from termweave.training.dense.candidate_lists import RankedLists, best  # noqa: PLC0415
-
-    vectors = (context.document_vectors, context.question_vectors)
-    teacher = teacher_scores.made("minmax", context.setup, BM25(), *vectors)
-    pairs, documents = context.inputs.pairs, np.arange(len(context.inputs.documents))
-    depth = min(depth, len(documents))
-    lists = np.zeros((len(pairs), depth), dtype=np.int64)
-    targets = np.zeros((len(pairs), depth), dtype=np.float32)
-    for first in range(0, len(pairs), _BLOCK):
-        rows = np.arange(first, min(first + _BLOCK, len(pairs)))
-        scores = teacher.scores(rows, documents)
-        for row, own in zip(rows.tolist(), scores, strict=True):
-            own[list(pairs.spared[row])] = -np.inf
-        lists[rows] = best(scores, depth)
-        powers = np.take_along_axis(scores, lists[rows], axis=1) / float(context.settings["hybrid_temperature"])
-        shares = np.exp(powers - powers.max(axis=1, keepdims=True))
-        targets[rows] = shares / shares.sum(axis=1, keepdims=True)
-    return RankedLists(lists), targets
+    return list_targets.judged_targets(context, smoothing.target, with_evidence=smoothing.labels == "evidence")
 
 
 def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> NDArray[np.int64]:
@@ -390,7 +279,7 @@ METHOD = DenseMethod(
         TrainingParameter(
             "candidates_from",
             "model",
-            "Ranking that they come from: model, bm25, or a run file, as `evaluate --save-run` writes it.",
+            "Ranking that they come from: model, bm25, a live index (index:NAME), or a run file, as `evaluate --save-run` writes it.",
         ),
         TrainingParameter("temperature", 0.05, "T of the predicted distribution as training begins.", above=0, most=1000),
         TrainingParameter("learn_temperature", default=True, help="Learn T."),
@@ -419,6 +308,12 @@ METHOD = DenseMethod(
         TrainingParameter("k", 10, "Neighbours of an element (Eq. 3).", least=1, most=1000),
         TrainingParameter("k_exp", 3, "Elements whose sets are averaged (Eq. 8).", least=1, most=1000),
         TrainingParameter("tau", 0.0, "Size of the sets that expand a neighbourhood, as a share of k (Eq. 5).", least=0, most=1),
+        TrainingParameter(
+            "teacher",
+            "none",
+            "ranker:FOLDER: a cross-encoder whose scores of the candidates are the targets, instead of labels; none.",
+        ),
+        TrainingParameter("teacher_temperature", 1.0, "The ranker's scores are divided by it.", above=0, most=1000),
         TrainingParameter(
             "hybrid_temperature",
             0.1,

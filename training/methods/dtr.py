@@ -141,7 +141,7 @@ SAMPLERS: dict[str, Callable[..., LabelledBatch]] = {
 
 
 def exclusions(batch: LabelledBatch, known: Sequence[frozenset[int]]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which pairs of different labels are no negatives all the same: of queries and templates, and of queries and queries.
+    """Return the pairs that are not negatives although their labels differ: query and template, and query and query.
 
     Args:
         batch: The batch.
@@ -262,7 +262,9 @@ def _check(settings: Mapping[str, Any]) -> None:
     if not any(settings[name] > 0 for name in _WEIGHTS):
         raise UsageError("alpha, beta, gamma and theta are 0: there is nothing to minimise.", "Set alpha=1.")
     if settings["towers"] == "query":
-        raise UsageError("The loss of DTR moves templates too, and towers=query fixes them.", "Set towers=one or towers=two.")
+        raise UsageError(
+            "The loss of DTR also trains the encoder of templates, and towers=query freezes it.", "Set towers=one or towers=two."
+        )
 
 
 METHOD = DenseMethod(

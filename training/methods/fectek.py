@@ -200,14 +200,14 @@ def _check(settings: Mapping[str, Any]) -> None:
         )
     if settings["fcm"] and settings["training_length"] != settings["max_length"]:
         raise UsageError(
-            f"The gate of fcm reads the mean of the whole text: training_length={settings['training_length']} and "
-            f"max_length={settings['max_length']} would give it another text in training than in use.",
+            f"With fcm, training_length ({settings['training_length']}) and max_length ({settings['max_length']}) must be equal, because "
+            "its gate reads the mean of the whole text.",
             "Set one of them; the other follows.",
         )
 
 
 def _defaults(given: Mapping[str, object]) -> Mapping[str, object]:
-    """With FCM one length holds for training and use, because the gate reads the mean of the whole text."""
+    """With FCM, training and use have the same maximum length, because the gate reads the mean of the whole text."""
     if str(given.get("fcm", "false")).strip().lower() not in ("true", "yes", "on", "1"):
         return {}
     if "training_length" in given and "max_length" not in given:
@@ -220,7 +220,7 @@ _TEMPERATURES = {"dense": 0.05, "minmax": 0.1, "zscore": 0.5}
 
 
 def _fitted(settings: Mapping[str, Any], *, made: bool) -> dict[str, Any]:
-    """Questions made of the corpus are not like those that people ask: there the teacher counts most (docs/term-weights.md)."""
+    """If questions are made of the corpus, give the teacher most of the weight: people ask other questions (docs/term-weights.md)."""
     teacher = settings["teacher"]
     if teacher == "auto":
         whole = settings["top_layers"] == 0 and settings["layers"] == 0 and settings["backbone"] != FROM_SCRATCH

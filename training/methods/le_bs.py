@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
@@ -36,7 +35,6 @@ from termweave.training.methods.parameters import DATA, LOOP, OPTIMISER, Trainin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import numpy as np
     import torch
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
 
     from termweave.training.dense.dense_objective import DenseObjective
     from termweave.training.dense.inputs import DenseBatch, DenseInputs
+    from termweave.training.dense.pair_sampler import PairBatch
     from termweave.training.dense.preparation import TargetContext
     from termweave.training.families import TrainingContext
 else:
@@ -89,89 +88,6 @@ def distributions(
 def distilled(cosines: NDArray[np.float32]) -> NDArray[np.float64]:
     """Turn the cosines of a retriever trained on hard labels into the d of LE-Distill: 1 - f of Eq. 6, in [0, 1]."""
     return np.clip((1.0 + np.asarray(cosines, np.float64)) / 2.0, 0.0, 1.0)
-
-
-# -- Batches ---------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PairBatch:
-    """The pairs of one step.
-
-    Attributes:
-        queries: int64 ``(Q,)``, indices of training queries.
-        documents: int64 ``(D,)``, distinct documents.
-        rows: int64 ``(P,)``, for each pair the position of its query in `queries`.
-        columns: int64 ``(P,)``, for each pair the position of its document in `documents`.
-        labels: float64 ``(P,)``, the label l of each pair.
-    """
-
-    queries: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    labels: NDArray[np.float64]
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """(query, document) of each pair, as indices into the collection."""
-        return list(zip(self.queries[self.rows].tolist(), self.documents[self.columns].tolist(), strict=True))
-
-
-@dataclass(frozen=True)
-class PairSampler:
-    """Draws positive pairs and, for each, pairs with l = 0.
-
-    Attributes:
-        relevant: For each training query the documents that answer it.
-        known: For each training query the documents that are no wrong answers.
-        hard: For each training query wrong answers that look right; empty: none.
-        documents: Number of documents, from which random negatives are drawn.
-        hard_drawn: Hard negatives of a query in a batch.
-        random_drawn: Random negatives of a query in a batch.
-        in_batch: Whether every other document of the batch makes a pair with the query, too.
-    """
-
-    relevant: Sequence[frozenset[int]]
-    known: Sequence[frozenset[int]]
-    hard: Sequence[NDArray[np.int64]]
-    documents: int
-    hard_drawn: int = 1
-    random_drawn: int = 1
-    in_batch: bool = False
-
-    def draw(self, queries: NDArray[np.int64], generator: np.random.Generator) -> PairBatch:
-        """Draw the pairs of these queries.
-
-        Returns:
-            One pair with l = 1 of each query, and its negatives. A document that answers a query is never a negative of it; where
-            `in_batch` meets a second right answer, its label is 1.
-        """
-        own = [self._of(query, generator) for query in queries.tolist()]
-        documents = np.unique(np.concatenate(own)) if own else np.zeros(0, np.int64)
-        if self.in_batch:
-            rows, columns = (each.ravel() for each in np.indices((len(queries), len(documents))))
-        else:
-            rows = np.repeat(np.arange(len(queries)), [len(each) for each in own])
-            columns = np.searchsorted(documents, np.concatenate(own))
-        right = self._are_right(queries[rows], documents[columns])
-        kept = np.array(
-            [answer or y not in self.known[x] for answer, x, y in zip(right, queries[rows], documents[columns], strict=True)]
-        )
-        return PairBatch(queries, documents, rows[kept], columns[kept], right[kept].astype(np.float64))
-
-    def _of(self, query: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """The right answer that is drawn, then hard negatives, then random ones."""
-        answers = sorted(self.relevant[query])
-        drawn = [answers[int(generator.integers(len(answers)))]]
-        if self.hard and len(self.hard[query]):
-            drawn += generator.permutation(self.hard[query])[: self.hard_drawn].tolist()
-        wrong = generator.permutation(self.documents)[: self.random_drawn + len(self.known[query])] if self.random_drawn else ()
-        drawn += [int(each) for each in wrong if int(each) not in self.known[query]][: self.random_drawn]
-        return np.array(list(dict.fromkeys(drawn)), dtype=np.int64)
-
-    def _are_right(self, queries: NDArray[np.int64], documents: NDArray[np.int64]) -> NDArray[np.bool_]:
-        pairs = zip(queries.tolist(), documents.tolist(), strict=True)
-        return np.array([document in self.relevant[query] for query, document in pairs], dtype=np.bool_)
 
 
 # -- Loss ------------------------------------------------------------------------------------------------------------------------
@@ -227,71 +143,16 @@ class LabelSource:
 
 def _targets(context: TargetContext) -> LabelSource:
     """The term weights that Eq. 5 reads, by the scorer or by Eq. 1."""
-    if context.settings["labels"] == "scorer":
-        queries, documents = _scorer_weights(context)
-    elif context.settings["labels"] == "tfidf":
-        queries, documents = _tfidf_weights(context)
-    else:
-        return LabelSource()
-    return LabelSource(queries, documents)
+    from termweave.training.dense import term_label_weights  # noqa: PLC0415 - onnxruntime
 
-
-def _tfidf_weights(context: TargetContext) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """Static weights of every text: Eq. 1 of the text at itself, ``(n_w / |y|) log(|Y| / (df_w + 1))``."""
-    setup = context.setup
-    found = []
-    for texts in (setup.train.questions, setup.texts):
-        weights = []
-        for terms in setup.analysis.terms(texts):
-            length, counts = len(terms), dict[str, int]()
-            for term in terms:
-                counts[term] = counts.get(term, 0) + 1
-            weights.append({term: count / length * _idf(term, context) for term, count in counts.items()})
-        found.append(weights)
-    return found[0], found[1]
-
-
-def _idf(term: str, context: TargetContext) -> float:
-    statistics = context.setup.statistics
-    return math.log(statistics.documents / (statistics.document_frequency.get(term, 0) + 1))
-
-
-def _scorer_weights(context: TargetContext) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """Contextual weights of every text by BERT-Scorer; negative ones are dropped by the model."""
-    from termweave.encoders import load  # noqa: PLC0415 - onnxruntime
-
-    setup = context.setup
-    encoder = load(weights=str(_scorer(context)), dense="")
-    context.say(f"{context.part.name}: weighing the terms of {len(setup.train):,} questions and {len(setup.texts):,} documents")
-    queries = encoder.encode(setup.train.questions, kind="query", statistics=setup.statistics)
-    documents = encoder.encode(setup.texts, kind="document", statistics=setup.statistics)
-    weights = [[each.weights.as_dict() for each in side if each.weights is not None] for side in (queries, documents)]
-    return weights[0], weights[1]
-
-
-def _scorer(context: TargetContext) -> Path:
-    """The folder of the scorer: the one that the settings name, or one that is trained now and kept in the cache."""
-    import orjson  # noqa: PLC0415
-
-    from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
-    from termweave.support import paths  # noqa: PLC0415
-    from termweave.training import run  # noqa: PLC0415 - torch
-    from termweave.training.methods import base  # noqa: PLC0415
-
-    settings = context.settings
-    if settings["scorer"]:
-        return resolve(str(settings["scorer"]))
-    method = base.get("bert-scorer")
-    common = {each.name for group in (DATA,) for each in group.parameters} | {"backbone", "seed"}
-    own = method.settings({"preset": settings["scorer_preset"], **{name: settings[name] for name in common}})
-    wanted = orjson.dumps([context.part.name, own, context.setup.statistics.hash], option=orjson.OPT_SORT_KEYS)
-    folder = paths.cache() / "scorers" / blake2b(wanted, digest_size=8).hexdigest()
-    context.say(f"training BERT-Scorer in {folder}")
-    return run.train(method, context.part.name, own, folder, resume=(folder / run.RUN).is_file(), say=context.say).folder
+    sources = {"scorer": term_label_weights.scorer_weights, "tfidf": term_label_weights.tfidf_weights}
+    weigh = sources.get(str(context.settings["labels"]))
+    return LabelSource(*weigh(context)) if weigh else LabelSource()
 
 
 def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random.Generator) -> PairBatch:
     from termweave.training.dense.inputs import draw_questions  # noqa: PLC0415 - numpy
+    from termweave.training.dense.pair_sampler import PairSampler  # noqa: PLC0415 - numpy
 
     sampler = PairSampler(
         relevant=inputs.pairs.relevant,
@@ -316,24 +177,49 @@ def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
 
 
 def fits(context: TrainingContext) -> Iterator[Fit]:
-    """One fit; for LE-Distill first the teacher, the same retriever on hard labels, and then the student from the same start."""
-    if context.settings["labels"] != "distill":
-        yield Fit(context.objective())
-        return
+    """One fit for each alpha, all from the same start; LE-Distill first fits its teacher, the same retriever on hard labels."""
     start = {name: tensor.clone() for name, tensor in context.model.state_dict().items()}
-    yield Fit(context.objective(alpha=0.0), name="teacher")
-    taught = []
-    for inputs in context.inputs:
-        vectors = tuple(context.model.vectors(*side) for side in (("query", inputs.questions), ("document", inputs.documents)))
-        taught.append(replace(inputs, targets=LabelSource(vectors=vectors)))
-    context.model.load_state_dict(start)
-    yield Fit(context.objective(inputs=taught), name="student")
+    inputs = context.inputs
+    if context.settings["labels"] == "distill":
+        yield Fit(context.objective(alpha=0.0), name="teacher")
+        inputs = []
+        for each in context.inputs:
+            vectors = tuple(context.model.vectors(*side) for side in (("query", each.questions), ("document", each.documents)))
+            inputs.append(replace(each, targets=LabelSource(vectors=vectors)))
+        context.model.load_state_dict(start)
+    alphas = _alphas(context.settings)
+    if len(alphas) == 1:
+        yield Fit(context.objective(inputs=inputs, alpha=alphas[0]), name="student")
+        return
+    figures: dict[float, float] = {}
+    for alpha in alphas:
+        yield Fit(context.objective(inputs=inputs, alpha=alpha), name=f"alpha-{alpha:g}")
+        figures[alpha] = context.measure()
+        context.model.load_state_dict(start)
+    best = max(figures, key=lambda alpha: figures[alpha])
+    yield Fit(context.objective(inputs=inputs, alpha=best), name=f"alpha-{best:g}")
+
+
+def _alphas(settings: Mapping[str, Any]) -> list[float]:
+    """The values of alpha that are tried.
+
+    Raises:
+        UsageError: The setting `alphas` is no list of numbers between 0 and 1.
+    """
+    given = [each.strip() for each in str(settings["alphas"]).split(",") if each.strip()]
+    try:
+        alphas = [float(each) for each in given] or [float(settings["alpha"])]
+    except ValueError:
+        alphas = [-1.0]
+    if not all(0 <= alpha <= 1 for alpha in alphas):
+        raise UsageError(f"alphas={settings['alphas']} is no list of numbers between 0 and 1.", "Write alphas=0.2,0.6,1.")
+    return alphas
 
 
 def _check(settings: Mapping[str, Any]) -> None:
     if settings["towers"] == "query":
         raise UsageError("The loss of LE-BS moves documents too, and towers=query fixes them.", "Set towers=one or towers=two.")
-    if settings["labels"] == "none" and settings["alpha"] > 0:
+    if settings["labels"] == "none" and max(_alphas(settings)) > 0:
         raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
     if not (settings["in_batch"] or settings["random_negatives"] or (settings["negatives"] and settings["drawn"])):
         raise UsageError("No pair with l = 0 is drawn.", "Set in_batch=true, random_negatives or drawn.")
@@ -353,9 +239,9 @@ METHOD = DenseMethod(
         "Eq. 7, 8  L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
     ),
     note=(
-        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ: choose "
-        "it on held-out questions. labels=none, tfidf and distill are the paper's variants under the same loop. Number and kind of negatives "
-        "are not in the paper."
+        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ: "
+        "alphas=0.2,0.6,1 chooses it on the development questions. labels=none, tfidf and distill are the paper's variants under the same "
+        "loop. Number and kind of negatives are not in the paper."
     ),
     presets={
         "paper": Preset(
@@ -373,6 +259,12 @@ METHOD = DenseMethod(
         ),
         TrainingParameter(
             "alpha", 0.2, "Share of the label distribution in the loss; the rest is that of the hard labels.", least=0, most=1
+        ),
+        TrainingParameter(
+            "alphas",
+            "",
+            "Values of alpha to choose from, with commas: each is trained from the same start, and the one that ranks the development "
+            "questions best is kept. Empty: alpha alone.",
         ),
         TrainingParameter("scorer", "", "Folder or name of a trained BERT-Scorer; empty: train one on the same data."),
         TrainingParameter(

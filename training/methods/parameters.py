@@ -56,7 +56,7 @@ class TrainingParameter:
         return type(self.default).__name__
 
     def parse(self, given: object) -> Value:
-        """Turn what stands on a command line or in a file into a value.
+        """Convert a value from the command line or from a file to the type of the parameter.
 
         Raises:
             UsageError: The value has the wrong type, is outside the bounds, or is none of the choices.
@@ -294,7 +294,8 @@ TEACHER = ParameterGroup(
         TrainingParameter(
             "teacher",
             "auto",
-            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'dense': the backbone's own vectors; 'minmax' or "
+            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'ranker:FOLDER': a cross-encoder, on the right "
+            "documents and the hard negatives; 'dense': the backbone's own vectors; 'minmax' or "
             "'zscore': BM25 and vectors, each scaled so, added; none; auto: minmax where questions are made of the corpus and the backbone "
             "is frozen, else none.",
         ),

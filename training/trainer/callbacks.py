@@ -101,9 +101,10 @@ class DevelopmentCallback(TrainerCallback):
         self.history = History(**kept)
         self.best = load_file(checkpoint / _BEST)
         self.average.load(checkpoint)
+        self.objective.resume(int(checkpoint.name.rpartition("-")[2]), self.home)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluate before training: nothing worse will be kept."""
+        """Evaluate the model before training: a fit that ranks worse keeps these parameters."""
         del args, control
         self._begun = self._last_line = time.monotonic()
         self._first = int(state.global_step)
@@ -116,6 +117,7 @@ class DevelopmentCallback(TrainerCallback):
         step, steps = int(state.global_step), int(self.settings["steps"])
         self.progress(step, steps, "Training")
         self.average.update(step)
+        self.objective.after_step(step, self.home)
         if step % int(self.settings["every"]) == 0 or step == steps:
             self._evaluate(step)
             control.should_save = True
@@ -168,7 +170,7 @@ class DevelopmentCallback(TrainerCallback):
 
         def stop(*_: object) -> None:
             self.interrupted = True
-            self.say("stopping after this step; --resume goes on (Ctrl-C again stops at once)")
+            self.say("stopping after this step; --resume continues the run (press Ctrl-C again to stop at once)")
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         before = signal.signal(signal.SIGINT, stop)

@@ -1,4 +1,4 @@
-"""The training loop: transformers' Trainer, stopped by real retrieval, stoppable by hand, resumable to the same model.
+"""The training loop: transformers' Trainer with early stopping by retrieval; an interrupted run resumes to the same model.
 
 Every `every` steps the development questions are searched and a checkpoint is written: parameters, optimiser, schedule and random
 numbers (Trainer's files), and beside them the best parameters so far and the figures. A batch depends on the seed and its number

@@ -37,7 +37,7 @@ class Average:
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def update(self, step: int) -> None:
-        """Take in the parameters after a step."""
+        """Update the running mean with the parameters after a step."""
         new = 1.0 - min(self._decay, (1 + step) / (10 + step))
         current = self._parameters()
         for name, mean in self._means.items():

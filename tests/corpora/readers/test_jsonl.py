@@ -133,7 +133,7 @@ def test_a_value_over_several_lines_says_how_to_turn_it(tmp_path, value, command
 
 def test_fields_of_other_names_are_named_with_the_options(tmp_path):
     path = write(tmp_path, b'{"uuid": "a", "headline": "x", "article": "y"}\n')
-    with pytest.raises(InputError, match=r"among 'uuid', 'headline', 'article' \(--id-field, --title-field and --text-field"):
+    with pytest.raises(InputError, match=r"among 'uuid', 'headline', 'article' \(id_field, title_field and text_fields"):
         read(path)
     (document,) = read(path, id_field="uuid", title_field="headline", text_fields=["article"])
     assert (document.id, document.title, document.text) == ("a", "x", "y")

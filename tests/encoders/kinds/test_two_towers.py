@@ -59,8 +59,8 @@ def test_an_index_finds_both_encoders_in_one_folder(routed):
     made = Lineage("docs", "", "", {"name": "docs"}, "", {}, models=named)
     again = models.encoder_of(made, "docs", {"dense": str(path)}).models
     assert {output: model.hash for output, model in again.items()} == {output: model.hash for output, model in opened.items()}
+    elsewhere = {**named, "dense_query": ModelLineage("elsewhere", "0" * 16)}
     with pytest.raises(ModelError, match="this host has no model of that name") as error:
-        elsewhere = {**named, "dense_query": ModelLineage("elsewhere", "0" * 16)}
         models.encoder_of(replace(made, models=elsewhere), "docs", {"dense": str(path)})
     assert "--dense-query DIR" in error.value.hint
 

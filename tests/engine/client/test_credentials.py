@@ -55,7 +55,7 @@ def test_a_command_without_a_password_is_refused(command, sentence):
 
 
 def test_two_passwords_in_one_place_are_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"password \(from --password\) and password_file \(from --password-file\) both"):
+    with pytest.raises(UsageError, match=r"password \(from password\) and password_file \(from password_file\) both"):
         connect(load(url="http://127.0.0.1:1", user="me", password="hush", password_file=tmp_path / "x"))
 
 

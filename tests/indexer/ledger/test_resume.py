@@ -95,7 +95,7 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
     (path,) = storage.folder(opensearch_engine).glob(f"{name}-*.sqlite")
     with storage.Ledger(path) as ledger:
         ledger.put("made_of", None)  # begun by an older version
-    with pytest.raises(UsageError, match="--analyzer was unknown and is english; --shards was unknown and is 2"):
+    with pytest.raises(UsageError, match="analyzer was unknown and is english; shards was unknown and is 2"):
         build(opensearch_engine, same, name, replace(LEXICAL, shards=2))
     fresh = build(opensearch_engine, other, name, BuildOptions(weights="none", dense="none", fresh=True))
     assert fresh.documents == 12

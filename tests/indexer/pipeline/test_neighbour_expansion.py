@@ -24,7 +24,7 @@ from termweave.indexer.preparation.passages import Window
 from termweave.records import Document, Encoding
 from termweave.search import Index
 from termweave.search.catalog import statistics_store
-from termweave.signals.terms import scale
+from termweave.signals.impacts import scale
 from tests.indexer.builds import check, three, weights
 from tests.indexer.conftest import Bench, until
 
@@ -244,7 +244,7 @@ class TestResume:
         assert len(files) == len(encoded) == 2
         if damage:
             files[1].write_bytes(files[1].read_bytes()[:1000])
-        with pytest.raises(UnfinishedBuild, match="--neighbours was 3 and is 2"):
+        with pytest.raises(UnfinishedBuild, match="neighbours was 3 and is 2"):
             build(opensearch_engine, source, name, BuildOptions(neighbours=2))
         stopped = True
         before = len(encoded)

@@ -109,7 +109,7 @@ def test_another_pruning_is_another_index(source):
     }
     assert len(fingerprints) == 3
     for options in (BuildOptions(weights="none"), BuildOptions(signals=("lexical", "dense"))):
-        with pytest.raises(UsageError, match=r"an index of lexical and dense has no term weights\. Leave --prune out"):
+        with pytest.raises(UsageError, match=r"an index of lexical and dense has no term weights\. Leave prune out"):
             plan(source(ENGLISH), SERVER, replace(options, prune=Pruning(share=0.3)))
 
 

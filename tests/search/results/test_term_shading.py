@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from termweave.cli.common import pictures as _pictures
+from termweave.cli.common import shaded_texts
 from termweave.records import Hit
 from termweave.search.render.html import Picture, colour, html
 from termweave.search.results import term_shading
@@ -149,7 +149,7 @@ def test_a_terminal_shows_the_stretch_that_counts():
     place = text.index("answer")
     words = [{"start": place, "end": place + 6, "term": "answer", "share": 0.4}]
     hit = Hit("id", 0.4, 1, {}, {}, {"score": 0.4, "parts": [], "text": text, "words": words})
-    shown = _pictures.passage(hit)
+    shown = shaded_texts.passage(hit)
     assert shown.plain.startswith("... ")
     assert shown.plain.endswith(" ...")
     marked = [shown.plain[span.start : span.end] for span in shown.spans if "on rgb" in str(span.style)]

@@ -113,7 +113,7 @@ def test_set_wins_over_the_file(tmp_path):
     given = base.given(["steps=9"], config)
     settings = base.get("fectek").settings(given)
     assert (settings["steps"], settings["fcm"], settings["anchor"]) == (9, True, "idf")
-    with pytest.raises(UsageError, match="says no value"):
+    with pytest.raises(UsageError, match="has no value"):
         base.given(["steps"], None)
     config.write_text('views = ["title", "span"]\noutputs = ["weights", "dense"]\n')
     settings = base.get("fectek").settings(base.given([], config))

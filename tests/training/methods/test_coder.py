@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 from termweave.errors import UsageError  # noqa: E402 - after the check
 from termweave.rerank.evidence import evidence  # noqa: E402
 from termweave.rerank.rules import Rules  # noqa: E402
+from termweave.training.dense.program_labels import program_labels  # noqa: E402
 from termweave.training.methods import coder  # noqa: E402
 
 GOLDEN = Path(__file__).parents[4] / "shared" / "golden" / "labels"
@@ -60,7 +61,7 @@ def test_the_authors_program_boosts_places_and_algorithm_1_documents():
 
 def test_a_program_without_a_score_left_falls_back_on_the_judgements():
     scores = np.array([0.01, 0.05], np.float32)
-    assert coder.program_labels(scores, [1]).tolist() == [0.0, 1.0]
+    assert program_labels(scores, [1]).tolist() == [0.0, 1.0]
 
 
 def test_target_of_algorithm_1_from_vectors():

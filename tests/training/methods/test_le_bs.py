@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 
-from termweave.training.methods import le_bs  # noqa: E402 - after the check
+from termweave.training.dense.pair_sampler import PairSampler  # noqa: E402 - after the check
+from termweave.training.methods import le_bs  # noqa: E402
 
 X, Y = {"a": 0.5, "b": 0.2, "z": 0.4}, {"a": 0.6, "b": -0.1, "c": 0.3}
 
@@ -91,7 +92,7 @@ def pairs_of(sampler, seed):
 
 
 def test_each_query_gets_one_answer_and_its_negatives():
-    sampler = le_bs.PairSampler(RELEVANT, KNOWN, HARD, documents=20, hard_drawn=1, random_drawn=2)
+    sampler = PairSampler(RELEVANT, KNOWN, HARD, documents=20, hard_drawn=1, random_drawn=2)
     answers = set()
     for seed in range(200):
         drawn, pairs = pairs_of(sampler, seed)
@@ -109,10 +110,10 @@ def test_each_query_gets_one_answer_and_its_negatives():
 
 
 def test_in_batch_pairs_are_all_pairs_but_those_that_say_nothing():
-    sampler = le_bs.PairSampler(RELEVANT, KNOWN, [], documents=20, hard_drawn=0, random_drawn=0, in_batch=True)
+    sampler = PairSampler(RELEVANT, KNOWN, [], documents=20, hard_drawn=0, random_drawn=0, in_batch=True)
     drawn, pairs = pairs_of(sampler, 0)
     assert len(drawn.documents) == 3
     assert len(pairs) == 9
     assert [pairs[x, y] for x in range(3) for y in drawn.documents.tolist()] == np.eye(3).ravel().tolist()
-    spared = le_bs.PairSampler(RELEVANT, [frozenset({0, 3}), *KNOWN[1:]], [], 20, 0, 0, in_batch=True)
+    spared = PairSampler(RELEVANT, [frozenset({0, 3}), *KNOWN[1:]], [], 20, 0, 0, in_batch=True)
     assert (0, 3) not in pairs_of(spared, 0)[1]  # no right answer, and no wrong one

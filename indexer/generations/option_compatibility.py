@@ -69,7 +69,7 @@ def left_out(made: Lineage, options: BuildOptions, flags: Collection[str]) -> li
 
 
 def _of_index(engine: Engine, index: str, flag: Flag, asked: Any) -> Any:
-    """What an index has in place of a flag's value; of a file, only the parts that the file names."""
+    """The value that the index stores for a flag; if the flag names a file, only the keys that are in the file."""
     if flag.name == "--mapping":
         mapping = engine.request(
             "GET", f"/{index}/_mapping", params={"filter_path": "*.mappings.properties,*.mappings.d*,*.mappings.n*"}

@@ -19,7 +19,7 @@ from contextlib import redirect_stdout
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from termweave.corpora.demo.modules import HIDDEN, HOMES, PREFERRED, SUBMODULES, TOP_LEVEL, UNLISTED
+from termweave.corpora.demo.allowed_modules import HIDDEN, HOMES, PREFERRED, SUBMODULES, TOP_LEVEL, UNLISTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

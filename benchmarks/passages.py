@@ -1,0 +1,91 @@
+"""Should long documents be cut into passages by default? Each data set is indexed whole and as passages, and both are evaluated.
+
+    termweave node start
+    python benchmarks/passages.py ../shared/data/cranfield ../shared/data/nfcorpus ../shared/data/stackfaq
+
+Shipped int8 model, test splits, nothing tuned. An index that is there and up to date is used as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from entry_point import enter
+
+from termweave import corpora, encoders, engine, settings
+from termweave.evaluation import Experiment, evaluate, randomisation_test
+from termweave.evaluation.systems import grid
+from termweave.indexer import BuildOptions, build, up_to_date
+from termweave.indexer.preparation.passages import Window
+from termweave.search import Index
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+
+MODES = ("lexical", "weights", "dense", "hybrid")
+MEASURES = ("nDCG@10", "recall@100")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
+    parser.add_argument("--size", type=int, default=160, help="words of a passage  [default: 160]")
+    parser.add_argument("--name", default="passages", help="indices are called NAME-DATASET-whole and -cut  [default: passages]")
+    given = parser.parse_args()
+    server = engine.connect(settings.load())
+    print(f"Whole -> in passages of {given.size} words; in brackets p (paired randomisation test, 10,000 draws), uncorrected.\n")
+    print(
+        "| set | too long | texts | size | " + " | ".join(f"{mode}, {measure}" for measure in MEASURES for mode in MODES) + " |"
+    )
+    print("|---|---:|---:|---:|" + "---:|" * len(MODES) * len(MEASURES))
+    for folder in given.folders:
+        print(row(server, folder, given.name, given.size), flush=True)
+
+
+def row(server: Engine, folder: str, prefix: str, size: int) -> str:
+    """Index and evaluate one data set in both ways, and return its line of the table."""
+    dataset = corpora.open_dataset(folder)
+    name = Path(folder.partition(":")[0]).name
+    experiments, indices = [], []
+    for suffix, window in (("whole", None), ("cut", Window(size, size * 3 // 4))):
+        alias, options = f"{prefix}-{name}-{suffix}", BuildOptions(passages=window)
+        began = time.monotonic()
+        if up_to_date(server, dataset, alias, options) is None:
+            build(server, dataset, alias, options)
+        index = Index.open(server, alias)
+        experiments.append(evaluate(index, dataset, grid(MODES, ["none"], index)))
+        indices.append(index)
+        print(f"{alias}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    texts = indices[1].lineage.passages["count"] / indices[0].lineage.documents
+    sizes = [stored(server, index) for index in indices]
+    cells = [cell(*experiments, mode, measure) for measure in MEASURES for mode in MODES]
+    return f"| {name} | {too_long(dataset):.0%} | x {texts:.2f} | x {sizes[1] / sizes[0]:.2f} | {' | '.join(cells)} |"
+
+
+def cell(whole: Experiment, cut: Experiment, mode: str, measure: str) -> str:
+    """The figure of the whole documents, that of the passages, and p of the difference."""
+    before, after = (each.values[next(row.system for row in each.rows if row.mode == mode)][measure] for each in (whole, cut))
+    return f"{before.mean():.4f} -> {after.mean():.4f} ({randomisation_test(after, before):.2g})"
+
+
+def stored(server: Engine, index: Index) -> int:
+    """Bytes of an index on disk."""
+    answer = server.request("GET", f"/{index.generation}/_stats/store")
+    size: int = answer["_all"]["primaries"]["store"]["size_in_bytes"]
+    return size
+
+
+def too_long(dataset: corpora.Source) -> float:
+    """The share of documents that are longer than the shipped model reads."""
+    encoder = encoders.load()
+    longest = min(model.max_length for model in encoder.models.values())
+    lengths = encoder.lengths([document.content for document in dataset.documents()])
+    return sum(length > longest for length in lengths) / len(lengths)
+
+
+if __name__ == "__main__":
+    enter(main)

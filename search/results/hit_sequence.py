@@ -1,0 +1,103 @@
+"""The hits of a search as Python shows them: a list with a short repr, a table for notebooks, and a DataFrame."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import TermweaveError, UsageError
+from termweave.records import Hit
+from termweave.search.render.html import Picture, colour, wants_white
+from termweave.search.results.term_shading import window
+from termweave.support.messages import clipped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Hits that a notebook shows, characters of the passage, and characters of a title.
+_ROWS, _PASSAGE, _TITLE = 20, 300, 60
+_CELL = "text-align:left;vertical-align:top;white-space:normal"
+
+
+class Hits(list[Hit]):
+    """The hits of a search, best first: a list, which notebooks show as a table with shaded passages."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "<no hits>"
+        lines = [f"{hit.rank:>3}  {hit.score:.4f}  {hit.id}  {clipped(_title(hit), _TITLE)}".rstrip() for hit in self[:_ROWS]]
+        further = len(self) - len(lines)
+        return "\n".join([*lines, *([f"... and {further:,} more"] if further else [])])
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows; words are shaded by what they add to the score."""
+        if not self:
+            return "<p>Nothing found.</p>"
+        head = "".join(f'<th style="{_CELL}">{name}</th>' for name in ("", "score", "document", "passage"))
+        rows = "".join(_row(hit) for hit in self[:_ROWS])
+        further = len(self) - _ROWS
+        below = f"<p>... and {further:,} more</p>" if further > 0 else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{below}"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The hits as a DataFrame: rank, id, score, the stored fields (metadata with dots), and the share of each signal.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 - not a dependency
+        except ImportError:
+            raise UsageError("pandas is not installed.", "Install it with 'pip install pandas'.") from None
+        return pd.DataFrame([_values(hit) for hit in self])
+
+
+def _title(hit: Hit) -> str:
+    title = str(hit.fields.get("title") or "")
+    return "" if title == hit.id else title
+
+
+def _values(hit: Hit) -> dict[str, Any]:
+    from termweave.search.results.hits import flat  # noqa: PLC0415 - that module makes hits of this one
+
+    shares = {f"share.{name}": signal.share for name, signal in hit.signals.items()}
+    return {"rank": hit.rank, "id": hit.id, "score": hit.score, **dict(flat(hit.fields)), **shares}
+
+
+def _row(hit: Hit) -> str:
+    cells = (
+        str(hit.rank),
+        f"{hit.score:.4f}",
+        f"<b>{escape(clipped(_title(hit) or hit.id, _TITLE))}</b>"
+        + (f"<br><small>{escape(hit.id)}</small>" if _title(hit) else ""),
+        _passage(hit),
+    )
+    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _passage(hit: Hit) -> str:
+    """The passage that matched best, with shaded words; the beginning of the text if the hit cannot be explained any more."""
+    try:
+        explained = hit.explain()
+    except TermweaveError:  # the document was deleted, or the server is gone: a table is still shown
+        explained = {}
+    words = explained.get("words")
+    if not words:
+        return escape(clipped(str(hit.fields.get("text", "")), _PASSAGE))
+    text = explained["text"]
+    begin, end = window(text, words, _PASSAGE)
+    inside = [
+        (each["start"] - begin, each["end"] - begin, each["share"])
+        for each in words
+        if begin <= each["start"] and each["end"] <= end
+    ]
+    runs = Picture("", text[begin:end], inside).runs()
+    marked = "".join(_run(piece, share) for piece, _, share in runs)
+    return f"{'... ' if begin else ''}{marked}{' ...' if end < len(text) else ''}"
+
+
+def _run(piece: str, share: float) -> str:
+    if share <= 0:
+        return escape(piece)
+    red, green, blue = colour(share)
+    return f'<span style="background:rgb({red},{green},{blue});color:{"#fff" if wants_white(share) else "#000"}">{escape(piece)}</span>'

@@ -1,0 +1,281 @@
+r"""Filters as a user writes them: ``year>=2020 AND (kind=class OR kind=function) AND NOT exists(deprecated)``.
+
+    filter     = all { "OR" all }
+    all        = one { "AND" one }
+    one        = "NOT" one | "(" filter ")" | "exists(" FIELD ")" | FIELD operator VALUE
+    operator   = "=" | "!=" | "<" | "<=" | ">" | ">="
+
+FIELD is an entry of the metadata, or ``id``. VALUE ends before ``AND``, ``OR`` or a closing bracket; in double quotes it may contain
+anything (``\"`` is a quote). The types of the index decide how values are compared: numbers as numbers, dates as dates.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.signals import typed_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from termweave.signals import DocumentLayout
+
+    Clause = dict[str, Any]
+
+HELP = "Write FIELD=VALUE, for example 'kind=function'; compare with = != < <= > >=, and join with AND, OR, NOT, exists(FIELD) and brackets."
+_OPERATOR = re.compile(r"!=|<=|>=|=|<|>")
+_JOINT = re.compile(r"\s+(?:AND|OR)(?=[\s(]|\Z)|\s*\Z")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_EXISTS = re.compile(r"exists\s*\(([^()]*)\)", re.IGNORECASE)
+_BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+#: Brackets and NOTs inside one another.
+_DEEPEST = 50
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """FIELD operator VALUE."""
+
+    name: str
+    operator: str
+    value: str
+
+    def clause(self, layout: DocumentLayout) -> Clause:
+        """The clause of the query DSL."""
+        if self.operator == "=":
+            return _equal(self.name, self.value, layout)
+        if self.operator == "!=":
+            return _none_of(_equal(self.name, self.value, layout))
+        return _range(self.name, self.operator, self.value, layout)
+
+
+@dataclass(frozen=True)
+class Exists:
+    """exists(FIELD)."""
+
+    name: str
+
+    def clause(self, layout: DocumentLayout) -> Clause:
+        """The clause of the query DSL."""
+        del layout
+        return {"exists": {"field": _stored(self.name)}}
+
+
+@dataclass(frozen=True)
+class Not:
+    """NOT part."""
+
+    part: Node
+
+    def clause(self, layout: DocumentLayout) -> Clause:
+        """The clause of the query DSL."""
+        return _none_of(self.part.clause(layout))
+
+
+@dataclass(frozen=True)
+class Junction:
+    """Parts joined by AND or by OR."""
+
+    word: str
+    parts: tuple[Node, ...]
+
+    def clause(self, layout: DocumentLayout) -> Clause:
+        """The clause of the query DSL."""
+        clauses = [part.clause(layout) for part in self.parts]
+        if self.word == "AND":
+            return {"bool": {"filter": clauses}}
+        return {"bool": {"should": clauses, "minimum_should_match": 1}}
+
+
+Node = Comparison | Exists | Not | Junction
+
+
+@dataclass(frozen=True)
+class FilterExpression:
+    """A filter that was read.
+
+    Attributes:
+        text: As the user wrote it.
+        root: Its structure.
+    """
+
+    text: str
+    root: Node
+
+    def __str__(self) -> str:
+        return self.text
+
+    def clause(self, layout: DocumentLayout) -> Clause:
+        """The clause of the query DSL for an index with this layout.
+
+        Raises:
+            UsageError: A value does not have the type of its field.
+        """
+        return self.root.clause(layout)
+
+
+def parse(text: str) -> FilterExpression:
+    """Read a filter.
+
+    Raises:
+        UsageError: The text is no filter.
+
+    Example:
+        >>> parse("year>=2020 AND NOT kind=draft").root.word
+        'AND'
+    """
+    reader = _Reader(text)
+    root = reader.filter(0)
+    if reader.rest:
+        raise reader.error(f"{reader.rest!r} is left over")
+    return FilterExpression(text, root)
+
+
+class _Reader:
+    """Reads a filter from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+
+    @property
+    def rest(self) -> str:
+        """What has not been read."""
+        return self._text[self._at :].strip()
+
+    def error(self, what: str) -> UsageError:
+        """The error that the filter cannot be read."""
+        return UsageError(f"The filter {self._text!r} cannot be read: {what}.", HELP)
+
+    def filter(self, depth: int) -> Node:
+        return self._joined("OR", lambda: self._joined("AND", lambda: self._one(depth)))
+
+    def _joined(self, word: str, part: Any) -> Node:
+        parts = [part()]
+        while self._take(rf"{word}(?=[\s(])"):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else Junction(word, tuple(parts))
+
+    def _one(self, depth: int) -> Node:
+        if depth > _DEEPEST:
+            raise self.error(f"more than {_DEEPEST} brackets and NOTs inside one another")
+        if self._take(r"NOT(?=[\s(])"):
+            return Not(self._one(depth + 1))
+        if self._take(r"\("):
+            inner = self.filter(depth + 1)
+            if not self._take(r"\)"):
+                raise self.error("a closing bracket is missing")
+            return inner
+        self._take("")
+        if match := _EXISTS.match(self._text, self._at):
+            self._at = match.end()
+            return Exists(self._field(match[1]))
+        return self._comparison()
+
+    def _comparison(self) -> Comparison:
+        if quoted := _QUOTED.match(self._text, self._at):
+            name, self._at = _unquoted(quoted[1]), quoted.end()
+            operator = _OPERATOR.match(self._text, self._at + len(self._text[self._at :]) - len(self._text[self._at :].lstrip()))
+        else:
+            operator = _OPERATOR.search(self._text, self._at)
+            name = self._text[self._at : operator.start()] if operator else self._text[self._at :]
+        if operator is None:
+            raise self.error(f"{self._text[self._at :].strip()!r} is not FIELD=VALUE" if self.rest else "a part is missing")
+        self._at = operator.end()
+        return Comparison(self._field(name), operator[0], self._value())
+
+    def _field(self, text: str) -> str:
+        name = text.strip().removeprefix("metadata.")
+        if not name or re.search(r"\s(AND|OR)\s", name):
+            raise self.error(f"{text.strip()!r} is not the name of a field" if name else "the name of a field is missing")
+        return name
+
+    def _value(self) -> str:
+        self._take("")
+        if quoted := _QUOTED.match(self._text, self._at):
+            end = quoted.end()
+            if _JOINT.match(self._text, end) or self._text[end:].lstrip().startswith(")"):
+                self._at = end
+                return _unquoted(quoted[1])
+        begin, open_brackets = self._at, 0
+        while not _JOINT.match(self._text, self._at):
+            character = self._text[self._at]
+            open_brackets += (character == "(") - (character == ")")
+            if open_brackets < 0:  # it closes a bracket of the filter
+                break
+            self._at += 1
+        return self._text[begin : self._at].strip()
+
+    def _take(self, pattern: str) -> bool:
+        """Skip white space, and the pattern if it comes next; whether it does."""
+        match = re.compile(rf"\s*(?:{pattern})").match(self._text, self._at)
+        if match:
+            self._at = match.end()
+        return match is not None
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
+def _stored(name: str) -> str:
+    """The field that holds an entry as text."""
+    return name if name == "id" else f"metadata.{name}"
+
+
+def _none_of(clause: Clause) -> Clause:
+    return {"bool": {"must_not": [clause]}}
+
+
+def _equal(name: str, value: str, layout: DocumentLayout) -> Clause:
+    """An entry equals a value. A value of another type than the field's is compared as text."""
+    kind = layout.types.get(name, "keyword")
+    if name == "id" or kind == "keyword":
+        return {"term": {_stored(name): value}}
+    if kind == "date":
+        interval = typed_fields.date_interval(value)
+        return (
+            {"range": {_typed(name): {"gte": interval[0], "lt": interval[1]}}} if interval else {"term": {_stored(name): value}}
+        )
+    converted = typed_fields.convert(kind, value)
+    return {"term": {_stored(name): value}} if converted is None else {"term": {_typed(name): converted}}
+
+
+def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clause:
+    """An entry is below or above a value.
+
+    Raises:
+        UsageError: The value does not have the type of the field, or the type has no order.
+    """
+    kind = layout.types.get(name)
+    if name in layout.extra:
+        return {"range": {name: {_BOUNDS[operator]: value}}}
+    if name == "id" or kind in {None, "keyword"}:
+        return {"range": {_stored(name): {_BOUNDS[operator]: value}}}
+    if kind == "boolean":
+        raise UsageError(f"The field {name!r} is true or false, which has no order.", f"Write {name}=true or {name}=false.")
+    if kind == "date":
+        interval = typed_fields.date_interval(value)
+        if interval is None:
+            raise UsageError(
+                f"The field {name!r} holds dates, and {value!r} is none.", f"Write {name}{operator}2024, 2024-05 or 2024-05-31."
+            )
+        # A year, month or day is an interval: "<= 2024" includes its last day, "> 2024" begins after it.
+        bound = {">": ("gte", interval[1]), "<=": ("lt", interval[1])}.get(operator, (_BOUNDS[operator], interval[0]))
+        return {"range": {_typed(name): {bound[0]: bound[1]}}}
+    number = typed_fields.convert("double", value)
+    if number is None:
+        raise UsageError(f"The field {name!r} holds numbers, and {value!r} is none.", f"Write a number: {name}{operator}10.")
+    whole = typed_fields.convert("long", value)
+    return {"range": {_typed(name): {_BOUNDS[operator]: number if whole is None else whole}}}
+
+
+def _typed(name: str) -> str:
+    return f"{typed_fields.FIELD}.{name}"
+
+
+def clauses(where: Sequence[Any], layout: DocumentLayout) -> list[Clause]:
+    """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are."""
+    return [each.clause(layout) if isinstance(each, FilterExpression) else each for each in where]

@@ -1,0 +1,160 @@
+"""Typed metadata: numbers, dates, booleans and short texts of the metadata, stored once more as fields of their own type.
+
+The field ``metadata`` holds all metadata as texts. ``typed`` repeats the entries whose type is known, so that the server can compare,
+count and sort them. The types belong to the index: the lineage stores them, and an update keeps them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: The object that holds the typed entries of a document.
+FIELD = "typed"
+#: The types, with the words that messages use.
+TYPES = {"long": "whole numbers", "double": "numbers", "date": "dates", "boolean": "true or false", "keyword": "texts"}
+#: Longest text that is counted and sorted by, in characters.
+LONGEST_KEYWORD = 256
+#: Deepest entry that becomes a typed field; OpenSearch allows 20 levels in all.
+_DEEPEST = 10
+#: A whole number as a number is written: "007" and "1,000" are texts.
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})", re.ASCII)
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)?\.\d+([eE][+-]?\d+)?|-?[1-9]\d*[eE][+-]?\d+", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+#: A date that a filter names: a year, a month, a day, or a time.
+_PARTIAL = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", re.ASCII)
+_LONG = 2**63
+
+
+def entries(metadata: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The single values of metadata, with dotted names. A list gives each of its values; null and "" are no values.
+
+    Example:
+        >>> list(entries({"year": 1999, "author": {"name": "Ada"}, "tags": ["a", "b"]}))
+        [('year', 1999), ('author.name', 'Ada'), ('tags', 'a'), ('tags', 'b')]
+    """
+    for key, value in metadata.items():
+        if isinstance(value, dict):
+            yield from entries(value, f"{prefix}{key}.")
+            continue
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, dict):
+                yield from entries(each, f"{prefix}{key}.")
+            elif each is not None and not isinstance(each, list | tuple) and each != "":
+                yield f"{prefix}{key}", each
+
+
+def usable(name: str) -> bool:
+    """Whether a metadata entry can be a field of its own: the server refuses names with empty parts."""
+    parts = name.split(".")
+    return len(parts) <= _DEEPEST and all(part.strip() for part in parts)
+
+
+def kind_of(value: Any) -> str:
+    """The type of one value, as its notation says.
+
+    Example:
+        >>> [kind_of(value) for value in (3, "3", "007", 2.5, "2024-02-29", "2024-02-30", "true", "blue")]
+        ['long', 'long', 'keyword', 'double', 'date', 'keyword', 'boolean', 'keyword']
+    """
+    return next((kind for kind in ("boolean", "long", "double", "date") if convert(kind, value) is not None), "keyword")
+
+
+def convert(kind: str, value: Any) -> Any:
+    """A value as its typed field stores it; None if it is not of this type."""
+    return _CONVERSIONS[kind](value.strip() if isinstance(value, str) else value)
+
+
+def typed_values(metadata: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
+    """The typed entries of a document: name -> value, or the list of its values. A value of another type is left out."""
+    values: dict[str, list[Any]] = {}
+    for name, value in entries(metadata):
+        if name in types and (converted := convert(types[name], value)) is not None:
+            values.setdefault(name, []).append(converted)
+    return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
+
+
+def properties(types: Mapping[str, str]) -> dict[str, Any]:
+    """The mapping of the typed fields."""
+    return {
+        name: {"type": kind, **({"ignore_above": LONGEST_KEYWORD} if kind == "keyword" else {})} for name, kind in types.items()
+    }
+
+
+def date_interval(text: str) -> tuple[str, str] | None:
+    """The first instant of a year, month, day or time, and the first instant after it; None if the text is no date.
+
+    Example:
+        >>> date_interval("2024-02")
+        ('2024-02-01T00:00:00+00:00', '2024-03-01T00:00:00+00:00')
+    """
+    if match := _PARTIAL.fullmatch(text.strip()):
+        year, month, day = (int(part) if part else None for part in match.groups())
+        try:
+            first = date(year or 0, month or 1, day or 1)
+            end = first + timedelta(days=1 if day else 31 if month else 366)
+            end = end if day else end.replace(month=end.month if month else 1, day=1)
+        except (ValueError, OverflowError):
+            return None
+        return f"{first}T00:00:00+00:00", f"{end}T00:00:00+00:00"
+    instant = _date(text.strip())
+    if instant is None:
+        return None
+    return instant, (datetime.fromisoformat(instant) + timedelta(milliseconds=1)).isoformat()
+
+
+def as_text(value: Any) -> str:
+    """A value in the form that filters on texts compare."""
+    import orjson  # noqa: PLC0415
+
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _boolean(value: Any) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None
+
+
+def _long(value: Any) -> int | None:
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -_LONG <= value < _LONG else None
+
+
+def _double(value: Any) -> float | None:
+    if isinstance(value, str):
+        value = float(value) if _DECIMAL.fullmatch(value) or _WHOLE.fullmatch(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _date(value: Any) -> str | None:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        return None
+    try:
+        moment = datetime.fromisoformat(value.replace(",", "."))
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
+
+
+def _keyword(value: Any) -> str | None:
+    text = as_text(value)
+    return text if len(text) <= LONGEST_KEYWORD else None
+
+
+_CONVERSIONS = {"boolean": _boolean, "long": _long, "double": _double, "date": _date, "keyword": _keyword}

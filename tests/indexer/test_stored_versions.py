@@ -1,0 +1,125 @@
+"""What earlier versions stored is read by this one: indices with statistics and ledgers, a model's manifest, a settings file.
+
+`tests/fixtures/VERSION/` was made by `tests/fixtures/stored_indices.py` of that version. A file there never changes: if this test
+fails, users' indices cannot be read any more either.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.cli import run
+from termweave.encoders.manifest import Manifest
+from termweave.indexer import UpdateMode, build, update
+from termweave.indexer.generations import generations, publication
+from termweave.indexer.ledger import storage
+from termweave.search import Index
+from termweave.search.catalog.statistics_store import companion
+from termweave.settings import load
+from tests.fixtures.stored_indices import INDICES, NAME, QUERIES, answers
+from tests.indexer.builds import check, clean
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+VERSIONS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir() and (path / "documents.jsonl").exists())
+#: Scores of vectors and weights may differ in the last digits from one release of ONNX Runtime to the next.
+CLOSE = pytest.approx
+
+
+def restore(engine, kept, name):
+    """Store an index, its statistics and its ledger as a version had them, under another name of the alias."""
+    text = json.dumps(kept).replace(NAME, name)
+    kept = json.loads(text)
+    put(engine, kept["index"], kept["stored"], {name: {}})
+    if kept["statistics"]:
+        put(engine, companion(kept["index"]), kept["statistics"], {})
+    path = storage.folder(engine) / f"{kept['index']}.sqlite"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with sqlite3.connect(path) as database:
+        database.executescript("\n".join(kept["ledger"]))
+    return kept["index"]
+
+
+def put(engine, index, stored, aliases):
+    body = {"settings": {"index": stored["settings"]}, "mappings": stored["mappings"], "aliases": aliases}
+    engine.request("PUT", f"/{index}", body=body)
+    lines = [line for key, source in stored["documents"].items() for line in ({"index": {"_id": key}}, source)]
+    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    answer = engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
+    assert not answer["errors"], answer
+
+
+def test_this_version_has_its_fixtures():
+    assert "0.1.0" in VERSIONS
+
+
+@pytest.fixture(params=[(version, kind) for version in VERSIONS for kind in INDICES], ids="-".join)
+def restored(request, opensearch_engine, name):
+    """A version's index: its name and what was kept of it."""
+    version, kind = request.param
+    kept = json.loads((FIXTURES / version / f"{kind}.json").read_text(encoding="utf-8"))
+    index = restore(opensearch_engine, kept, name)
+    return FIXTURES / version / "documents.jsonl", index, kept["answers"]
+
+
+@pytest.mark.engine
+def test_an_index_is_searched_with_the_same_answers(restored, opensearch_engine, name):
+    _, index, expected = restored
+    opened = Index.open(opensearch_engine, name)
+    assert opened.generation == index
+    for mode, by_query in answers(opened).items():
+        for query in QUERIES:
+            assert [each for each, _ in by_query[query]] == [each for each, _ in expected[mode][query]], (mode, query)
+            scores = [score for _, score in expected[mode][query]]
+            assert [score for _, score in by_query[query]] == CLOSE(scores, rel=1e-3), (mode, query)
+    assert opened.search("copper", k=1)[0].explain()["parts"]
+
+
+@pytest.mark.engine
+def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(restored, opensearch_engine, name, tmp_path):
+    source, index, _ = restored
+    assert check(opensearch_engine, name).ok
+    clean(opensearch_engine, name, corpora.open_source(source))
+    lines = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    changed = [*({**lines[0], "text": "Tea is a drink."}, *lines[1:-1]), {"_id": "new", "text": "A document about lamps."}]
+    newer = tmp_path / "newer.jsonl"
+    newer.write_text("".join(json.dumps(each) + "\n" for each in changed), encoding="utf-8")
+    mode = UpdateMode(delete_missing=True, allow_deletions=1)
+    kind = INDICES["learned" if Index.open(opensearch_engine, name).lineage.models else "lexical"]
+    counts = update(opensearch_engine, corpora.open_source(newer), name, kind, mode=mode).counts
+    assert (counts.new, counts.changed, counts.gone) == (1, 1, 1)
+    clean(opensearch_engine, name, corpora.open_source(newer))
+    assert Index.open(opensearch_engine, name).search("lamps", k=1)[0].id == "new"
+    assert generations.live(opensearch_engine, name) == index
+
+
+@pytest.mark.engine
+def test_a_build_takes_the_place_of_an_index_and_back(restored, opensearch_engine, name, capsys):
+    source, index, _ = restored
+    kind = INDICES["learned" if Index.open(opensearch_engine, name).lineage.models else "lexical"]
+    newer = build(opensearch_engine, corpora.open_source(source), name, kind).index
+    assert generations.live(opensearch_engine, name) == newer != index
+    assert Index.open(opensearch_engine, name).lineage.profile == "mine"  # the build keeps the tuned profile
+    assert publication.previous(opensearch_engine, name) == index
+    assert run(["rollback", name, "--url", opensearch_engine.url]) == 0, capsys.readouterr().err
+    assert generations.live(opensearch_engine, name) == index
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_manifest_is_read(version):
+    path = FIXTURES / version / "termweave.json"
+    manifest = Manifest.from_bytes(path.read_bytes(), path)
+    assert (manifest.kind, manifest.outputs, manifest.runtime) == ("anchored", ("weights", "dense"), "onnx")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_settings_file_is_read(version, monkeypatch):
+    monkeypatch.chdir(FIXTURES / version)
+    monkeypatch.delenv("OPENSEARCH_URL", raising=False)
+    settings = load()
+    assert (settings.url, settings.user, settings.timeout) == ("https://search.example.org:9200", "jane", 30)

@@ -1,0 +1,69 @@
+"""Results in Python: short reprs, a table for notebooks, DataFrames, signatures, and searches to await."""
+
+import asyncio
+import doctest
+import inspect
+import pickle
+import sys
+
+import pytest
+
+from termweave import errors
+from termweave.errors import UsageError
+from termweave.records import Run
+from termweave.search import Index
+from termweave.search.options import SearchOptions
+
+
+def test_hits_show_themselves_briefly_and_as_a_table(index):
+    hits = index.search("json functions", k=3)
+    assert repr(hits[0]).startswith(f"<Hit 1: {hits[0].id!r}, ")
+    assert len(repr(hits[0])) < 120
+    assert [line.split()[:1] for line in repr(hits).splitlines()] == [["1"], ["2"], ["3"]]
+    assert repr(index.search("json", where="kind=none")) == "<no hits>"
+    table = hits._repr_html_()
+    assert table.count("<tr>") == 4
+    assert "background:rgb(" in table  # the words that matched are shaded
+    answer = index.answer("zyzzyva <b>", k=1)
+    assert "These hits were found by vectors alone." in answer._repr_html_()
+    assert pickle.loads(pickle.dumps(hits)) == hits
+    assert repr(Run("mine", {"q1": {"d1": 1.0}})) == "<Run 'mine': 1 query>"
+
+
+def test_hits_become_a_data_frame(index, monkeypatch):
+    pytest.importorskip("pandas")
+    frame = index.answer("json functions", k=3).to_pandas()
+    assert list(frame["rank"]) == [1, 2, 3]
+    assert {"id", "score", "text", "share.weights", "share.dense"} <= set(frame.columns)
+    assert frame["share.weights"].fillna(0)[0] + frame["share.dense"].fillna(0)[0] == pytest.approx(frame["score"][0])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UsageError, match="pip install pandas"):
+        index.search("json").to_pandas()
+
+
+def test_the_methods_show_their_options():
+    signature = inspect.signature(Index.search)
+    assert [*signature.parameters][:2] == ["self", "query"]
+    assert signature.parameters["k"].default == 10
+    assert set(signature.parameters) - {"self", "query"} == set(SearchOptions.__dataclass_fields__)
+    for name in SearchOptions.__dataclass_fields__:
+        assert f"    {name}: " in inspect.getdoc(Index.search), name
+    assert inspect.iscoroutinefunction(Index.asearch)
+    assert "sort" not in inspect.signature(Index.explain).parameters
+
+
+def test_many_searches_are_awaited_at_once(index):
+    async def ask():
+        return await asyncio.gather(*(index.asearch(f"{word} functions", k=2) for word in ("json", "timer", "queue")))
+
+    assert asyncio.run(ask()) == [index.search(f"{word} functions", k=2) for word in ("json", "timer", "queue")]
+
+
+def test_errors_name_the_arguments_of_python(index):
+    assert doctest.testmod(errors).failed == 0
+    with pytest.raises(UsageError) as refused:
+        index.search("json", server_fusion=True, explain=True)
+    assert str(refused.value) == (
+        "With server_fusion the server returns only the final score, which cannot be explained. Remove server_fusion or explain."
+    )
+    assert "--server-fusion" in refused.value.message  # the command line prints the flag

@@ -1,0 +1,61 @@
+"""A shard without a living copy: the search is repeated and then an error, and never a ranking of the rest.
+
+The server says `"failed": 0` of such a search and leaves the shard's documents out, unless it is asked not to.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.errors import EngineError
+from termweave.indexer import BuildOptions, build
+from termweave.search import Index
+
+pytestmark = pytest.mark.engine
+LIMIT = "index.routing.allocation.total_shards_per_node"
+
+
+@pytest.fixture
+def index(opensearch_engine, name):
+    """A copy of an index, of two shards, the second of which is on no node."""
+    documents = [{"id": f"d{number}", "text": f"A text about number {number}."} for number in range(20)]
+    whole = build(
+        opensearch_engine, corpora.open_documents(documents, name="numbers"), name, BuildOptions(weights="none", dense="none")
+    ).index
+    mapping = opensearch_engine.request("GET", f"/{whole}/_mapping")[whole]["mappings"]
+    stored = opensearch_engine.request("POST", f"/{whole}/_search", body={"size": 20})["hits"]["hits"]
+    part = f"{name}-part"
+    body = {"settings": {"index.number_of_shards": 2, "index.number_of_replicas": 0, LIMIT: 1}, "mappings": mapping}
+    opensearch_engine.request("PUT", f"/{part}", params={"wait_for_active_shards": 1}, body=body)
+    lines = [line for hit in stored for line in ({"index": {"_id": hit["_id"]}}, hit["_source"])]
+    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    items = opensearch_engine.request("POST", f"/{part}/_bulk", params={"refresh": True, "timeout": "100ms"}, body=data)["items"]
+    assert {item["index"]["status"] for item in items} == {201, 503}
+    return Index.open(opensearch_engine, part)
+
+
+def test_a_search_without_all_shards_is_an_error(index):
+    with pytest.raises(EngineError, match="not search the signal 'lexical': some of its shards are on no living node") as caught:
+        index.search("text", k=20)
+    assert "_cluster/health" in caught.value.hint
+
+
+def test_a_search_is_repeated_until_the_shard_is_back(index, opensearch_engine):
+    def allow():
+        opensearch_engine.request("PUT", f"/{index.generation}/_settings", body={LIMIT: -1})
+
+    late = threading.Timer(0.1, allow)
+    late.start()
+    found = []
+    for _ in range(20):  # one search is repeated for up to a second and a half: a busy server may take longer
+        try:
+            found = index.search("text", k=20)
+        except EngineError:
+            continue
+        break
+    late.join()
+    assert 0 < len(found) < 20  # the shard came back empty

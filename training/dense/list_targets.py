@@ -1,0 +1,99 @@
+"""The candidate lists and target distributions of a list-wise method, made once before the first step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.rerank.rules import Rules
+from termweave.support import paths
+from termweave.training.data import teacher_scores
+from termweave.training.dense.candidate_lists import RankedLists, best
+from termweave.training.dense.evidence_labels import EvidenceSettings, evidence_scores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.training.dense.preparation import TargetContext
+
+    #: ``(relevant places, candidates, evidence) -> r``, float64 ``(candidates,)``.
+    Target = Callable[[Sequence[int], int, NDArray[np.float32] | None], NDArray[np.float64]]
+
+#: Questions whose scores of all documents are computed at a time.
+_BLOCK = 128
+
+
+@dataclass(frozen=True)
+class ListTargets:
+    """What the loss compares with.
+
+    Attributes:
+        candidates: The list of each training query.
+        targets: r of each list, float32 ``(Q, N)``.
+        documents: Vectors of the documents by the base model, float32 ``(D, d)``; used as they are where the documents' encoder is fixed.
+    """
+
+    candidates: RankedLists
+    targets: NDArray[np.float32]
+    documents: NDArray[np.float32]
+
+
+def judged_targets(context: TargetContext, target: Target, *, with_evidence: bool) -> ListTargets:
+    """Retrieve candidates, the judged documents among them, and make the target distribution of each list.
+
+    Args:
+        context: What the targets are made of.
+        target: Makes the distribution of one list.
+        with_evidence: Whether `target` reads r'' of Algorithm 1; candidates without it get no share.
+    """
+    settings, pairs = context.settings, context.inputs.pairs
+    lists = context.candidates(str(settings["candidates_from"]), int(settings["candidates"]))
+    lists = lists.without(pairs.spared).with_relevant(pairs.relevant)
+    scores = _evidence(context, lists) if with_evidence else None
+    targets = np.zeros(lists.documents.shape, dtype=np.float32)
+    for row, judged in enumerate(pairs.relevant):
+        places = np.flatnonzero(lists.present[row] if scores is None else np.isfinite(scores[row]))
+        relevant = np.flatnonzero(np.isin(lists.documents[row, places], list(judged))).tolist()
+        targets[row, places] = target(relevant, len(places), None if scores is None else scores[row, places])
+    return ListTargets(lists, targets, context.document_vectors)
+
+
+def _evidence(context: TargetContext, lists: RankedLists) -> NDArray[np.float32]:
+    """Algorithm 1, lines 1 to 5, cached by what they are computed from."""
+    settings = context.settings
+    rules = Rules(k=int(settings["k"]), k_exp=int(settings["k_exp"]), tau=float(settings["tau"]))
+    given = EvidenceSettings(float(settings["evidence_weight"]), int(settings["context"]), rules)
+    context.say(f"{context.part.name}: evidence of {lists.documents.shape[1]} candidates for {len(lists):,} questions")
+    return evidence_scores(
+        context.question_vectors,
+        context.document_vectors,
+        lists,
+        context.inputs.pairs.relevant,
+        given,
+        paths.cache() / "evidence",
+    )
+
+
+def hybrid_targets(context: TargetContext) -> ListTargets:
+    """The lists that hybrid search finds, and its scores as distributions: for questions that nobody judged."""
+    vectors = (context.document_vectors, context.question_vectors)
+    teacher = teacher_scores.made("minmax", context.setup, BM25(), *vectors)
+    pairs, documents = context.inputs.pairs, np.arange(len(context.inputs.documents))
+    depth = min(int(context.settings["candidates"]), len(documents))
+    lists = np.zeros((len(pairs), depth), dtype=np.int64)
+    targets = np.zeros((len(pairs), depth), dtype=np.float32)
+    for first in range(0, len(pairs), _BLOCK):
+        rows = np.arange(first, min(first + _BLOCK, len(pairs)))
+        scores = teacher.scores(rows, documents)
+        for row, own in zip(rows.tolist(), scores, strict=True):
+            own[list(pairs.spared[row])] = -np.inf
+        lists[rows] = best(scores, depth)
+        powers = np.take_along_axis(scores, lists[rows], axis=1) / float(context.settings["hybrid_temperature"])
+        shares = np.exp(powers - powers.max(axis=1, keepdims=True))
+        targets[rows] = shares / shares.sum(axis=1, keepdims=True)
+    return ListTargets(RankedLists(lists), targets, context.document_vectors)
