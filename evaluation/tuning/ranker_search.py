@@ -87,7 +87,7 @@ class RankedQueries:
         ids = [str(number) for number in range(len(self.candidates))]
         places = [order(each, mode, reranking, 10) for each in self.candidates]
         run = Run("trial", {key: {place.id: place.score for place in each} for key, each in zip(ids, places, strict=True)})
-        qrels = dict(zip(ids, self.judgements, strict=True))
+        qrels = {key: dict(grades) for key, grades in zip(ids, self.judgements, strict=True)}
         return per_query(run, qrels, ids, relevant_from=self.relevant_from, measures=[self.measure])[self.measure]
 
 
@@ -127,6 +127,7 @@ def choose(
 def _points(ranker: CrossEncoderReranker) -> list[dict[str, Any]]:
     """Every depth that the budget has time for, with every weight; at least the smallest depth."""
     depths, weights = SPACE[0].values, SPACE[1].values
-    if ranker.budget is not None and isinstance(ranker.scorer, RecordedLogits):
-        depths = [depth for depth in depths if depth * ranker.scorer.milliseconds <= ranker.budget] or depths[:1]
+    scorer: object = ranker.scorer
+    if ranker.budget is not None and isinstance(scorer, RecordedLogits):
+        depths = tuple(depth for depth in depths if depth * scorer.milliseconds <= ranker.budget) or depths[:1]
     return [{"candidates": depth, "weight": weight} for depth in depths for weight in weights]

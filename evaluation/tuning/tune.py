@@ -189,9 +189,10 @@ def _recorded(ranker: CrossEncoderReranker | None) -> CrossEncoderReranker | Non
 
 def _stored(ranker: CrossEncoderReranker | None) -> dict[str, Any] | None:
     """The parameters of a ranker for a profile. This host notes the model's folder: an index can open only models that a host has."""
-    if ranker is None or not isinstance(ranker.scorer, RecordedLogits):
+    scorer: object = None if ranker is None else ranker.scorer
+    if not isinstance(scorer, RecordedLogits):
         return None
-    info = ranker.scorer.ranker.info
+    info = scorer.ranker.info
     models.remember([info])
     parameters: dict[str, Any] = {name: getattr(ranker, name) for name in ("candidates", "weight", "budget")}
     return {"model": info.name, "hash": info.hash, **parameters}

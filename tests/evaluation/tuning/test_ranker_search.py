@@ -37,17 +37,17 @@ class Judge:
 
 
 def queries(useful, count=30):
-    """Queries whose relevant document is the 15th of the first stage; a useful ranker gives it the highest logit."""
+    """Queries for a useful ranker: the 15th document is relevant and has the highest logit; for another: the first, with any logit."""
     generator = np.random.default_rng(3)
     found, judged = [], []
     for number in range(count):
         ids = [f"d{place:02}" for place in range(40)]
-        texts = {each: f"{value:.3f}" for each, value in zip(ids, generator.normal(size=40), strict=True)}
+        texts = {each: f"{value:.9f}" for each, value in zip(ids, generator.normal(size=40), strict=True)}
         if useful:
             texts["d14"] = "9.0"
         lists = {"dense": Ranked.of([(each, 1.0 - place / 40) for place, each in enumerate(ids)])}
         found.append(Candidates(Encoding(f"q{number}"), lists, {}, texts=texts))
-        judged.append({"d14": 1})
+        judged.append({"d14" if useful else "d00": 1})
     return RankedQueries(found, judged, 1, "nDCG@10")
 
 

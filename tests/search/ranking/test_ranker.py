@@ -128,7 +128,7 @@ def test_names(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ranker", r"ships no ranker. Name a cross-encoder: --rerank ranker@FOLDER"),
+        ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: --rerank ranker@FOLDER"),
         ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
         ("./nowhere", r"no model folder './nowhere'"),
         ("hf:team", r"names no model on the hub"),
