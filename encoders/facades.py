@@ -118,6 +118,10 @@ class Ranker:
         """Name, hash and folder of the model."""
         return ModelInfo.of(self._model, "scores")
 
+    def anchor(self) -> dict[str, float]:
+        """Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor."""
+        return self._model.anchor
+
     def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
         """The score of each document for the query, before any activation: ``(len(documents),)``.
 

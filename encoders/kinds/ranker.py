@@ -8,6 +8,7 @@ Both order documents as the model's probabilities do.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -60,6 +61,7 @@ class RankerModel(OpenModel):
         super().__init__(folder, threads, precision)
         self.settings = RankerSettings.of(self.manifest)
         self.reader = PairReader(folder, self.settings)
+        self.anchor = anchor_of(self.manifest)
 
     @property
     def vocabulary(self) -> Any:
@@ -118,6 +120,24 @@ class RankerModel(OpenModel):
                 "It diverged in training, or the file is damaged: name another model.",
             )
         return score
+
+
+#: What search knows of a candidate before the ranker reads it: its score so far, its cosine with the query, and rNN's J.
+FEATURES = ("score", "cosine", "jaccard")
+
+
+def anchor_of(manifest: Manifest) -> dict[str, float]:
+    """Feature -> the weight with which it is added to the logit; empty for a ranker without an anchor.
+
+    Raises:
+        ModelError: The description is malformed, or names a feature that search does not have.
+    """
+    weights = manifest.anchor.get("weights", {}) if manifest.anchor.get("kind") == "first-stage" else {}
+    if not isinstance(weights, dict) or not all(
+        name in FEATURES and isinstance(weight, int | float) and math.isfinite(weight) for name, weight in weights.items()
+    ):
+        raise ModelError(f"The anchor of the model {manifest.name!r} is malformed.", "Train it again.")
+    return {name: float(weights[name]) for name in FEATURES if name in weights}
 
 
 def single_score(logits: NDArray[np.float32]) -> float:

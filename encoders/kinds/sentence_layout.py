@@ -83,7 +83,7 @@ def read(path: Path, *, name: str = "") -> ModelFolder:
             manifest, outputs=("weights",), terms="piece", analysis=PIECE_TERMS, pooling=modules.pooling, settings=settings
         )
     else:
-        ranker = RankerSettings(**shared, types=_has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
+        ranker = RankerSettings(**shared, types=has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
         manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
     graph = path / GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and graph.is_file()
@@ -133,7 +133,7 @@ def _default_prompt(about: Mapping[str, Any]) -> str:
     return prompt if isinstance(prompt, str) else ""
 
 
-def _has_types(home: Path) -> bool:
+def has_types(home: Path) -> bool:
     """Whether the tokeniser, as transformers loads it, tells which tokens are of the second text of a pair."""
     config = read_json(home / "tokenizer_config.json", missing={})
     names = config.get("model_input_names")

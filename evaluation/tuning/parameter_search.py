@@ -14,6 +14,7 @@ from termweave.errors import UsageError
 from termweave.search.ranking import fusion, modes
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.support.extras import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -155,7 +156,7 @@ class ParameterSearch:
         except ImportError:
             raise UsageError(
                 "--trials needs optuna, which is not installed.",
-                "Install it: pip install 'termweave[tune]'; or remove --trials.",
+                f"Install it: {install('tune')}; or remove --trials.",
             ) from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import ModelError, UsageError
-from termweave.search.ranking import occlusion
+from termweave.search.ranking import anchor, occlusion
 from termweave.search.ranking.rerankers import RerankResult
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ class CrossEncoderReranker:
     """Rerank by a cross-encoder, mixed with the score so far: ``(1 - weight) * s + weight * r``.
 
     r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
-    the same documents. A document without text gets the lowest r. The text of a document in passages is that of its best passage.
-    A text that is too long for the model is read in up to four windows, and its logit is that of the best one.
+    the same documents. A document without text gets the lowest r. An anchored model adds the first stage's features to the logit (`anchor`).
+    The text of a document in passages is that of its best passage. A text that is too long for the model is read in up to four windows,
+    and its logit is that of the best one.
 
     With a budget the documents are scored in the order so far until the time is up. Those that were not scored keep their score and
     their order, below those that were.
@@ -84,8 +85,8 @@ class CrossEncoderReranker:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The documents' texts."""
-        return frozenset({"texts"})
+        """The documents' texts, and their vectors if the model's anchor reads them."""
+        return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model) else {"texts"})
 
     def with_option(self, option: str) -> CrossEncoderReranker:
         """The same ranker if the option names its model; else that model with the defaults."""
@@ -114,7 +115,7 @@ class CrossEncoderReranker:
         complete = len(logits) == len(rows)
         # The documents in the order so far, up to the last one that was scored.
         end = len(texts) if complete else rows[len(logits) - 1] + 1 if logits else 0
-        by_row = dict(zip(rows, logits, strict=False))
+        by_row = self._anchored(dict(zip(rows, logits, strict=False)), request)
         values = self._scaled(by_row, request.scores[:end])
         shares = [self.weight * value for value in (*values, *request.scores[end:])]
 
@@ -148,6 +149,12 @@ class CrossEncoderReranker:
         scorer = self.scorer or _opened(self.model, self.hash)
         window = scorer.best_window(query, text, WINDOWS)
         return occlusion.effects(window, lambda texts: scorer.score(query, texts).tolist())
+
+    def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
+        """The logits, row -> logit, with what the model's anchor adds to them."""
+        weights = (self.scorer or _opened(self.model, self.hash)).anchor if logits else {}
+        added = anchor.shares(weights, request)
+        return {row: logit + added[row] for row, logit in logits.items()}
 
     @staticmethod
     def _scaled(logits: Mapping[int, float], scores: Sequence[float]) -> list[float]:

@@ -61,6 +61,13 @@ TRAINING = {
         "steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1",
         ("| sentence-transformers |", "sentence-transformers / termweave"),
     ),
+    "ranker_variants": (
+        (
+            "--data {data} --sets squad --quick --pairs 40 --questions 4 --depth 3 --set backbone={base} --set layers=1 --set dev=5 "
+            "--set blocks=4,3,2 --set questions=12"
+        ),
+        ("| squad | BM25 | 1 |", "| squad | V3 top | 1 |", "| squad | V1 random | 1 |"),
+    ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
         ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
