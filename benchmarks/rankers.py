@@ -115,8 +115,8 @@ def speed(model: Path | None, dataset: corpora.Dataset, rounds: int, *, quick: b
 class Recorded:
     """A ranker whose logits are known."""
 
-    def __init__(self, logits: dict[tuple[str, str], float], most: int | None = None) -> None:
-        self.logits, self.most = logits, most
+    def __init__(self, logits: dict[tuple[str, str], float], most: int | None = None, anchor: dict | None = None) -> None:
+        self.logits, self.most, self.anchor = logits, most, anchor or {}
 
     def score(self, query: str, texts: list[str], windows: int = 1) -> np.ndarray:
         """As `Ranker.score`."""
@@ -173,7 +173,7 @@ def quality(model: Path, dataset: corpora.Dataset, name: str, most: int, options
                 scores = ranker.score(query.text, each, windows=WINDOWS)
                 seconds.append(time.process_time() - began)
                 logits |= {(query.text, text): float(score) for text, score in zip(each, scores, strict=True)}
-            reranking = Reranking((CrossEncoderReranker("m", scorer=Recorded(logits), **options),))
+            reranking = Reranking((CrossEncoderReranker("m", scorer=Recorded(logits, anchor=ranker.anchor), **options),))
             values = measured([order(each, mode, reranking) for each in candidates])
             row(precision, values, above, f"{np.mean([len(each) for each in texts]):.1f}")
             above, known = values, logits
