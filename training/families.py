@@ -161,6 +161,7 @@ class TrainingContext:
         model: What is trained and saved.
         inputs: Of each data set.
         settings: All settings.
+        measure: The development figure of the model as it is now.
     """
 
     family: Family
@@ -168,6 +169,7 @@ class TrainingContext:
     model: Any
     inputs: Sequence[Any]
     settings: Mapping[str, Any]
+    measure: Callable[[], float]
 
     def objective(self, inputs: Sequence[Any] | None = None, **changed: Any) -> Objective:
         """The family's objective; on other inputs where these are given, and with some settings changed."""
@@ -178,7 +180,8 @@ def single_fit(context: TrainingContext) -> Iterator[Fit]:
     """The usual way to train: one fit of the family's objective.
 
     A method that needs several yields one `Fit` after the other. When the generator goes on, the fit that it yielded last is done and the
-    best parameters are in its objective: new hard negatives or labels can be made with them.
+    best parameters are in its objective: new hard negatives or labels can be made with them. A fit that is yielded again under its name
+    takes no step: its best parameters are read from its checkpoints, and the history and settings of the last fit are those of the run.
     """
     yield Fit(context.objective())
 

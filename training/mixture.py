@@ -140,7 +140,8 @@ def learn(
     def measure() -> float:
         return float(np.mean([family.evaluate(model, development).mean() for development in developments]))
 
-    for step in method.fits(families.TrainingContext(family, method, model, inputs, settings)):
+    for step in method.fits(families.TrainingContext(family, method, model, inputs, settings, measure)):
         history = fit(step.objective, step.measure or measure, home / step.name, say=say, progress=progress)
+        settings = {**settings, **step.objective.settings}
     model.to("cpu").eval()
     return TrainedModel(model, developments, history, settings)

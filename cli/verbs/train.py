@@ -12,6 +12,7 @@ import click
 
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import output_options, source_options
+from termweave.support.extras import install
 from termweave.support.messages import printable, sized
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def command(
     settings = chosen.settings(base.given(assignments, config) | {name: value for name, value in flags.items() if value})
     missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
-        raise UsageError(f"Training needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
+        raise UsageError(f"Training needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
     from termweave.training import run
     from termweave.training.plan import plan
 

@@ -18,7 +18,7 @@ from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
 from termweave.encoders.kinds.sentence_modules import CONFIG, MODULES, WEIGHTS, read_json, read_layers, read_modules
 from termweave.encoders.kinds.sparse import SparseSettings
-from termweave.encoders.manifest import MANIFEST, TOKENIZER, Manifest, ModelFolder, digest
+from termweave.encoders.manifest import MANIFEST, TOKENIZER, Manifest, ModelFolder, digest, identity
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def read(path: Path, *, name: str = "") -> ModelFolder:
             f"The model {name!r} has no weights: {core} is missing, and so is {GRAPH}.",
             "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
         )
-    return ModelFolder(path, _named(manifest, path, core, config), {"fp32": graph} if own_graph else {})
+    read_files = [core, home / TOKENIZER, home / CONFIG]
+    identities = {str(file.relative_to(path)): identity(file) for file in read_files}
+    return ModelFolder(path, _named(manifest, path, core, config), {"fp32": graph} if own_graph else {}, identities)
 
 
 def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:

@@ -40,8 +40,8 @@ class DenseVectors:
 
         for name in ("mined_by", "candidates_from"):
             given = str(settings.get(name, "model"))
-            if given not in ("bm25", "model") and not Path(given).is_file():
-                raise UsageError(f"There is no run file {given}.", f"Set {name} to bm25, model, or a TREC run.")
+            if given not in ("bm25", "model") and not given.startswith("index:") and not Path(given).is_file():
+                raise UsageError(f"There is no run file {given}.", f"Set {name} to bm25, model, index:NAME, or a TREC run.")
 
     def estimate(self, method: TrainingMethod, model: Towers, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
         """Minutes and memory, from a few real texts."""

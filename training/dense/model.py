@@ -27,6 +27,9 @@ Side = Literal["query", "document"]
 POOLING = ("mean", "cls", "max", "lasttoken")
 #: Texts of one pass without gradients.
 _PASS = 64
+#: A processor computes padding like text. Where texts of a pass would be padded to more than `_PADDED` times their length, they are
+#: computed in pieces of about one length.
+_PIECE, _PADDED = 8, 1.1
 
 
 class Towers(nn.Module):
@@ -107,9 +110,13 @@ class Towers(nn.Module):
 
     def _encode_rows(self, side: Side, texts: TokenIds, rows: NDArray[np.int64]) -> Tensor:
         device = next(self.tower(side).parameters()).device
-        ids, mask = (torch.from_numpy(each).to(device) for each in texts.padded(rows))
-        vectors: Tensor = self(side, ids, mask)
-        return vectors
+        lengths = texts.lengths[rows]
+        padded = len(rows) * lengths.max(initial=0) > _PADDED * lengths.sum()
+        parts = by_length(lengths, _PIECE) if device.type == "cpu" and padded else [np.arange(len(rows))]
+        vectors = torch.cat(
+            [self(side, *(torch.from_numpy(each).to(device) for each in texts.padded(rows[part]))) for part in parts]
+        )
+        return vectors if len(parts) == 1 else vectors[torch.from_numpy(np.argsort(np.concatenate(parts))).to(device)]
 
     def vectors(self, side: Side, texts: TokenIds) -> NDArray[np.float32]:
         """Encode all texts without gradients and without dropout: float32 ``(texts, d)``."""

@@ -279,7 +279,7 @@ METHOD = DenseMethod(
         TrainingParameter(
             "candidates_from",
             "model",
-            "Ranking that they come from: model, bm25, or a run file, as `evaluate --save-run` writes it.",
+            "Ranking that they come from: model, bm25, a live index (index:NAME), or a run file, as `evaluate --save-run` writes it.",
         ),
         TrainingParameter("temperature", 0.05, "T of the predicted distribution as training begins.", above=0, most=1000),
         TrainingParameter("learn_temperature", default=True, help="Learn T."),

@@ -49,6 +49,8 @@ BM25 {bm25:.4f}, this model {dev:.4f} (p {p:.2g}, two-sided paired randomisation
 |---|---|---|
 {history}
 
+![loss and development measure by step](curves.svg)
+
 These questions decided when to stop, so their figure is a little too good; a test split says more: `termweave evaluate`.
 
 ## Export
