@@ -118,6 +118,7 @@ class Ranker:
         """Name, hash and folder of the model."""
         return ModelInfo.of(self._model, "scores")
 
+    @property
     def anchor(self) -> dict[str, float]:
         """Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor."""
         return self._model.anchor

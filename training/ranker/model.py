@@ -123,7 +123,7 @@ class AnchoredRanker(nn.Module):
 
 def read(reader: PairReader, question: str, documents: Sequence[str]) -> list[TokenPair]:
     """Token ids and types of a question with each document."""
-    ids, types = reader.read(question, documents)
+    _, ids, types = reader.read(question, documents)
     return list(zip(ids, types if types is not None else [np.zeros_like(each) for each in ids], strict=True))
 
 
