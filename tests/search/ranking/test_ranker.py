@@ -1,5 +1,7 @@
 """The reranker `ranker`: mixing, budget, names. Its scores are numbers of words here; tests/cli runs real models."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
