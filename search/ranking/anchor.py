@@ -31,8 +31,8 @@ def needs_vectors(model: str, expected: str = "") -> bool:
     """Whether a ranker's anchor reads vectors. A model that is not on this host, or cannot be read, has no anchor.
 
     Args:
-        model: A folder, the name of a model, or ``hf:OWNER/NAME``.
-        expected: Content hash, if the profile of an index names the model: then only a model that this host has is read.
+        model: A name or folder.
+        expected: The model's hash, if the profile of an index names it: then only models that this host has are read.
     """
     from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
     from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
@@ -40,13 +40,11 @@ def needs_vectors(model: str, expected: str = "") -> bool:
     from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
     from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
 
-    if hub.named(model):  # nothing is downloaded here, and models of the hub are not anchored
+    if hub.named(model) and not expected:
         return False
     try:
         folder = Path(ranker_folder(ModelLineage(model, expected))) if expected else model_lookup.resolve(model)
-        if not (folder / MANIFEST).is_file():
-            return False
-        weights = anchor_of(ModelFolder.read(folder, check=False).manifest)
+        weights = anchor_of(ModelFolder.read(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
     except TermweaveError:  # opening the model says what is wrong
         return False
     return bool({"cosine", "jaccard"} & weights.keys())
