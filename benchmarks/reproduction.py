@@ -123,7 +123,7 @@ def _rows(
             compared = row if table.against == label else compared
 
 
-def _trained(  # noqa: PLR0913 - one call
+def _trained(
     given: argparse.Namespace,
     table: Table,
     common: dict[str, object],

@@ -73,12 +73,12 @@ class TestSet:
         held = [
             query for query in queries if any(grade > 0 and each in collection.index for each, grade in qrels[query.id].items())
         ]
-        drawn = random.Random(0).sample(held, min(questions, len(held)))  # noqa: S311 - a draw, not a secret
+        drawn = random.Random(0).sample(held, min(questions, len(held)))
         judged = {
             collection.index[each] for query in drawn for each, grade in qrels[query.id].items() if each in collection.index
         }
         others = [place for place in range(len(collection.texts)) if place not in judged]
-        random.Random(1).shuffle(others)  # noqa: S311
+        random.Random(1).shuffle(others)
         kept = sorted({*judged, *(others[: max(0, pool - len(judged))] if pool else others)})
         place = {old: new for new, old in enumerate(kept)}
         gains = [
@@ -152,7 +152,7 @@ def fold(folder: Path, shares: tuple[float, float, float], work: Path) -> Path:
             for line in list(lines)[1:]:
                 judged.setdefault(line.split("\t")[0], []).append(line)
     questions = sorted(judged)
-    random.Random(0).shuffle(questions)  # noqa: S311
+    random.Random(0).shuffle(questions)
     first = round(shares[0] * len(questions))
     second = first + round(shares[1] * len(questions))
     for split, own in (("train", questions[:first]), ("dev", questions[first:second]), ("test", questions[second:])):

@@ -50,7 +50,7 @@ def test_a_folder_of_all_kinds(tmp_path):
     assert seen == sorted(seen)
     assert seen[-1] == source.size
     mapping, remark = source.remarks
-    assert "each .txt, .md or .html file is a document; id = its path; title = its heading or <title>." in mapping
+    assert "each .txt, .md, .rst, .adoc or .html file is a document; id = its path; title = its heading or <title>." in mapping
     assert "3 files are not text and ignored" in remark
     assert "1 .png" in remark
     with pytest.raises(UsageError, match="corpus without queries"):
