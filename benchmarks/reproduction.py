@@ -3,6 +3,8 @@
     python benchmarks/reproduction.py le-bs --data ../shared/data --seeds 3
     python benchmarks/reproduction.py coder --data ../shared/data --seeds 3
     python benchmarks/reproduction.py dtr   --data ../shared/data --seeds 3
+    python benchmarks/reproduction.py own-data --data ../shared/data --seeds 3
+    python benchmarks/reproduction.py sir   --data ../shared/data --seeds 3        (rankers: ranker_variants.py has its own options)
 
 Each row is `termweave train METHOD` with the settings of `reproduction_tables.py`; the development questions choose the step that is
 kept, and test questions, which nothing else looks at, are searched exactly. A row that is in --work already is read from there, so that
@@ -53,7 +55,7 @@ class Row:
 def main() -> None:
     """Make the rows of a table that are not there yet, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("table", choices=(*TABLES, "own-data"))
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"), help="folder of finished rows")
     parser.add_argument("--quick", action="store_true")
@@ -67,6 +69,11 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=-1, help="documents that they are searched in; 0: all")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="further settings of every row")
     given = parser.parse_args()
+    if given.table == "own-data":
+        import reproduction_own_data
+
+        reproduction_own_data.table(given)
+        return
     table = TABLES[given.table]
     measures = " | ".join(table.measures)
     print(f"| set | split | start | row | tested on | seeds | {measures} | p against {table.against} | minutes |")
@@ -115,16 +122,13 @@ def _rows(
             yield from _lines(table, (name, split, start), row, None)
         chosen = given.rows.split("/") if given.rows else list(table.rows)
         for label in chosen:
-            records = [
-                _trained(given, table, common, label, start, seed, folder, tests, place, size) for seed in range(given.seeds)
-            ]
+            records = [_trained(table, common, label, start, seed, folder, tests, place, size) for seed in range(given.seeds)]
             row = _row(label, records)
             yield from _lines(table, (name, split, start), row, compared)
             compared = row if table.against == label else compared
 
 
 def _trained(
-    given: argparse.Namespace,
     table: Table,
     common: dict[str, object],
     label: str,
@@ -178,4 +182,10 @@ def _lines(table: Table, head: tuple[str, str, str], row: Row, compared: Row | N
 
 
 if __name__ == "__main__":
-    enter(main)
+    if sys.argv[1:2] == ["sir"]:
+        import ranker_variants
+
+        del sys.argv[1]
+        enter(ranker_variants.main)
+    else:
+        enter(main)

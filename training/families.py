@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from termweave.training.trainer.objective import Objective
 
 #: Where each family's ``FAMILY`` is. The name is what a method gives as its `family`.
-_FAMILIES = {"dense": "termweave.training.dense.family", "term_weights": "termweave.training.term_weights.family"}
+_FAMILIES = {
+    "dense": "termweave.training.dense.family",
+    "ranker": "termweave.training.ranker.family",
+    "term_weights": "termweave.training.term_weights.family",
+}
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,15 @@ class CardText:
         title: What the model gives, as the subject of a sentence: "Term weights and a dense vector".
         lines: Further facts, one for each point of a list.
         export: What the export's parity figures say, as a sentence without its full stop.
+        measured: How the development questions were ranked.
+        unrounded: What the second figure of the development questions was computed with; "" where there is no second one.
     """
 
     title: str
     lines: tuple[str, ...]
     export: str
+    measured: str = "exact sparse dot product, impacts as an index stores them"
+    unrounded: str = "float impacts"
 
 
 class Family(Protocol):
@@ -153,6 +161,7 @@ class TrainingContext:
         model: What is trained and saved.
         inputs: Of each data set.
         settings: All settings.
+        measure: The development figure of the model as it is now.
     """
 
     family: Family
@@ -160,6 +169,7 @@ class TrainingContext:
     model: Any
     inputs: Sequence[Any]
     settings: Mapping[str, Any]
+    measure: Callable[[], float]
 
     def objective(self, inputs: Sequence[Any] | None = None, **changed: Any) -> Objective:
         """The family's objective; on other inputs where these are given, and with some settings changed."""
@@ -170,7 +180,8 @@ def single_fit(context: TrainingContext) -> Iterator[Fit]:
     """The usual way to train: one fit of the family's objective.
 
     A method that needs several yields one `Fit` after the other. When the generator goes on, the fit that it yielded last is done and the
-    best parameters are in its objective: new hard negatives or labels can be made with them.
+    best parameters are in its objective: new hard negatives or labels can be made with them. A fit that is yielded again under its name
+    takes no step: its best parameters are read from its checkpoints, and the history and settings of the last fit are those of the run.
     """
     yield Fit(context.objective())
 

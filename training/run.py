@@ -1,7 +1,7 @@
 """One run of `termweave train`: read the data, train the model, export it, write its card.
 
-The output folder of a run contains ``run.json`` (the settings that the user gave), ``checkpoints/`` (the state of the training) and the
-files of the model, which `termweave index --weights` or `--dense` reads.
+The output folder of a run contains ``run.json`` (the settings that the user gave), ``checkpoints/`` (the state of the training),
+``curves.svg`` (loss and development measure by step) and the files of the model, which `termweave index --weights` or `--dense` reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from termweave.training import families
 from termweave.training.backbone.lookup import SCRATCH
 from termweave.training.data.pairs import DEFAULT_TABLE, most_frequent
 from termweave.training.mixture import learn, parts
-from termweave.training.model_folder import card, writer
+from termweave.training.model_folder import card, curves, writer
 from termweave.training.trainer.checkpoints import HISTORY
 
 if TYPE_CHECKING:
@@ -223,6 +223,7 @@ def _finish(
     say(int8_cost(ndcg))
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})
+    curves.write(out, figures["history"], development.measure)
     card.write(out, manifest, {})
     write_manifest(out, manifest)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)

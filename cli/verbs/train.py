@@ -193,9 +193,8 @@ def _show(result: TrainingResult, inspection: Inspection | None, out: Output) ->
     if inspection is not None:
         _show_weights(inspection, out)
     floats = "vectors in fp32" if inspection is None else "float impacts"
-    click.echo(
-        f"dev {result.measure}: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}; {floats} {result.dev_float:.4f})"
-    )
+    unrounded = f"; {floats} {result.dev_float:.4f}" if result.dev_float != result.dev else ""  # a ranker has no outputs to round
+    click.echo(f"dev {result.measure}: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}{unrounded})")
     if result.ndcg:
         click.echo(int8_cost(result.ndcg))
     click.echo(f"model {result.hash} in {result.folder}")

@@ -63,6 +63,7 @@ def _export(folder: ModelFolder, kind: ModelKind, home: Path) -> None:
         scratch = Path(work) / "graph"
         scratch.mkdir()
         write_checked(folder, kind, scratch, fp32_only=True)
+        folder.confirm()  # else the cache would keep a graph of other weights under the digest of these
         home.mkdir(exist_ok=True)
         for file in sorted(scratch.iterdir(), key=lambda file: file.name == GRAPHS["fp32"]):  # the graph last
             shutil.move(file, home / file.name)

@@ -76,7 +76,7 @@ class Retries:
             failure = error
         failed = time.monotonic()
         # tenacity costs more than all else here: it is imported when a request has failed.
-        from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_any  # noqa: PLC0415
+        from tenacity import Retrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415
 
         end = None if self.patience is None else self._end(self.patience)
         until = end if end is not None or limit is None else began + limit
@@ -87,7 +87,7 @@ class Retries:
         retrying = Retrying(
             retry=retry_if_exception(lambda error: self._may_repeat(error, repeatable=repeatable)),
             wait=lambda state: _pause(state.attempt_number, _asked_pause(state), end),
-            stop=stop_any(stop_after_attempt(_ATTEMPTS), over) if end is None else over,
+            stop=over if end is not None else lambda state: over(state) or stop_after_attempt(_ATTEMPTS)(state),
             reraise=True,
         )
         result: T = retrying(_continued(failure, lambda: self._attempt(call, until)))

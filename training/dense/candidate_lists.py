@@ -1,7 +1,7 @@
 """Candidate lists: for each question its best documents by some ranking, and which of them may be negatives.
 
-Lists come from the model's own vectors (`nearest`), from a BM25 index (`by_bm25`) or from a run file (`from_run`), and a live index's
-answers can be written as a run file (`termweave evaluate --save-run`). They are computed in blocks, so that memory stays bounded.
+Lists come from the model's own vectors (`nearest`), from a BM25 index (`by_bm25`), from a run file (`from_run`) or from a live index
+(`mining.mined`). They are computed in blocks, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
 
 def by_bm25(index: SparseIndex, questions: Sequence[TermWeights], depth: int) -> RankedLists:
     """The best documents of an inverted index; a document without a word of the question is in no list."""
-    return _filled([index.search(question, depth)[0].tolist() for question in questions], depth)
+    return filled([index.search(question, depth)[0].tolist() for question in questions], depth)
 
 
 def from_run(file: Path, questions: Sequence[str], documents: Mapping[str, int], depth: int) -> RankedLists:
@@ -148,10 +148,11 @@ def from_run(file: Path, questions: Sequence[str], documents: Mapping[str, int],
             "Make the run with the training questions, for example: termweave evaluate NAME DATASET:train --save-run FILE.",
         )
     ranked = [scores.get(question, {}) for question in questions]
-    return _filled([sorted(own, key=lambda each: (-own[each], each))[:depth] for own in ranked], depth)
+    return filled([sorted(own, key=lambda each: (-own[each], each))[:depth] for own in ranked], depth)
 
 
-def _filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
+def filled(lists: Sequence[Sequence[int]], depth: int) -> RankedLists:
+    """Lists of different lengths as one array, `depth` documents each at most."""
     documents = np.full((len(lists), depth), NOTHING, dtype=np.int64)
     for row, own in enumerate(lists):
         documents[row, : len(own)] = own

@@ -84,6 +84,15 @@ ENCODER = ParameterGroup(
     lambda given: {"top_layers": -1} if given.get("backbone") == FROM_SCRATCH else {},
 )
 
+
+def _check_mining(settings: Mapping[str, Any]) -> None:
+    if settings["refresh_every"] and settings["mined_by"] != "model":
+        raise UsageError(
+            f"refresh_every mines with the model in training, and mined_by is {settings['mined_by']}.",
+            "Set mined_by=model, or leave refresh_every out.",
+        )
+
+
 #: Wrong documents that look right.
 MINING = ParameterGroup(
     "Hard negatives",
@@ -93,8 +102,14 @@ MINING = ParameterGroup(
         TrainingParameter(
             "mined_by",
             "bm25",
-            "Ranking that hard negatives come from: bm25, the model itself as training begins (model), or a file: a TREC run or lines of "
-            "query, document, score.",
+            "Ranking that hard negatives come from: bm25, the model itself (model), a live index (index:NAME), or a file: a TREC run or "
+            "lines of query, document, score.",
+        ),
+        TrainingParameter(
+            "refresh_every",
+            0,
+            "With mined_by=model: steps after which hard negatives are mined again, with the model as it is then; 0: never.",
+            least=0,
         ),
         TrainingParameter(
             "margin",
@@ -105,4 +120,5 @@ MINING = ParameterGroup(
             most=2,
         ),
     ),
+    _check_mining,
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from termweave.training.dense import negatives
 from termweave.training.dense.inputs import DenseBatchSampler
 from termweave.training.trainer.objective import Objective
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,10 +34,25 @@ class DenseObjective(Objective):
         if model.fixed_documents:
             del self.backbone  # a tower that is not trained belongs in no checkpoint
         model.precision = self.backbone_precision
+        self._refreshed: dict[int, list[list[NDArray[np.int64]]]] = {}
 
     def batches(self) -> DenseBatchSampler:
         """The method's own batches."""
-        return DenseBatchSampler(cast("DenseMethod", self.method), self.inputs, self.settings)
+        return DenseBatchSampler(cast("DenseMethod", self.method), self.inputs, self.settings, self._refreshed)
+
+    def after_step(self, step: int, home: Path) -> None:
+        """Mine the hard negatives again where the setting `refresh_every` says so, and keep them beside the checkpoints."""
+        every = int(self.settings.get("refresh_every", 0))
+        if not every or step % every or step >= int(self.settings["steps"]):
+            return
+        self._refreshed[step] = [inputs.mine() for inputs in self.inputs]
+        negatives.save(home, step, self._refreshed[step])
+        for old in sorted(self._refreshed)[:-2]:  # the batch that is drawn ahead may still need the one before
+            del self._refreshed[old]
+
+    def resume(self, step: int, home: Path) -> None:
+        """Read the hard negatives that were mined last before a step."""
+        self._refreshed.update(negatives.read(home, step))
 
     def train(self, mode: bool = True) -> DenseObjective:  # noqa: FBT001, FBT002 - torch's signature
         """Switch dropout on or off, in the towers too."""

@@ -40,8 +40,8 @@ class DenseVectors:
 
         for name in ("mined_by", "candidates_from"):
             given = str(settings.get(name, "model"))
-            if given not in ("bm25", "model") and not Path(given).is_file():
-                raise UsageError(f"There is no run file {given}.", f"Set {name} to bm25, model, or a TREC run.")
+            if given not in ("bm25", "model") and not given.startswith("index:") and not Path(given).is_file():
+                raise UsageError(f"There is no run file {given}.", f"Set {name} to bm25, model, index:NAME, or a TREC run.")
 
     def estimate(self, method: TrainingMethod, model: Towers, settings: Mapping[str, Any], setup: RunSetup) -> RunEstimate:
         """Minutes and memory, from a few real texts."""
@@ -114,6 +114,8 @@ class DenseVectors:
             "A dense vector",
             (f"vectors of {manifest.dimension} numbers, {manifest.pooling} pooling, compared by cosine; {encoders}",),
             f"cosine of the vectors {parity['int8_cosine_mean']:.4f} on average, {parity['int8_cosine_min']:.4f} at least",
+            measured="exact inner products, vectors as an index stores them",
+            unrounded="float vectors",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from termweave.support.batching import in_parts
 from termweave.training.data.sampler import BatchSampler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,6 +78,7 @@ class DenseInputs:
         questions: Token ids of the training questions.
         documents: Token ids of all documents.
         targets: What the method computed before training (`DenseMethod.targets`).
+        mine: Mines the hard negatives again, with the model as it is now.
     """
 
     share: float
@@ -86,6 +87,7 @@ class DenseInputs:
     questions: TokenIds
     documents: TokenIds
     targets: Any = None
+    mine: Callable[[], list[NDArray[np.int64]]] = list
 
 
 @dataclass(frozen=True)
@@ -104,16 +106,34 @@ class DenseBatch:
 class DenseBatchSampler(BatchSampler):
     """The batches of a dense method: each method draws its own; the seed and the number decide, as in `BatchSampler`."""
 
-    def __init__(self, method: DenseMethod, inputs: Sequence[DenseInputs], settings: Mapping[str, Any]) -> None:
-        """Prepare to draw; arguments as in `BatchSampler`."""
+    def __init__(
+        self,
+        method: DenseMethod,
+        inputs: Sequence[DenseInputs],
+        settings: Mapping[str, Any],
+        refreshed: Mapping[int, Sequence[list[NDArray[np.int64]]]],
+    ) -> None:
+        """Prepare to draw; further arguments as in `BatchSampler`.
+
+        Args:
+            method: Draws the batch.
+            inputs: One or more data sets.
+            settings: Of the method.
+            refreshed: Step after which negatives were mined again -> the negatives of each data set; it grows while training runs.
+        """
         super().__init__(inputs, settings)
-        self._method, self._dense = method, list(inputs)
+        self._method, self._dense, self._refreshed = method, list(inputs), refreshed
 
     def draw(self, number: int) -> Any:
         """Draw one batch by its number in the run."""
         generator = np.random.default_rng((int(self._settings["seed"]), number))
         collection = int(generator.choice(len(self._dense), p=self._shares))
-        return DenseBatch(collection, self._method.draw(self._dense[collection], self._settings, generator))
+        inputs, taken = self._dense[collection], int(self._settings.get("accumulate", 1))
+        # Trainer draws one batch ahead: negatives that are mined after a step serve from the second batch after it on, also where a
+        # run is resumed there.
+        if valid := [step for step in self._refreshed if number > step * taken]:
+            inputs = replace(inputs, negatives=self._refreshed[max(valid)][collection])
+        return DenseBatch(collection, self._method.draw(inputs, self._settings, generator))
 
 
 def draw_questions(pairs: Pairs, size: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
@@ -13,14 +12,14 @@ from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.backbone import loading
-from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.dense import candidate_lists
+from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.dense.evaluation import DenseDevelopment
 from termweave.training.dense.inputs import DenseInputs, tokenise
 from termweave.training.families import PreparedData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -43,6 +42,7 @@ class TargetContext:
         model: As training begins.
         settings: Of the method.
         say: Told what happens.
+        cached: Whether mined lists are looked for and kept in the cache folder.
     """
 
     part: DataPart
@@ -50,6 +50,7 @@ class TargetContext:
     model: Towers
     settings: Mapping[str, Any]
     say: Callable[[str], None]
+    cached: bool = True
 
     @property
     def setup(self) -> RunSetup:
@@ -69,23 +70,10 @@ class TargetContext:
         return self.model.vectors("document", self.inputs.documents)
 
     def candidates(self, ranking: str, depth: int) -> RankedLists:
-        """The best documents of each training question.
+        """The best documents of each training question (`mining.mined`)."""
+        from termweave.training.dense.mining import mined  # noqa: PLC0415 - the client of a server, which few runs ask
 
-        Args:
-            ranking: "bm25", "model", or a file (`candidate_lists.from_run`).
-            depth: Length of a list.
-        """
-        setup = self.setup
-        if ranking == "model":
-            return candidate_lists.nearest(self.question_vectors, self.document_vectors, depth)
-        if ranking == "bm25":
-            common = (setup.analysis, setup.statistics, BM25())
-            index = SparseIndex(bm25_weights(setup.texts, *common, "document"))
-            return candidate_lists.by_bm25(index, bm25_weights(setup.train.questions, *common, "query"), depth)
-        position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
-        ids = dict(zip(setup.examples.train.questions, setup.examples.sources, strict=True))
-        names = [ids.get(question, question) for question in setup.train.questions]
-        return candidate_lists.from_run(Path(ranking), names, position, depth)
+        return mined(self, ranking, depth, cached=self.cached)
 
     def hard_negatives(self) -> list[NDArray[np.int64]]:
         """Wrong documents of each question, as the settings `negatives`, `mined_by` and `margin` say; [] where there are none."""
@@ -119,7 +107,8 @@ def prepare(method: DenseMethod, part: DataPart, model: Towers, say: Callable[[s
         documents=tokenise(tokenizer, setup.texts, length, document),
     )
     context = TargetContext(part, inputs, model, settings, say)
-    inputs = replace(inputs, negatives=context.hard_negatives())
+    again = replace(context, say=lambda _: None, cached=False)
+    inputs = replace(inputs, negatives=context.hard_negatives(), mine=lambda: replace(again).hard_negatives())
     inputs = replace(inputs, targets=method.targets(replace(context, inputs=inputs)))
     plain = (setup.analysis, setup.statistics, BM25())
     searched = tokenise(tokenizer, setup.texts, whole, document)

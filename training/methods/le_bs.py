@@ -177,24 +177,49 @@ def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
 
 
 def fits(context: TrainingContext) -> Iterator[Fit]:
-    """One fit; for LE-Distill first the teacher, the same retriever on hard labels, and then the student from the same start."""
-    if context.settings["labels"] != "distill":
-        yield Fit(context.objective())
-        return
+    """One fit for each alpha, all from the same start; LE-Distill first fits its teacher, the same retriever on hard labels."""
     start = {name: tensor.clone() for name, tensor in context.model.state_dict().items()}
-    yield Fit(context.objective(alpha=0.0), name="teacher")
-    taught = []
-    for inputs in context.inputs:
-        vectors = tuple(context.model.vectors(*side) for side in (("query", inputs.questions), ("document", inputs.documents)))
-        taught.append(replace(inputs, targets=LabelSource(vectors=vectors)))
-    context.model.load_state_dict(start)
-    yield Fit(context.objective(inputs=taught), name="student")
+    inputs = context.inputs
+    if context.settings["labels"] == "distill":
+        yield Fit(context.objective(alpha=0.0), name="teacher")
+        inputs = []
+        for each in context.inputs:
+            vectors = tuple(context.model.vectors(*side) for side in (("query", each.questions), ("document", each.documents)))
+            inputs.append(replace(each, targets=LabelSource(vectors=vectors)))
+        context.model.load_state_dict(start)
+    alphas = _alphas(context.settings)
+    if len(alphas) == 1:
+        yield Fit(context.objective(inputs=inputs, alpha=alphas[0]), name="student")
+        return
+    figures: dict[float, float] = {}
+    for alpha in alphas:
+        yield Fit(context.objective(inputs=inputs, alpha=alpha), name=f"alpha-{alpha:g}")
+        figures[alpha] = context.measure()
+        context.model.load_state_dict(start)
+    best = max(figures, key=lambda alpha: figures[alpha])
+    yield Fit(context.objective(inputs=inputs, alpha=best), name=f"alpha-{best:g}")
+
+
+def _alphas(settings: Mapping[str, Any]) -> list[float]:
+    """The values of alpha that are tried.
+
+    Raises:
+        UsageError: The setting `alphas` is no list of numbers between 0 and 1.
+    """
+    given = [each.strip() for each in str(settings["alphas"]).split(",") if each.strip()]
+    try:
+        alphas = [float(each) for each in given] or [float(settings["alpha"])]
+    except ValueError:
+        alphas = [-1.0]
+    if not all(0 <= alpha <= 1 for alpha in alphas):
+        raise UsageError(f"alphas={settings['alphas']} is no list of numbers between 0 and 1.", "Write alphas=0.2,0.6,1.")
+    return alphas
 
 
 def _check(settings: Mapping[str, Any]) -> None:
     if settings["towers"] == "query":
         raise UsageError("The loss of LE-BS moves documents too, and towers=query fixes them.", "Set towers=one or towers=two.")
-    if settings["labels"] == "none" and settings["alpha"] > 0:
+    if settings["labels"] == "none" and max(_alphas(settings)) > 0:
         raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
     if not (settings["in_batch"] or settings["random_negatives"] or (settings["negatives"] and settings["drawn"])):
         raise UsageError("No pair with l = 0 is drawn.", "Set in_batch=true, random_negatives or drawn.")
@@ -214,9 +239,9 @@ METHOD = DenseMethod(
         "Eq. 7, 8  L = sum of alpha (f + d - 1)^2 + (1 - alpha) (f + l - 1)^2",
     ),
     note=(
-        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ: choose "
-        "it on held-out questions. labels=none, tfidf and distill are the paper's variants under the same loop. Number and kind of negatives "
-        "are not in the paper."
+        "BERT-Scorer is trained first, on the same data, or named with scorer=MODEL. The paper's best alpha is 1 on SQuAD and .2 on NQ: "
+        "alphas=0.2,0.6,1 chooses it on the development questions. labels=none, tfidf and distill are the paper's variants under the same "
+        "loop. Number and kind of negatives are not in the paper."
     ),
     presets={
         "paper": Preset(
@@ -234,6 +259,12 @@ METHOD = DenseMethod(
         ),
         TrainingParameter(
             "alpha", 0.2, "Share of the label distribution in the loss; the rest is that of the hard labels.", least=0, most=1
+        ),
+        TrainingParameter(
+            "alphas",
+            "",
+            "Values of alpha to choose from, with commas: each is trained from the same start, and the one that ranks the development "
+            "questions best is kept. Empty: alpha alone.",
         ),
         TrainingParameter("scorer", "", "Folder or name of a trained BERT-Scorer; empty: train one on the same data."),
         TrainingParameter(

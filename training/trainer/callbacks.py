@@ -101,6 +101,7 @@ class DevelopmentCallback(TrainerCallback):
         self.history = History(**kept)
         self.best = load_file(checkpoint / _BEST)
         self.average.load(checkpoint)
+        self.objective.resume(int(checkpoint.name.rpartition("-")[2]), self.home)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate the model before training: a fit that ranks worse keeps these parameters."""
@@ -116,6 +117,7 @@ class DevelopmentCallback(TrainerCallback):
         step, steps = int(state.global_step), int(self.settings["steps"])
         self.progress(step, steps, "Training")
         self.average.update(step)
+        self.objective.after_step(step, self.home)
         if step % int(self.settings["every"]) == 0 or step == steps:
             self._evaluate(step)
             control.should_save = True

@@ -12,6 +12,7 @@ from termweave.training.data.sampler import BatchSampler
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from termweave.training.data.sampler import Batch, TrainingInputs
     from termweave.training.methods.base import TrainingMethod
@@ -50,6 +51,17 @@ class Objective(nn.Module):
     def batches(self) -> BatchSampler:
         """The batches of the fit, in order; a family whose batches are of another kind returns its own."""
         return BatchSampler(self.inputs, self.settings)
+
+    def after_step(self, step: int, home: Path) -> None:
+        """Called after each step, before its evaluation; a family may renew what batches are drawn from.
+
+        Args:
+            step: Steps that were taken.
+            home: Folder of the fit's checkpoints.
+        """
+
+    def resume(self, step: int, home: Path) -> None:
+        """Called before a fit goes on from a checkpoint: read again what `after_step` had renewed until this step."""
 
     def backbone_precision(self) -> AbstractContextManager[Any]:
         """Context in which the backbone is run: bf16 where the setting `precision` and the device have it.

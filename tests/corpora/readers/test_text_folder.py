@@ -55,7 +55,7 @@ def test_a_folder_of_all_kinds(tmp_path):
     assert "1 .png" in remark
     with pytest.raises(UsageError, match="corpus without queries"):
         open_dataset(folder)
-    with pytest.raises(UsageError, match=r"cannot be used with a folder of \.txt, \.md or \.html files"):
+    with pytest.raises(UsageError, match=r"cannot be used with a folder of \.txt, \.md, \.rst, \.adoc or \.html files"):
         open_source(folder, text_fields=["body"])
 
 

@@ -2,7 +2,12 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import numpy as np
@@ -48,6 +53,8 @@ def test_a_run_ends_as_a_dense_model(capsys, folder, base, tmp_path, method, set
     assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("dense", data["hash"], ("dense",))
     assert data["ndcg"]["dense"].keys() == {"fp32", "int8", "change"}
     assert data["passages"] == []
+    curves = ET.parse(tmp_path / "out" / "curves.svg").getroot()
+    assert len(curves.findall(".//{*}circle")) == 2 * len(data["history"]["steps"])  # a loss fewer, and the ring
     assert f"{data['dev']:.4f}" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
@@ -106,7 +113,13 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
 
 
 @pytest.mark.parametrize(
-    ("method", "settings"), [("coder", CODER), ("le-bs", (*SMALL, "labels=distill", "alpha=0.5"))], ids=["one-fit", "two-fits"]
+    ("method", "settings"),
+    [
+        ("coder", CODER),
+        ("le-bs", (*SMALL, "labels=distill", "alpha=0.5")),
+        ("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3", "accumulate=2")),
+    ],
+    ids=["one-fit", "two-fits", "negatives-mined-again"],
 )
 def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, monkeypatch, method, settings):
     from termweave.training.dense.inputs import DenseBatchSampler
@@ -127,6 +140,35 @@ def test_stopped_and_resumed_is_the_same_model(capsys, folder, base, tmp_path, m
     assert any((out / "checkpoints").rglob(checkpoints.HISTORY))
     monkeypatch.setattr(DenseBatchSampler, "draw", draw)
     resumed = train(capsys, folder, base, out, "--resume", method=method, settings=settings)
+    assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
+
+
+def test_alpha_is_chosen_on_the_development_questions(capsys, folder, base, tmp_path):
+    settings = (*SMALL, "labels=tfidf", "steps=6", "every=3")
+    chosen = train(capsys, folder, base, tmp_path / "out", method="le-bs", settings=(*settings, "alphas=0,1"))
+    single = {
+        alpha: train(capsys, folder, base, tmp_path / f"{alpha}", method="le-bs", settings=(*settings, f"alpha={alpha}"))
+        for alpha in (0, 1)
+    }
+    best = max(single, key=lambda alpha: single[alpha]["history"]["values"][single[alpha]["history"]["best"]])
+    assert ModelFolder.read(tmp_path / "out").manifest.training["options"]["alpha"] == best
+    assert (chosen["history"], chosen["dev"]) == (single[best]["history"], single[best]["dev"])
+
+
+@pytest.mark.exhaustive
+def test_a_killed_run_ends_with_the_same_model(capsys, folder, base, tmp_path):
+    """kill -9 between two checkpoints, in a process of its own."""
+    settings = (*CODER, "steps=60", "every=4", "patience=100", "labels=hard")
+    whole = train(capsys, folder, base, tmp_path / "whole", method="coder", settings=settings)
+    out = tmp_path / "out"
+    words = [word for each in (f"backbone={base}", *settings) for word in ("--set", each)]
+    command = [sys.executable, "-m", "termweave.cli", "train", "coder", str(folder), "--out", str(out), *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(list((out / "checkpoints").glob(f"checkpoint-*/{checkpoints.HISTORY}"))) < 2:
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    resumed = train(capsys, folder, base, out, "--resume", method="coder", settings=settings)
     assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
 
 

@@ -1,0 +1,45 @@
+"""Candidates mined by a live index, and lists that are kept in the cache."""
+
+import pytest
+
+from termweave.cli import run
+from termweave.support import paths
+from termweave.training.dense import candidate_lists
+from tests.training.conftest import train
+
+pytest.importorskip("accelerate", reason="training needs the extra [train]")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
+
+SETTINGS = ("max_length=64", "training_length=64", "batch=12", "dev=8", "every=2", "steps=2", "candidates=10", "labels=hard")
+
+
+def test_a_live_index_gives_candidates(capsys, folder, base, tmp_path, name, opensearch_engine, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    assert run(["index", str(folder / "corpus.jsonl"), name, "--signals", "lexical", "--quiet"]) == 0
+    capsys.readouterr()
+    data = train(capsys, folder, base, tmp_path / "out", method="coder", settings=(*SETTINGS, f"candidates_from=index:{name}"))
+    assert data["history"]["steps"] == [0, 2]
+    (kept,) = (paths.cache() / "candidates").glob("*.npy")
+    assert kept.stat().st_size > 72 * 10 * 8  # ten documents of each of 72 questions
+
+
+def test_lists_are_mined_once(capsys, folder, base, tmp_path, monkeypatch):
+    first = train(capsys, folder, base, tmp_path / "first", method="coder", settings=SETTINGS)
+
+    def fail(*_):
+        raise AssertionError("mined again")
+
+    monkeypatch.setattr(candidate_lists, "nearest", fail)
+    again = train(capsys, folder, base, tmp_path / "again", method="coder", settings=SETTINGS)
+    assert again["history"] == first["history"]
+
+
+def test_an_index_of_other_documents_is_named(capsys, folder, base, tmp_path, name, opensearch_engine, monkeypatch):
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"_id": "elsewhere", "text": "about granada and other towns"}\n')
+    assert run(["index", str(other), name, "--signals", "lexical", "--quiet"]) == 0
+    capsys.readouterr()
+    settings = (*SETTINGS, f"candidates_from=index:{name}")
+    said = train(capsys, folder, base, tmp_path / "out", method="coder", settings=settings, status=2)
+    assert f"The index {name} found no document" in said
