@@ -4,6 +4,7 @@
     python benchmarks/reproduction.py coder --data ../shared/data --seeds 3
     python benchmarks/reproduction.py dtr   --data ../shared/data --seeds 3
     python benchmarks/reproduction.py own-data --data ../shared/data --seeds 3
+    python benchmarks/reproduction.py sir   --data ../shared/data --seeds 3        (rankers: ranker_variants.py has its own options)
 
 Each row is `termweave train METHOD` with the settings of `reproduction_tables.py`; the development questions choose the step that is
 kept, and test questions, which nothing else looks at, are searched exactly. A row that is in --work already is read from there, so that
@@ -181,4 +182,10 @@ def _lines(table: Table, head: tuple[str, str, str], row: Row, compared: Row | N
 
 
 if __name__ == "__main__":
-    enter(main)
+    if sys.argv[1:2] == ["sir"]:
+        import ranker_variants
+
+        del sys.argv[1]
+        enter(ranker_variants.main)
+    else:
+        enter(main)

@@ -11,7 +11,7 @@ from termweave.encoders.kinds import kind_of
 from termweave.encoders.kinds.ranker import RankerModel
 from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.model_lookup import resolve
-from termweave.encoders.text_encoder import TextEncoder, load
+from termweave.encoders.text_encoder import ModelInfo, TextEncoder, load
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -113,15 +113,31 @@ class Ranker:
             )
         return cls(opened)
 
-    def score(self, query: str, documents: Sequence[str]) -> NDArray[np.float32]:
+    @property
+    def info(self) -> ModelInfo:
+        """Name, hash and folder of the model."""
+        return ModelInfo.of(self._model, "scores")
+
+    @property
+    def anchor(self) -> dict[str, float]:
+        """Feature of the first stage -> the weight with which it is added to the logit; empty for a ranker without an anchor."""
+        return self._model.anchor
+
+    def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
         """The score of each document for the query, before any activation: ``(len(documents),)``.
+
+        Args:
+            query: The query.
+            documents: The documents.
+            windows: Most windows of a document that does not fit beside the query; its score is that of the best one. 1 cuts the
+                document off, as `CrossEncoder.predict` of sentence-transformers does.
 
         Raises:
             ModelError: The model gives something that is no number.
         """
-        return self._model.score(query, documents)
+        return self._model.score(query, documents, windows)
 
-    def score_within(self, query: str, documents: Sequence[str], seconds: float) -> NDArray[np.float32]:
+    def score_within(self, query: str, documents: Sequence[str], seconds: float, *, windows: int = 1) -> NDArray[np.float32]:
         """The scores of the first documents, as many as the time permits. Opening the model does not count.
 
         A few documents run at a time. The next ones are started only if there is time for as long as the slowest ones took so far,
@@ -131,6 +147,7 @@ class Ranker:
             query: The query.
             documents: The documents, the most important ones first.
             seconds: The time; 0 scores none.
+            windows: As `score`.
         """
         graph = self._model.graph
         size = _GPU_BLOCK if graph.on_gpu else graph.threads
@@ -140,6 +157,14 @@ class Ranker:
             started = perf_counter()
             if started - began + slowest >= seconds:
                 break
-            scores = np.concatenate([scores, self.score(query, documents[len(scores) : len(scores) + size])])
+            block = documents[len(scores) : len(scores) + size]
+            scores = np.concatenate([scores, self.score(query, block, windows=windows)])
             slowest = max(slowest, perf_counter() - started)
         return scores
+
+    def best_window(self, query: str, document: str, windows: int) -> str:
+        """The part of a document that its score comes from, where at most so many windows of it are read.
+
+        A document that fits beside the query is its own window.
+        """
+        return self._model.best_window(query, document, windows)

@@ -135,6 +135,7 @@ class ModelFolder:
     path: Path
     manifest: Manifest
     graphs: dict[str, Path] = field(default_factory=dict)
+    identities: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def read(cls, path: Path, *, check: bool = True, name: str = "") -> ModelFolder:
@@ -166,6 +167,7 @@ class ModelFolder:
         """
         for name, expected in self.manifest.files.items():
             file = self.path / name
+            self.identities[name] = identity(file)
             if not file.is_file():
                 raise ModelError(
                     f"The model {self.manifest.name!r} is incomplete: {file} is missing.",
@@ -175,6 +177,19 @@ class ModelFolder:
                 raise ModelError(
                     f"The model {self.manifest.name!r} was altered: {file} is not the file that was exported.",
                     "Copy the folder again, or run `termweave export` on it.",
+                )
+
+    def confirm(self) -> None:
+        """Refuse a folder whose files were replaced or written to after their digests were compared, and before they were opened.
+
+        Raises:
+            ModelError: A file is another one; the message names it.
+        """
+        for name, checked in self.identities.items():
+            if identity(self.path / name) != checked:
+                raise ModelError(
+                    f"The model {self.manifest.name!r} changed while it was opened: {self.path / name} is not the file that was checked.",
+                    "Run it again when nothing writes to the folder.",
                 )
 
     def graph(self, precision: str) -> Path | None:
@@ -213,6 +228,15 @@ def digest(file: Path) -> str:
         while chunk := stream.read(1 << 20):
             state.update(chunk)
     return state.hexdigest()
+
+
+def identity(file: Path) -> tuple[int, ...]:
+    """What changes if a file is replaced or written to; () if there is none."""
+    try:
+        state = file.stat()
+    except OSError:
+        return ()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def digests(path: Path) -> dict[str, str]:

@@ -134,7 +134,8 @@ def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
         return _named(mode, reranking)
     if reranking == profile.rerank:
         return System(mode, mode, reranking)
-    return _named(mode, reranking) if reranking else System(f"{mode} without rNN", mode)
+    left_out = "reranking" if profile.ranker else "rNN"
+    return _named(mode, reranking) if reranking else System(f"{mode} without {left_out}", mode)
 
 
 def _named(mode: str, reranking: Reranking | None) -> System:

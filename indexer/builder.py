@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 #: The fingerprint of a generation that an update has begun to change. No build has it, so a repeated update that finds nothing left to
 #: change still knows that the generation was changed.
 CHANGING = "changing"
+#: Seconds of waiting that are worth a note.
+_NOTICEABLE = 5.0
 #: The names of the sending stage: usually, after Ctrl-C, and after an error. In the last two only open requests are waited for.
 SENDING, STOPPING, FAILING = "Indexing", "Stopping", "Ending"
 
@@ -143,6 +145,7 @@ def build(
                 lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
                 ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
                 raise
+            target.notes.extend(waits(engine))
             target.notes.extend(_stored_on_average(engine, target.index, target.layout))
             passages = {**target.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
             whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)
@@ -269,6 +272,16 @@ def _finish_and_verify(engine: Engine, target: BuildTarget, options: BuildOption
         advice = "with --fresh" if difference.extra else "again: it sends what is missing or altered"
         raise VerificationFailed(f"{target.index} {difference}.", f"It was not published. Run the same command {advice}.")
     return notes
+
+
+def waits(engine: Engine) -> list[str]:
+    """How long a build or an update waited for the server, if that was noticeable."""
+    seconds = engine.seconds_waited
+    if seconds < _NOTICEABLE:
+        return []
+    return [
+        f"Waited {seconds:.0f} s for the server, which was overloaded or away; a slower pace (--workers 1) or more memory may help."
+    ]
 
 
 def _stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:

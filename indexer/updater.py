@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import CHANGING, pass_gate, send_rest, while_held
+from termweave.indexer.builder import CHANGING, pass_gate, send_rest, waits, while_held
 from termweave.indexer.generations import (
     audit,
     generations,
@@ -145,6 +145,7 @@ def update(
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
             after = changes.lineage_after(now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
+            target.notes.extend(waits(engine))
 
             def updated() -> Updated:
                 return Updated(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from termweave.engine.client.payloads import ALL_SHARDS
@@ -12,7 +13,7 @@ from termweave.search import batch, paging
 from termweave.search.asynchronous import AsyncSearches
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.opening import open_generation
-from termweave.search.options import DEPTH, FIELDS, RankingOptions, RunOptions, SearchOptions, check_query
+from termweave.search.options import DEPTH, FIELDS, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
 from termweave.search.ranking import modes, rerankers
 from termweave.search.ranking.order import below_all, order
 from termweave.search.results import explanation, highlighting, hits, notices
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from termweave.search.catalog.lineage import Lineage
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.catalog.profiles import Profile
-    from termweave.search.options import RankingKeywords, RunKeywords, SearchKeywords, Where
+    from termweave.search.options import ExplainKeywords, RunKeywords, SearchKeywords, Where
     from termweave.search.ranking.modes import Mode
     from termweave.search.ranking.rerankers import CutShort, Need, Reranker, Reranking
     from termweave.search.results.hits import Answer
@@ -123,6 +124,8 @@ class Index(AsyncSearches):
     def _answer(self, generation: OpenGeneration, target: str, query: str, asked: SearchOptions) -> Answer:
         """`answer` from one generation."""
         mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
+        if reranking is not None:
+            reranking = reranking.for_page(asked.start)
         liked = self._liked(generation, query, asked.like) if asked.like else None
         where = clauses(asked.where, generation.layout)
         what = Retrieval(
@@ -163,6 +166,8 @@ class Index(AsyncSearches):
                 fields=asked.fields,
                 explain=asked.explain,
             )
+            if asked.explain_words:
+                page = explanation.with_word_effects(page, places[first:end])
             if asked.highlight:
                 signals = generation.signals(what.signals)
                 page = highlighting.of(self.engine, generation.index, generation.encoder, signals, encoded, page)
@@ -173,8 +178,8 @@ class Index(AsyncSearches):
         remarks = notices.of(self.engine, generation, candidates, shown, empty=not seen, fields=asked.fields, where=asked.where)
         return hits.Answer(Hits(shown), dropped, remarks, tuple(cut_short), facets)
 
-    @with_options(RankingOptions)
-    def explain(self, query: str, document: str, **options: Unpack[RankingKeywords]) -> Hit:
+    @with_options(ExplainOptions)
+    def explain(self, query: str, document: str, **options: Unpack[ExplainKeywords]) -> Hit:
         """Explain the score of one document for a query.
 
         A document that is not among the candidates has rank 0 and the score it would have below the last of them: one signal
@@ -189,12 +194,12 @@ class Index(AsyncSearches):
         Raises:
             UsageError: The index does not hold the document.
         """
-        asked = RankingOptions(**options)
+        asked = ExplainOptions(**options)
         SearchOptions(like=[document])  # checks the id
         check_query(query)
         return self._consistently(lambda generation, target: self._explain(generation, target, query, document, asked))
 
-    def _explain(self, generation: OpenGeneration, target: str, query: str, document: str, asked: RankingOptions) -> Hit:
+    def _explain(self, generation: OpenGeneration, target: str, query: str, document: str, asked: ExplainOptions) -> Hit:
         """`explain` from one generation."""
         mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
         needs = reranking.needs if reranking else ()
@@ -205,7 +210,8 @@ class Index(AsyncSearches):
         places = order(candidates, mode, reranking)
         for rank, place in enumerate(places, 1):
             if place.id == document:
-                return hits.of(self.engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)[0]
+                found = hits.of(self.engine, generation, [place], candidates, first=rank, fields=FIELDS, explain=True)
+                return (explanation.with_word_effects(found, [place]) if asked.explain_words else found)[0]
         excluded = bool(where) and not filters.passes(self.engine, generation.index, document, where)
         if excluded:  # what the signals would give it: the clauses so far contain the filter
             unfiltered = Retrieval(list(mode.weights), asked.candidates)
@@ -351,9 +357,9 @@ def _choose(
     profile = profiles.find(made, mode)
     reranking = rerankers.choose(rerank, profile.rerank if profile is not None else None)
     if budget is not None:
-        if reranking is None:
+        if reranking is None and budget < inf:
             raise UsageError("A time budget needs a reranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
-        reranking = reranking.within(budget)
+        reranking = reranking.within(budget) if reranking else None
     if profile is not None:
         return profile.mode, reranking
     if mode is not None and (name := mode.partition("@")[0]) in made.profiles:

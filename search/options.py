@@ -32,14 +32,15 @@ _MOST_WORKERS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions:
-    """How documents are ranked for a query. `Index.explain` takes these.
+    """How documents are ranked for a query.
 
     Attributes:
         mode: "lexical", "weights", "dense", "hybrid", a weighted list ("weights:0.6,dense:0.4") or a tuned profile. Several signals may
             name their fusion: "hybrid@rrf". None: the profile that was adopted, else "hybrid".
         rerank: "none", "rnn", "rnn@dense" (the paper's similarity), "ranker@FOLDER" (a cross-encoder; FOLDER or "hf:OWNER/NAME" for
             short), a chain ("rnn>mine") or a reranker. None: the profile's, else none.
-        rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first; None: no limit.
+        rerank_budget: Milliseconds in which a ranker scores the candidates of a query, best first. None: the profile's, else no limit;
+            infinity: no limit.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
         where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
             (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL. One text alone needs no list.
@@ -57,14 +58,23 @@ class RankingOptions:
             raise UsageError(
                 f"mode is a text, not {type(self.mode).__name__}.", 'Several signals are one text: mode="weights,dense".'
             )
-        if self.rerank_budget is not None and not (
-            isinstance(self.rerank_budget, int | float) and 0 <= self.rerank_budget < float("inf")
-        ):
+        if self.rerank_budget is not None and not (isinstance(self.rerank_budget, int | float) and self.rerank_budget >= 0):
             raise UsageError(
                 f"rerank_budget is a number of milliseconds from 0 on, not {self.rerank_budget!r}.", "Write rerank_budget=80."
             )
         paging.reachable(1, 0, self.candidates)
         _keep(self, "where", _filters(self.where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(RankingOptions):
+    """How one document is explained. `Index.explain` takes these.
+
+    Attributes:
+        explain_words: Add the words that the logit of a ranker depends on most: it scores the text once without each word.
+    """
+
+    explain_words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +89,7 @@ class SearchOptions(RankingOptions):
         sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).
         explain: Explain each score now, in place of when `Hit.explain` is called.
+        explain_words: Explain, and add the words that the logit of a ranker depends on most, as `ExplainOptions`.
         highlight: Mark the words that lexical and weights matched, and give the passage around them.
         server_fusion: Let the server fuse the signals. Its scores differ (`termweave.search.retrieval.server_fusion`) and cannot be
             explained.
@@ -91,6 +102,7 @@ class SearchOptions(RankingOptions):
     sort: str | None = None
     like: Sequence[str] = ()
     explain: bool = False
+    explain_words: bool = False
     highlight: bool = False
     server_fusion: bool = False
 
@@ -105,6 +117,7 @@ class SearchOptions(RankingOptions):
                 raise UsageError(f"sort is the name of a field, not {type(self.sort).__name__}.", 'Write sort="year:desc".')
             check_order(self.sort)
         _keep(self, "like", _texts("like", "ids", "The id of a document", self.like))
+        _keep(self, "explain", self.explain or self.explain_words)
         if self.server_fusion and self.explain:
             raise UsageError(
                 "With --server-fusion the server returns only the final score, which cannot be explained.",
@@ -149,6 +162,12 @@ class RankingKeywords(TypedDict, total=False):
     where: Where
 
 
+class ExplainKeywords(RankingKeywords, total=False):
+    """`ExplainOptions` as keyword arguments."""
+
+    explain_words: bool
+
+
 class SearchKeywords(RankingKeywords, total=False):
     """`SearchOptions` as keyword arguments."""
 
@@ -159,6 +178,7 @@ class SearchKeywords(RankingKeywords, total=False):
     sort: str | None
     like: Sequence[str]
     explain: bool
+    explain_words: bool
     highlight: bool
     server_fusion: bool
 

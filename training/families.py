@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from termweave.training.trainer.objective import Objective
 
 #: Where each family's ``FAMILY`` is. The name is what a method gives as its `family`.
-_FAMILIES = {"dense": "termweave.training.dense.family", "term_weights": "termweave.training.term_weights.family"}
+_FAMILIES = {
+    "dense": "termweave.training.dense.family",
+    "ranker": "termweave.training.ranker.family",
+    "term_weights": "termweave.training.term_weights.family",
+}
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,15 @@ class CardText:
         title: What the model gives, as the subject of a sentence: "Term weights and a dense vector".
         lines: Further facts, one for each point of a list.
         export: What the export's parity figures say, as a sentence without its full stop.
+        measured: How the development questions were ranked.
+        unrounded: What the second figure of the development questions was computed with; "" where there is no second one.
     """
 
     title: str
     lines: tuple[str, ...]
     export: str
+    measured: str = "exact sparse dot product, impacts as an index stores them"
+    unrounded: str = "float impacts"
 
 
 class Family(Protocol):

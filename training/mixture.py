@@ -81,7 +81,8 @@ def parts(
     every = [DataPart(spec, first, method.fitted(settings, made=first.made))]
     for other in filter(None, (name.strip() for name in str(settings.get("beside", "")).split(","))):
         own = {**settings, **_OF_ONE}
-        if own.get("teacher") not in (None, *teacher_scores.MADE, teacher_scores.NONE):
+        teacher = str(own.get("teacher", teacher_scores.NONE))
+        if teacher not in (*teacher_scores.MADE, teacher_scores.NONE) and not teacher.startswith(teacher_scores.RANKER):
             own["teacher"] = "auto"
         setup = set_up(other, own, out, _prefixed(other, say))
         if setup.analysis.id != first.analysis.id:

@@ -27,18 +27,22 @@ def check_reranker(
 
     del ctx, param
     for name in [value] if isinstance(value, str) else value or ():
-        rerankers.choose(name)
+        for stage in name.split(rerankers.CHAIN):
+            if stage.strip() != "ranker":  # the ranker of the profile, which only the index knows
+                rerankers.choose(stage)
     return value
 
 
 def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Convert a time to milliseconds, as the callback of an option: "80ms", "0.5s".
+    """Convert a time to milliseconds, as the callback of an option: "80ms", "0.5s"; "none" is infinity.
 
     Raises:
         BadParameter: The value is no time from 0 on.
     """
     if value is None:
         return None
+    if value.strip() == "none":
+        return float("inf")
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s)", value.strip(), re.ASCII)
     if match is None:
         raise click.BadParameter(f"{value!r} is no time; write 80ms or 0.5s.", ctx, param)
@@ -72,7 +76,8 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="TIME",
             callback=milliseconds,
             help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. Documents that "
-            "it cannot score in time follow in their former order. Loading the model does not count.  [default: no limit]",
+            "it cannot score in time follow in their former order. Loading the model does not count. none: no limit.  [default: what the profile says, "
+            "else none]",
         ),
         click.option(
             "--rnn-similarity",
@@ -91,6 +96,16 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, rerank=rerank, **kwargs)
 
     return wrapped
+
+
+def words_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --explain-words."""
+    return click.option(
+        "--explain-words",
+        is_flag=True,
+        help="Explain, with the words that the logit of a ranker depends on most. It scores each hit once without each of up to 64 "
+        "words, which takes seconds.",
+    )(function)
 
 
 def candidate_options(function: Callable[..., Any]) -> Callable[..., Any]:

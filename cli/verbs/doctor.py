@@ -9,6 +9,7 @@ import click
 
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import connection_options, output_options
+from termweave.support.extras import install
 from termweave.support.messages import printable, sized
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave doctor --json
       termweave doctor --url https://search:9200 --user me
     """
-    findings = [_python(), _java(), _memory(), _disk(), _server(), _opensearch(settings), _runtime(), *_models()]
+    findings = [_python(), _java(), _memory(), _disk(), _server(), _opensearch(settings), _runtime(), *_models(), _training()]
     paths = _places()
     ok = all(each["ok"] for each in findings)
     data = {"schema": "termweave.doctor/1", "ok": ok, "findings": findings, "places": paths}
@@ -142,8 +143,21 @@ def _runtime() -> Finding:
     if gpu and "CUDA" not in providers:
         advice = "This ONNX Runtime cannot use the GPU: pip install onnxruntime-gpu."
     elif gpu and not _runs_on_gpu():
-        advice = "CUDA's libraries are missing, so models run on the processor: pip install 'termweave[gpu]'."
+        advice = f"CUDA's libraries are missing, so models run on the processor: {install('gpu')}."
     return _finding("ONNX Runtime", text, advice, version=onnxruntime.__version__, providers=providers, gpu=gpu)
+
+
+def _training() -> Finding:
+    """Whether `train` can run. Nothing else needs it, so what is missing is no failure."""
+    from termweave.cli.common.training_needs import missing
+
+    found = missing()
+    text = (
+        f"not installed: {', '.join(what for what, _ in found)} (only 'termweave train' needs it)"
+        if found
+        else "all that 'termweave train' needs"
+    )
+    return _finding("Training", text, " ".join(advice for _, advice in found), missing=[what for what, _ in found])
 
 
 def _runs_on_gpu() -> bool:

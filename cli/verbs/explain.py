@@ -9,7 +9,7 @@ import click
 from termweave.cli.common import shaded_texts
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import connection_options, model_options, output_options
-from termweave.cli.common.search_options import candidate_options, rank_options
+from termweave.cli.common.search_options import candidate_options, rank_options, words_option
 from termweave.cli.verbs.search import check_words, from_input, where
 from termweave.support.messages import printable
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")
+@words_option
 @rank_options
 @candidate_options
 @model_options
@@ -39,6 +40,7 @@ def command(
     rerank: str | None,
     rerank_budget: float | None,
     candidates: int,
+    explain_words: bool,
     filters: tuple[str, ...],
     filter_json: str | None,
     weights: str | None,
@@ -68,10 +70,17 @@ def command(
     index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
     clauses = where(filters, filter_json)
     hit = index.explain(
-        query, document, mode=mode, rerank=rerank, rerank_budget=rerank_budget, candidates=candidates, where=clauses
+        query,
+        document,
+        mode=mode,
+        rerank=rerank,
+        rerank_budget=rerank_budget,
+        candidates=candidates,
+        where=clauses,
+        explain_words=explain_words,
     )
     if html:
-        shaded_texts.write(html, query, [shaded_texts.of_hit(hit)], out)
+        shaded_texts.write(html, query, shaded_texts.of_hit(hit), out)
 
     def show() -> None:
         console = out.console()

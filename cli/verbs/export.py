@@ -11,6 +11,7 @@ import click
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import output_options
 from termweave.errors import UsageError
+from termweave.support.extras import install
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def command(*, model: str, out_folder: Path | None, out: Output) -> None:
     """
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
-        raise UsageError(f"Exporting needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
+        raise UsageError(f"Exporting needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
     from termweave.encoders.manifest import GRAPHS, ModelFolder
     from termweave.encoders.model_lookup import resolve
     from termweave.encoders.onnx.export import export, int8_cost

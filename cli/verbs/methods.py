@@ -35,7 +35,17 @@ def command(*, name: str | None, out: Output) -> None:
 
     methods = [base.get(method) for method in ([name] if name else base.names())]
     data = {"schema": SCHEMA, "methods": [as_json(method) for method in methods]}
-    out.emit(data, _whole(methods[0]) if name else "\n".join(f"{method.name:14} {method.title}" for method in methods))
+    out.emit(
+        data,
+        _whole(methods[0]) if name else "\n".join([*(f"{method.name:14} {method.title}" for method in methods), "", *_needed()]),
+    )
+
+
+def _needed() -> list[str]:
+    """What training needs and this host does not have, one line each."""
+    from termweave.cli.common.training_needs import missing
+
+    return [f"Not installed: {what}. {advice}" for what, advice in missing()] or ["All that training needs is installed."]
 
 
 def as_json(method: TrainingMethod) -> dict[str, object]:

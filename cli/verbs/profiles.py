@@ -71,7 +71,7 @@ def _table(stored: list[Profile], record: Lineage) -> Table:
         signals = ", ".join(f"{name} {share:.2f}" for name, share in profile.weights.items())
         held_out = profile.fitted.get("held_out", {})
         figures = [f"{held_out[name]:.4f}" if name in held_out else "" for name in ("tuned", "default")]
-        reranking = "rnn" if profile.reranking else "none"
+        reranking = profile.rerank.name if profile.rerank else "none"
         fitted = f"{profile.fitted.get('dataset', '')} {profile.fitted.get('measure', '')}"
         table.add_row(
             profile.name,

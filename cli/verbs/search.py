@@ -14,7 +14,7 @@ from termweave.cli.common.hit_list import show, show_facets
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import option_group, verb
 from termweave.cli.common.options import check_together, connection_options, model_options, output_options
-from termweave.cli.common.search_options import candidate_options, rank_options
+from termweave.cli.common.search_options import candidate_options, rank_options, words_option
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
 @click.option("--from", "start", type=IntRange(0, 10_000), default=0, show_default=True, help="How many hits to skip.")
 @click.option("--explain", is_flag=True, help="Show the parts of each score, and shade the words that contributed to it.")
+@words_option
 @click.option(
     "--like", multiple=True, metavar="ID", help="Search for documents similar to this one, with or without a QUERY; repeatable."
 )
@@ -94,6 +95,7 @@ def command(
     facets: tuple[str, ...],
     sort: str | None,
     explain: bool,
+    explain_words: bool,
     show_query: bool,
     highlight: bool | None,
     server_fusion: bool,
@@ -131,7 +133,7 @@ def command(
     kept = where(filters, filter_json)
     models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
     many = queries_file is not None
-    drawn = bool(explain or html)
+    drawn = bool(explain or explain_words or html)
     shown = drawn or bool(show_query or start or highlight or fields)
     single = shown or query is not None or bool(like or server_fusion)
     check_together(
@@ -184,6 +186,7 @@ def command(
         "like": like,
         "facets": facets,
         "explain": explain or html is not None,
+        "explain_words": explain_words,
         "highlight": not out.json if highlight is None else highlight,
     }
     _answer(index, text, options, html, out, others=fields is not None)
@@ -209,7 +212,7 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
     for cut in answer.cut_short:
         out.warn(f"{cut}.")
     if html:
-        shaded_texts.write(html, text, [shaded_texts.of_hit(hit) for hit in answer.hits], out)
+        shaded_texts.write(html, text, [each for hit in answer.hits for each in shaded_texts.of_hit(hit)], out)
     out.emit(json.search(text, answer, took), lambda: _show(answer, out, others=others))
 
 

@@ -12,6 +12,7 @@ import click
 
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import output_options, source_options
+from termweave.support.extras import install
 from termweave.support.messages import printable, sized
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def command(
     settings = chosen.settings(base.given(assignments, config) | {name: value for name, value in flags.items() if value})
     missing = [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
-        raise UsageError(f"Training needs {' and '.join(missing)}.", "Install them: pip install 'termweave[train]'")
+        raise UsageError(f"Training needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
     from termweave.training import run
     from termweave.training.plan import plan
 
@@ -192,9 +193,8 @@ def _show(result: TrainingResult, inspection: Inspection | None, out: Output) ->
     if inspection is not None:
         _show_weights(inspection, out)
     floats = "vectors in fp32" if inspection is None else "float impacts"
-    click.echo(
-        f"dev {result.measure}: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}; {floats} {result.dev_float:.4f})"
-    )
+    unrounded = f"; {floats} {result.dev_float:.4f}" if result.dev_float != result.dev else ""  # a ranker has no outputs to round
+    click.echo(f"dev {result.measure}: BM25 {result.bm25:.4f}, model {result.dev:.4f} (p {result.p:.2g}{unrounded})")
     if result.ndcg:
         click.echo(int8_cost(result.ndcg))
     click.echo(f"model {result.hash} in {result.folder}")

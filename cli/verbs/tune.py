@@ -10,10 +10,12 @@ import click
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import verb
 from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.search_options import milliseconds
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.evaluation import TuningReport
+    from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.settings import Settings
 
 
@@ -27,6 +29,18 @@ if TYPE_CHECKING:
 @click.option(
     "--trials", type=IntRange(0), default=0, show_default=True, help="Number of further trials by optuna (extra 'tune')."
 )
+@click.option(
+    "--rerank",
+    metavar="NAME",
+    help="A cross-encoder to try after the rest is chosen: ranker@FOLDER, or FOLDER or hf:OWNER/NAME for short. Its depth and its "
+    "weight are fitted.",
+)
+@click.option(
+    "--rerank-budget",
+    metavar="TIME",
+    callback=milliseconds,
+    help="Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split of the queries into halves.")
 @click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
 @model_options
@@ -39,6 +53,8 @@ def command(
     measure: str,
     profile: str,
     trials: int,
+    rerank: str | None,
+    rerank_budget: float | None,
     seed: int,
     dry_run: bool,
     weights: str | None,
@@ -58,6 +74,7 @@ def command(
     Examples:
       termweave tune docs ./judged
       termweave tune docs ./judged:dev --measure MRR@10 --dry-run
+      termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
       termweave tune docs ./judged --trials 2000 --seed 1 --json
     """
     from termweave import corpora, engine
@@ -76,6 +93,7 @@ def command(
             measure=measure,
             seed=seed,
             trials=trials,
+            ranker=_ranker(rerank, rerank_budget),
             progress=lambda stage, done, total: progress(done, total, stage),
         )
     adopted = report.better and not dry_run
@@ -99,6 +117,29 @@ def command(
             else f"No setting beats the default on the {report.fitted} fitted queries by more than noise; nothing was stored.",
             "Judge more queries, or keep the default.",
         )
+
+
+def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | None:
+    """The ranker to tune.
+
+    Raises:
+        UsageError: It is another reranker, or a budget was given without one.
+    """
+    from termweave.errors import UsageError
+    from termweave.search.ranking import rerankers
+    from termweave.search.ranking.ranker import CrossEncoderReranker
+
+    if rerank is None:
+        if budget is not None:
+            raise UsageError("A time budget needs a ranker.", "Add --rerank ranker@FOLDER, or leave --rerank-budget out.")
+        return None
+    chosen = rerankers.choose(rerank)
+    stages = chosen.stages if chosen else ()
+    if len(stages) != 1 or not isinstance(stages[0], CrossEncoderReranker):
+        raise UsageError(
+            f"tune takes one ranker, not {rerank!r}; it tries rNN anyway.", "Write --rerank ranker@FOLDER, or leave it out."
+        )
+    return stages[0] if budget is None else stages[0].with_budget(budget)
 
 
 def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
@@ -127,7 +168,10 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
         parameters = ", ".join(f"{name} {value}" for name, value in reranking.items() if name != "similarity")
         console.print(f"rnn: {parameters}", markup=False)
     else:
-        console.print("no reranking", markup=False)
+        console.print("no rNN reranking" if report.profile.ranker else "no reranking", markup=False)
+    if ranker := report.profile.ranker:
+        parameters = ", ".join(f"{name} {value}" for name, value in ranker.items() if name not in {"model", "hash"} and value)
+        console.print(f"ranker {ranker['model']}: {parameters}", markup=False)
     for note in report.notes:
         console.print(note, markup=False)
     if adopted:

@@ -150,7 +150,7 @@ def _result(name: str, against: str, difference: Difference, deep: float | None)
 
     cut = difference.counted != difference.documents
     if difference.same:
-        read = f" (content of {difference.read:,} read back)" if deep else ""
+        read = f" (content of {difference.read:,} read back)" if deep else " (compared by digests)"
         passages = f" in {counted(difference.counted, 'passage')}" if cut else ""
         return f"{name}: {counted(difference.documents, 'document')}{passages}, all there, nothing twice, as in {against}{read}."
     nouns = ("document or passage", "documents and passages") if cut else ("document",)

@@ -19,6 +19,7 @@ from termweave.corpora.readers.beir import relevant_from
 from termweave.corpora.sources import DEFAULT_SPLIT
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Qrels, Query
+from termweave.support.extras import install
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
@@ -198,9 +199,7 @@ def _registry() -> Any:
     try:
         import ir_datasets  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UsageError(
-            "`ir:` names a collection of ir_datasets, which is not installed.", "Run `pip install 'termweave[ir]'`."
-        ) from error
+        raise UsageError("`ir:` names a collection of ir_datasets, which is not installed.", f"Run `{install('ir')}`.") from error
     return ir_datasets.registry
 
 

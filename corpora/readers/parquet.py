@@ -16,6 +16,7 @@ from termweave.corpora.formats import lines
 from termweave.corpora.formats.compression import opened
 from termweave.corpora.formats.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine, Mapper, described, json_value, too_long
 from termweave.errors import InputError, UsageError
+from termweave.support.extras import install
 from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Parquet(FileSource):
         except ImportError as error:
             raise UsageError(
                 f"{self.shown} is a Parquet file, and pyarrow is not installed.",
-                "Run `pip install 'termweave[parquet]'`.",
+                f"Run `{install('parquet')}`.",
             ) from error
         asked = self.reading.fields
         if twice := {name for name in self._names if self._names.count(name) > 1}:

@@ -69,8 +69,37 @@ class ModelTokenizer:
         self, pairs: Sequence[tuple[str, str]], max_length: int
     ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Token ids and types of each pair, ``(n,)`` each: the longer text is cut until both fit."""
+        return [first for first, *_ in self.encode_pair_windows(pairs, max_length, 1)]
+
+    def encode_pair_windows(
+        self, pairs: Sequence[tuple[str, str]], max_length: int, most: int
+    ) -> list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]]:
+        """Token ids and types of each pair, ``(n,)`` each, several times for a second text that is too long.
+
+        The first entry of a pair is that of `encode_pairs`. The others read further windows of the second text, each as long as
+        what the first one has of it; neighbours share a quarter.
+
+        Args:
+            pairs: The pairs.
+            max_length: Most tokens of a sequence, special tokens included.
+            most: Most windows of a pair; the text behind the last one is not read.
+        """
+        joined = self._windows(pairs, max_length, most)
+        return [[(_ids(encoding), np.array(encoding.type_ids, dtype=np.int64)) for encoding in entry] for entry in joined]
+
+    def window_spans(self, pair: tuple[str, str], max_length: int, most: int) -> list[tuple[int, int]]:
+        """Start and end of each window of the second text that `encode_pair_windows` reads, in characters."""
+        spans = []
+        for encoding in self._windows([pair], max_length, most)[0]:
+            places = [place for place, text in zip(encoding.offsets, encoding.sequence_ids, strict=True) if text == 1]
+            spans.append((min((start for start, _ in places), default=0), max((end for _, end in places), default=0)))
+        return spans
+
+    def _windows(self, pairs: Sequence[tuple[str, str]], max_length: int, most: int) -> list[list[Any]]:
+        """The encodings of each pair, special tokens included: one for each window of the second text."""
         room = max(max_length - self._added_to_pair, 0)
-        firsts, seconds = (self._tokens([pair[place] for pair in pairs], room) for place in (0, 1))
+        firsts = self._tokens([pair[0] for pair in pairs], room)
+        seconds = self._tokens([pair[1] for pair in pairs], room * most)
         results = []
         for pair, first, second in zip(pairs, firsts, seconds, strict=True):
             one, other = longest_first(len(first.ids), len(second.ids), room)
@@ -78,9 +107,9 @@ class ModelTokenizer:
                 whole = self.lengths(pair)
                 one, other = longest_first(whole[0], whole[1], room)
             first.truncate(one)
-            second.truncate(other)
-            encoding = self.tokenizer.post_process(first, second)
-            results.append((_ids(encoding), np.array(encoding.type_ids, dtype=np.int64)))
+            second.truncate(other, stride=other // 4 if most > 1 else 0)
+            windows = [second, *second.overflowing][:most] if most > 1 else [second]
+            results.append([self.tokenizer.post_process(first, window) for window in windows])
         return results
 
     @property

@@ -111,7 +111,9 @@ class OpenModel(ABC):
         """The graph, opened at its first use: counting terms needs none."""
         if self._graph is None:
             runtime = plugins.load("encoders", self.manifest.runtime)
-            self._graph = runtime(self.runnable_folder(), threads=self._threads, precision=self._precision)
+            graph = runtime(self.runnable_folder(), threads=self._threads, precision=self._precision)
+            self.folder.confirm()
+            self._graph = graph
         return self._graph
 
     def runnable_folder(self) -> ModelFolder:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from termweave.encoders.manifest import GRAPHS, ModelFolder, digest
 from termweave.errors import ModelError
 from termweave.support import paths
+from termweave.support.extras import install
 
 if TYPE_CHECKING:
     from termweave.encoders.kinds.base import ModelKind
@@ -53,7 +54,7 @@ def _export(folder: ModelFolder, kind: ModelKind, home: Path) -> None:
     if missing:
         raise ModelError(
             f"The model {folder.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
-            "Install the extra: pip install 'termweave[train]'; or add onnx/model.onnx to the model's folder.",
+            f"Install the extra: {install('train')}; or add onnx/model.onnx to the model's folder.",
         )
     from termweave.encoders.onnx.export import write_checked  # noqa: PLC0415 - torch
 
@@ -62,6 +63,7 @@ def _export(folder: ModelFolder, kind: ModelKind, home: Path) -> None:
         scratch = Path(work) / "graph"
         scratch.mkdir()
         write_checked(folder, kind, scratch, fp32_only=True)
+        folder.confirm()  # else the cache would keep a graph of other weights under the digest of these
         home.mkdir(exist_ok=True)
         for file in sorted(scratch.iterdir(), key=lambda file: file.name == GRAPHS["fp32"]):  # the graph last
             shutil.move(file, home / file.name)

@@ -8,6 +8,7 @@ Both order documents as the model's probabilities do.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -60,6 +61,7 @@ class RankerModel(OpenModel):
         super().__init__(folder, threads, precision)
         self.settings = RankerSettings.of(self.manifest)
         self.reader = PairReader(folder, self.settings)
+        self.anchor = anchor_of(self.manifest)
 
     @property
     def vocabulary(self) -> Any:
@@ -74,18 +76,36 @@ class RankerModel(OpenModel):
         """Tokens of each text alone, special tokens included."""
         return self.reader.tokenizer.lengths(texts)
 
-    def score(self, query: str, documents: Sequence[str]) -> NDArray[np.float32]:
+    def score(self, query: str, documents: Sequence[str], windows: int = 1) -> NDArray[np.float32]:
         """The score of each document for a query, before any activation: ``(len(documents),)``.
+
+        Args:
+            query: The query.
+            documents: The documents.
+            windows: Most windows of a document that does not fit beside the query; its score is that of the best one.
 
         Raises:
             ModelError: The model gives another number of logits than its description says, or one that is no number.
         """
         started = []
         for block in self.blocks(documents):
-            ids, types = self.reader.read(query, block)
-            started.append(self.graph.start(ids, None, [LOGITS], types=types))
-        scores = [self._score(result[0]) for finish in started for result in finish()]
+            counts, ids, types = self.reader.read(query, block, windows)
+            started.append((counts, self.graph.start(ids, None, [LOGITS], types=types)))
+        scores = []
+        for counts, finish in started:
+            results = iter(finish())
+            scores += [max(self._score(next(results)[0]) for _ in range(count)) for count in counts]
         return np.array(scores, dtype=np.float32)
+
+    def best_window(self, query: str, document: str, windows: int) -> str:
+        """The part of a document that its score comes from."""
+        spans = self.reader.spans(query, document, windows)
+        if len(spans) < 2:
+            return document
+        _, ids, types = self.reader.read(query, [document], windows)
+        scores = [self._score(result[0]) for result in self.graph.run(ids, None, [LOGITS], types=types)]
+        start, end = spans[int(np.argmax(scores))]
+        return document[start:end]
 
     def _score(self, logits: NDArray[np.float32]) -> float:
         if logits.shape != (self.settings.labels,):
@@ -100,6 +120,24 @@ class RankerModel(OpenModel):
                 "It diverged in training, or the file is damaged: name another model.",
             )
         return score
+
+
+#: What search knows of a candidate before the ranker reads it: its score so far, its cosine with the query, and rNN's J.
+FEATURES = ("score", "cosine", "jaccard")
+
+
+def anchor_of(manifest: Manifest) -> dict[str, float]:
+    """Feature -> the weight with which it is added to the logit; empty for a ranker without an anchor.
+
+    Raises:
+        ModelError: The description is malformed, or names a feature that search does not have.
+    """
+    weights = manifest.anchor.get("weights", {}) if manifest.anchor.get("kind") == "first-stage" else {}
+    if not isinstance(weights, dict) or not all(
+        name in FEATURES and isinstance(weight, int | float) and math.isfinite(weight) for name, weight in weights.items()
+    ):
+        raise ModelError(f"The anchor of the model {manifest.name!r} is malformed.", "Train it again.")
+    return {name: float(weights[name]) for name in FEATURES if name in weights}
 
 
 def single_score(logits: NDArray[np.float32]) -> float:
@@ -124,14 +162,25 @@ class PairReader:
                 "Name a cross-encoder whose tokenizer.json has a post_processor with a pair, such as [CLS] $A [SEP] $B [SEP].",
             )
 
-    def read(self, query: str, documents: Sequence[str]) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]] | None]:
-        """Token ids of the query with each document, and token types if the model reads them.
+    def read(
+        self, query: str, documents: Sequence[str], windows: int = 1
+    ) -> tuple[list[int], list[NDArray[np.int64]], list[NDArray[np.int64]] | None]:
+        """Token ids of the query with each window of each document, and token types if the model reads them.
 
-        Both share `max_length` tokens as in training: the longer text of a pair, which is mostly the document, is cut.
+        Both texts share `max_length` tokens as in training: the longer text of a pair, which is mostly the document, is cut.
+
+        Returns:
+            The number of windows of each document, the ids and the types.
         """
         pairs = [(self.settings.prompt + query, document) for document in documents]
-        read = self.tokenizer.encode_pairs(pairs, self.manifest.max_length)
-        return [ids for ids, _ in read], [types for _, types in read] if self.settings.types else None
+        by_document = self.tokenizer.encode_pair_windows(pairs, self.manifest.max_length, windows)
+        read = [window for entry in by_document for window in entry]
+        types = [types for _, types in read] if self.settings.types else None
+        return [len(entry) for entry in by_document], [ids for ids, _ in read], types
+
+    def spans(self, query: str, document: str, windows: int) -> list[tuple[int, int]]:
+        """Start and end of each window of a document, in characters."""
+        return self.tokenizer.window_spans((self.settings.prompt + query, document), self.manifest.max_length, windows)
 
 
 class RankerKind(ModelKind):

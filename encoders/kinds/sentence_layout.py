@@ -18,7 +18,7 @@ from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
 from termweave.encoders.kinds.sentence_modules import CONFIG, MODULES, WEIGHTS, read_json, read_layers, read_modules
 from termweave.encoders.kinds.sparse import SparseSettings
-from termweave.encoders.manifest import MANIFEST, TOKENIZER, Manifest, ModelFolder, digest
+from termweave.encoders.manifest import MANIFEST, TOKENIZER, Manifest, ModelFolder, digest, identity
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def read(path: Path, *, name: str = "") -> ModelFolder:
             manifest, outputs=("weights",), terms="piece", analysis=PIECE_TERMS, pooling=modules.pooling, settings=settings
         )
     else:
-        ranker = RankerSettings(**shared, types=_has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
+        ranker = RankerSettings(**shared, types=has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
         manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
     graph = path / GRAPH
     own_graph = manifest.kind in {"dense", "ranker"} and graph.is_file()
@@ -93,7 +93,9 @@ def read(path: Path, *, name: str = "") -> ModelFolder:
             f"The model {name!r} has no weights: {core} is missing, and so is {GRAPH}.",
             "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
         )
-    return ModelFolder(path, _named(manifest, path, core, config), {"fp32": graph} if own_graph else {})
+    read_files = [core, home / TOKENIZER, home / CONFIG]
+    identities = {str(file.relative_to(path)): identity(file) for file in read_files}
+    return ModelFolder(path, _named(manifest, path, core, config), {"fp32": graph} if own_graph else {}, identities)
 
 
 def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:
@@ -131,7 +133,7 @@ def _default_prompt(about: Mapping[str, Any]) -> str:
     return prompt if isinstance(prompt, str) else ""
 
 
-def _has_types(home: Path) -> bool:
+def has_types(home: Path) -> bool:
     """Whether the tokeniser, as transformers loads it, tells which tokens are of the second text of a pair."""
     config = read_json(home / "tokenizer_config.json", missing={})
     names = config.get("model_input_names")

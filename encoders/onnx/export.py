@@ -168,7 +168,7 @@ def int8_cost(figures: Mapping[str, Any]) -> str:
     """What int8 costs in nDCG, as training measured it (`training.model_folder.quantisation_check`), in words."""
     parts = [
         f"{name} {figures[output]['fp32']:.4f} in fp32, {figures[output]['int8']:.4f} in int8 ({figures[output]['change']:+.4f})"
-        for output, name in (("weights", "weights"), ("dense", "vectors"))
+        for output, name in (("weights", "weights"), ("dense", "vectors"), ("scores", "the ranker"))
         if output in figures
     ]
     return f"nDCG@10 of {figures['questions']} held-out questions in {figures['documents']} documents: {'; '.join(parts)}"

@@ -80,6 +80,15 @@ class Engine:
         return view
 
     @property
+    def seconds_waited(self) -> float:
+        """Seconds for which requests of this view failed and were repeated until they succeeded."""
+        return self._retries.waited
+
+    def add_wait(self, seconds: float) -> None:
+        """Count seconds that another part of a build waited for the server."""
+        self._retries.waited += seconds
+
+    @property
     def timeout(self) -> float:
         """Seconds that a request waits for its response, unless it says otherwise."""
         seconds: float = self.client.transport.get_connection().timeout
@@ -147,6 +156,7 @@ class Engine:
             lambda most: self._send(method, path, params, data, self._timeout(timeout, most), headers),
             repeatable=self._repeatable(method, path) if retry is None else retry,
             once=retry is False,
+            limit=timeout or self.timeout,
         )
 
     def repeat(self, call: Callable[[], T]) -> T:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from termweave.errors import UsageError
+from termweave.support.extras import install
 from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
@@ -175,9 +176,7 @@ def _sigv4(region: str, url: str) -> dict[str, Any]:
     try:
         import boto3  # noqa: PLC0415 - an extra
     except ImportError:
-        raise UsageError(
-            "--aws-sigv4 needs boto3, which is not installed.", "Install it with: pip install 'termweave[aws]'."
-        ) from None
+        raise UsageError("--aws-sigv4 needs boto3, which is not installed.", f"Install it with: {install('aws')}.") from None
     from opensearchpy import Urllib3AWSV4SignerAuth  # noqa: PLC0415
 
     credentials = boto3.Session(region_name=region).get_credentials()

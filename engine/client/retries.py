@@ -43,42 +43,55 @@ class Retries:
 
     Attributes:
         patience: The same.
+        waited: Seconds that requests spent on failures and pauses until they succeeded.
     """
 
     def __init__(self, patience: float | None = None) -> None:
         self.patience = patience
+        self.waited = 0.0
         self._lock = threading.Lock()
         #: When the first request failed since the last one that succeeded.
         self._failing_since: float | None = None
 
-    def run(self, call: Callable[[float | None], T], *, repeatable: bool, once: bool = False) -> T:
+    def run(self, call: Callable[[float | None], T], *, repeatable: bool, once: bool = False, limit: float | None = None) -> T:
         """Call until it succeeds.
 
         Args:
             call: The request. It gets the seconds that this attempt may take at most; None: as long as usual.
             repeatable: Whether the request does the same when it is carried out twice.
             once: Call only once, whatever happens.
+            limit: Seconds for all attempts together, without patience; None: no limit.
 
         Raises:
             EngineError: The last attempt's error.
         """
+        began = time.monotonic()
         try:
             return self._attempt(call, None)
         except EngineError as error:
             if once or not self._may_repeat(error, repeatable=repeatable):
                 raise
+            if self.patience is None and limit is not None and time.monotonic() - began >= limit:
+                raise  # it did not answer in time: the user does not want to wait longer
             failure = error
+        failed = time.monotonic()
         # tenacity costs more than all else here: it is imported when a request has failed.
         from tenacity import Retrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415
 
         end = None if self.patience is None else self._end(self.patience)
+        until = end if end is not None or limit is None else began + limit
+
+        def over(_: object) -> bool:
+            return until is not None and time.monotonic() >= until
+
         retrying = Retrying(
             retry=retry_if_exception(lambda error: self._may_repeat(error, repeatable=repeatable)),
             wait=lambda state: _pause(state.attempt_number, _asked_pause(state), end),
-            stop=stop_after_attempt(_ATTEMPTS) if end is None else lambda _: time.monotonic() >= end,
+            stop=over if end is not None else lambda state: over(state) or stop_after_attempt(_ATTEMPTS)(state),
             reraise=True,
         )
-        result: T = retrying(_continued(failure, lambda: self._attempt(call, end)))
+        result: T = retrying(_continued(failure, lambda: self._attempt(call, until)))
+        self.waited += time.monotonic() - failed
         return result
 
     def _attempt(self, call: Callable[[float | None], T], end: float | None) -> T:

@@ -26,8 +26,11 @@ td{overflow-wrap:normal;white-space:nowrap}td.text{white-space:normal;overflow-w
 td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:7rem}
 th:first-child,td:first-child,th.text{text-align:left}td.up{color:#2e7d32}td.down{color:#c62828}td.best{font-weight:600}
 th{overflow-wrap:normal}.wide{overflow-x:auto}.wide svg{width:100%;min-width:36rem;height:auto;max-width:max-content}
-tr.base td{background:#f6f6f6}.dim{color:#666}.met{color:#2e7d32}.missed{color:#c62828}
+:root{color-scheme:light dark}
+small{white-space:nowrap;color:#666}tr.base td{background:#f6f6f6}.dim{color:#666}.met{color:#2e7d32}.missed{color:#c62828}
 summary{cursor:pointer;margin:.3rem 0}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#121212}th,td{border-color:#444}.wide svg{filter:invert(.93) hue-rotate(180deg)}
+tr.base td{background:#222}.dim,small{color:#aaa}td.up,.met{color:#81c784}td.down,.missed{color:#ef9a9a}}
 """
 
 
@@ -85,7 +88,7 @@ def _table(experiment: Experiment) -> str:
     best = {name: max(row.values[name] for row in experiment.rows) for name in MEASURES}
     timed = experiment.latency
     compared = experiment.compares
-    names = ["system", *(each for name in MEASURES for each in (name, *(["p"] if compared else [])))]
+    names = ["system", *MEASURES]
     names += [*(["better", "same", "worse"] if compared else []), JUDGED]
     names += ["median ms", "95\u00a0% ms"] if timed else []
     lines = [_row("th", ((name, "") for name in names))]
@@ -94,8 +97,8 @@ def _table(experiment: Experiment) -> str:
         for name in MEASURES:
             value = report.cell(experiment, row, name)
             colour = "up" if value.endswith("▲") else "down" if value.endswith("▼") else ""
-            cells += [(value, f"{colour}{' best' if row.values[name] == best[name] else ''}".strip())]
-            cells += [(f"{row.p[name]:.4f}" if name in row.p else "", "dim")] if compared else []
+            p = f"\np {row.p[name]:.4f}" if name in row.p and compared else ""
+            cells.append((value + p, f"{colour}{' best' if row.values[name] == best[name] else ''}".strip()))
         base = row.system == experiment.baseline
         counts = (row.wins, row.ties, row.losses) if compared else ()
         cells += [("" if base else str(count), "") for count in counts]
@@ -108,8 +111,14 @@ def _table(experiment: Experiment) -> str:
 
 
 def _row(tag: str, cells: Iterable[tuple[str, str]], kind: str = "") -> str:
-    filled = "".join(f"<{tag}{_attributes(css)}>{escape(text)}</{tag}>" for text, css in cells)
+    filled = "".join(f"<{tag}{_attributes(css)}>{_content(text, css)}</{tag}>" for text, css in cells)
     return f"<tr class={kind}>{filled}</tr>" if kind else f"<tr>{filled}</tr>"
+
+
+def _content(text: str, css: str) -> str:
+    """The content of a cell; a second line of figures is small."""
+    first, line_end, second = ("", "", "") if css == "text" else text.partition("\n")
+    return f"{escape(first)}<br><small>{escape(second)}</small>" if line_end else escape(text)
 
 
 def _attributes(css: str) -> str:

@@ -14,6 +14,7 @@ from termweave.errors import UsageError
 from termweave.search.ranking import fusion, modes
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.support.extras import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _ROUNDS = 5
 #: A value replaces another if its gain is at least this many standard errors of the paired difference. Smaller gains are noise
 #: of the fitted half that the other half does not confirm. Of 1, 1.5 and 2 this was the best on held-out halves.
-_WORTH = 1.5
+WORTH = 1.5
 
 Choice = tuple[Mode, ReciprocalNeighbours | None]
 
@@ -155,7 +156,7 @@ class ParameterSearch:
         except ImportError:
             raise UsageError(
                 "--trials needs optuna, which is not installed.",
-                "Install it: pip install 'termweave[tune]'; or remove --trials.",
+                f"Install it: {install('tune')}; or remove --trials.",
             ) from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
@@ -173,4 +174,4 @@ class ParameterSearch:
         """Whether a point beats another one by more than noise."""
         difference = self.values(point) - self.values(other)
         error = float(difference.std()) / len(difference) ** 0.5
-        return bool(difference.mean() > _WORTH * error)
+        return bool(difference.mean() > WORTH * error)

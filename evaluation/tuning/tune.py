@@ -7,8 +7,9 @@ reports it.
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
 
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import judgements, systems
@@ -17,9 +18,12 @@ from termweave.evaluation.gates import interval
 from termweave.evaluation.report.wording import label
 from termweave.evaluation.significance import randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
+from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
+from termweave.search.catalog import models
 from termweave.search.catalog.profiles import Profile, find
 from termweave.search.ranking import modes, rerankers
+from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.support import arguments
 from termweave.support.messages import counted
@@ -31,8 +35,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.corpora import Dataset
+    from termweave.encoders import Ranker
     from termweave.records import Qrels, Query
     from termweave.search import Index
+    from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.search.ranking.rerankers import Need
 
 #: Fewest queries in each half; with fewer, every difference is noise.
@@ -90,6 +96,7 @@ def tune(
     seed: int = 0,
     trials: int = 0,
     depth: int = 100,
+    ranker: CrossEncoderReranker | None = None,
     progress: Callable[[str, int, int | None], None] = lambda *_: None,
 ) -> TuningReport:
     """Fit a profile on one half of the queries and measure it on the other half.
@@ -102,6 +109,8 @@ def tune(
         seed: Seed of the split into halves, and of optuna's sampler.
         trials: Number of further trials by optuna; 0 runs the deterministic search alone.
         depth: Number of candidates from each signal.
+        ranker: A cross-encoder that may rerank after the rest is chosen: its depth and its weight are fitted. Its budget, if it has
+            one, limits the depth, and searches with the profile keep to it.
         progress: Called with (stage, done, total).
 
     Raises:
@@ -114,7 +123,11 @@ def tune(
     queries = _queries_to_tune_on(dataset, qrels)
     random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
     notes = judgements.absent_from_index(index, dataset.name, qrels)
-    needs: tuple[Need, ...] = ("vectors",) if "dense" in index.signals else ()
+    needs: list[Need] = ["vectors"] if "dense" in index.signals else []
+    ranker = _recorded(ranker)
+    current = find(index.lineage, None)
+    if ranker is not None or (current and current.ranker):
+        needs.append("texts")
     fetcher = CandidateFetcher(index, index.signals, depth=depth, needs=needs)
     candidates = list(
         fetcher.candidates([query.text for query in queries], lambda done, total: progress("searching", done, total))
@@ -129,12 +142,19 @@ def tune(
     if trials:
         best = search.sample(best, trials, seed)
     mode, reranking = search.choice(best)
-    tuned = held_out_half.values(mode, reranking)
+    ranked = [
+        RankedQueries(candidates[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
+    ]
+    first = [] if reranking is None else [reranking]
+    chosen = None if ranker is None else choose(ranked[0], mode, first, ranker, progress)
+    tuned = ranked[1].values(mode, [*first, replace(chosen, budget=None)]) if chosen else held_out_half.values(mode, reranking)
     untuned = _untuned(held_out_half, index.signals)
+    if ranker is not None:
+        hybrid, alone = modes.parse("hybrid", index.signals), Reranking((replace(ranker, budget=None),))
+        untuned[systems.default_search(index.signals, alone).name] = ranked[1].values(hybrid, alone.stages)
     default = untuned["default"]
     others = {system: values for system, values in untuned.items() if system != "default"}
-    current = find(index.lineage, None)
-    in_force = {"in force": held_out_half.values(current.mode, current.neighbours)} if current else {}
+    in_force = {"in force": _in_force(current, held_out_half, ranked[1])} if current else {}
     figures = {system: float(values.mean()) for system, values in {**untuned, **in_force, "tuned": tuned}.items()}
     low, high = interval(tuned - default)
     source = f"{dataset.name}:{dataset.split}"
@@ -145,7 +165,9 @@ def tune(
         fitted=half,
         held_out=len(queries) - half,
         trials=search.trials,
-        profile=Profile(name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted),
+        profile=Profile(
+            name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted, _stored(chosen)
+        ),
         in_force=current.name if current else "",
         figures=figures,
         gain=float((tuned - default).mean()),
@@ -154,6 +176,32 @@ def tune(
         p=randomisation_test(tuned, default),
         notes=(*notes, *fetcher.notes(), *_remarks(others, default, tuned)),
     )
+
+
+def _recorded(ranker: CrossEncoderReranker | None) -> CrossEncoderReranker | None:
+    """The ranker, opened, with a scorer that reads no pair twice."""
+    if ranker is None:
+        return None
+    from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
+
+    return replace(ranker, scorer=cast("Ranker", RecordedLogits(ranker.scorer or Ranker.load(ranker.model))))
+
+
+def _stored(ranker: CrossEncoderReranker | None) -> dict[str, Any] | None:
+    """The parameters of a ranker for a profile. This host notes the model's folder: an index can open only models that a host has."""
+    if ranker is None or not isinstance(ranker.scorer, RecordedLogits):
+        return None
+    info = ranker.scorer.ranker.info
+    models.remember([info])
+    parameters: dict[str, Any] = {name: getattr(ranker, name) for name in ("candidates", "weight", "budget")}
+    return {"model": info.name, "hash": info.hash, **parameters}
+
+
+def _in_force(profile: Profile, trials: TrialRanker, queries: RankedQueries) -> NDArray[np.float64]:
+    """The measure of every query with the profile that searches use now; a ranker gets all the time that it takes."""
+    if profile.ranker is None or profile.rerank is None:
+        return trials.values(profile.mode, profile.neighbours)
+    return queries.values(profile.mode, profile.rerank.within(inf).stages)
 
 
 def _check(index: Index) -> None:

@@ -21,6 +21,7 @@ from weakref import WeakSet
 from termweave import __version__
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
+from termweave.indexer.ledger.build_lock import COPIES
 from termweave.search.catalog.lineage import exists
 from termweave.support.messages import printable
 
@@ -151,7 +152,7 @@ def _line(stored: dict[str, Any]) -> AuditLine:
 def _create_index(engine: Engine) -> None:
     if exists(engine, INDEX):
         return
-    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": "0-1"}
+    settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": COPIES}
     try:
         engine.request("PUT", f"/{INDEX}", body={"settings": settings, "mappings": _MAPPING})
     except EngineResponseError as error:

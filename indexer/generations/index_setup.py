@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ _ADVICE = (
 )
 #: Settings that belong to one index and cannot be given to another.
 _PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "history", "resize", "blocks"})
+#: Seconds to wait for copies.
+_COPYING = 30
 #: Documents are sent while nobody searches: no refresh, no copies.
 LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 
@@ -92,6 +95,9 @@ def close_writer(engine: Engine, index: str) -> None:
 def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: int) -> None:
     """Set an index for searching and make all its documents visible.
 
+    Replicas that are being copied are waited for, at most `_COPYING`: a generation that is published before them has one copy, and is
+    gone with its node.
+
     Args:
         engine: The server.
         index: The generation.
@@ -101,3 +107,7 @@ def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: 
     settings = {"index.refresh_interval": refresh_interval, "index.number_of_replicas": replicas}
     engine.request("PUT", f"/{index}/_settings", body=settings)
     engine.request("POST", f"/{index}/_refresh")
+    if replicas:
+        params = {"wait_for_no_initializing_shards": True, "timeout": f"{_COPYING}s"}
+        with suppress(EngineResponseError):  # not yet, or this user may not ask: the copies go on
+            engine.request("GET", f"/_cluster/health/{index}", params=params, timeout=_COPYING + 10)

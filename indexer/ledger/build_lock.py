@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
 
 INDEX = "termweave-leases"
+#: Replicas of termweave's own small indices: on three nodes each node has a copy, so that no copy moves. A primary whose node ended while
+#: it moved refused all writes from then on (OpenSearch 3.6.0: "shard is not in primary mode").
+COPIES = "0-2"
 #: Seconds between renewals, and seconds without a renewal after which the holder counts as dead.
 BEAT, EXPIRY = 10.0, 30.0
 #: Seconds until a renewal that failed is tried again.
@@ -117,7 +120,7 @@ class Lease:
     def _create_index(self) -> None:
         if exists(self._engine, INDEX):
             return
-        settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": "0-1"}
+        settings = {"index.hidden": True, "index.number_of_shards": 1, "index.auto_expand_replicas": COPIES}
         try:
             self._engine.request("PUT", f"/{INDEX}", body={"settings": settings, "mappings": {"enabled": False}})
         except EngineResponseError as error:

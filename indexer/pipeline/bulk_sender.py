@@ -122,6 +122,7 @@ class BulkSender:
                     continue
                 break
         self._join()
+        self._engine.add_wait(self._throttle.waited)
         self._raise_failure()
 
     def abandon(self) -> None:

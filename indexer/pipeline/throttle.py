@@ -35,11 +35,13 @@ class Throttle:
 
     Attributes:
         size: Bytes that the next batch should have, between 1 and 16 MB.
+        waited: Seconds in which nothing succeeded although requests were sent.
         last_error: The last failure since something succeeded; None: the last request succeeded.
     """
 
     def __init__(self, patience: float, stop: threading.Event) -> None:
         self.size = FIRST
+        self.waited = 0.0
         self.last_error: EngineError | None = None
         self._patience = patience
         self._stop = stop
@@ -77,6 +79,8 @@ class Throttle:
             seconds: How long it took.
         """
         with self._lock:
+            if self._failing_since is not None:
+                self.waited += time.monotonic() - self._failing_since
             self._failing_since = self.last_error = None
             if ticket == self._failures:
                 self._failures = 0

@@ -64,6 +64,24 @@ def encoder_of(lineage: Lineage, name: str, given: Mapping[str, str | Path | Non
     return encoder
 
 
+def ranker_folder(model: ModelLineage) -> str:
+    """The folder on this host of the ranker that the profile of an index names.
+
+    Raises:
+        ModelError: This host does not have it.
+    """
+    from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - as in `encoder_of`
+
+    folder = _remembered(model) or resolve_local(model.name)
+    if folder is None:
+        raise ModelError(
+            f"The profile reranks with {model.name!r}, and this host has no model of that name. "
+            "An index can open only models that the host already has.",
+            f"If you trust the model, give --rerank ranker@DIR, or put its folder into {paths.models()}; --rerank none leaves it out.",
+        )
+    return str(folder)
+
+
 def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
     """The error for models that this host does not have, with the options that would open them."""
     from termweave.encoders import hub  # noqa: PLC0415 - as in `encoder_of`

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, UsageError
 from termweave.search.ranking.modes import Mode
+from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 
@@ -24,7 +25,8 @@ class Profile:
         name: The name that `--mode` takes.
         weights: Signal name -> weight; they sum to 1.
         fusion: Name of the fusion method.
-        reranking: Parameters of `ReciprocalNeighbours`; None: no reranking.
+        reranking: Parameters of `ReciprocalNeighbours`; None: rNN does not rerank.
+        ranker: Parameters of `CrossEncoderReranker`, which runs after rNN: model, hash, candidates, weight, budget; None: no ranker.
         fitted: How it was tuned: data set, measure, number of queries, and results on held-out queries.
     """
 
@@ -33,6 +35,7 @@ class Profile:
     fusion: str
     reranking: Mapping[str, Any] | None
     fitted: Mapping[str, Any] = field(default_factory=dict)
+    ranker: Mapping[str, Any] | None = None
 
     @property
     def mode(self) -> Mode:
@@ -42,8 +45,9 @@ class Profile:
     @property
     def rerank(self) -> Reranking | None:
         """The rerankers; None without reranking."""
-        neighbours = self.neighbours
-        return None if neighbours is None else Reranking((neighbours,))
+        cross_encoder = None if self.ranker is None else CrossEncoderReranker(**self.ranker)
+        stages = tuple(stage for stage in (self.neighbours, cross_encoder) if stage is not None)
+        return Reranking(stages) if stages else None
 
     @property
     def neighbours(self) -> ReciprocalNeighbours | None:
@@ -52,7 +56,8 @@ class Profile:
 
     def as_meta(self) -> dict[str, Any]:
         """The JSON that ``_meta.termweave.profiles`` stores under the profile's name."""
-        return {name: value for name, value in asdict(self).items() if name != "name"}
+        left_out = {"name"} if self.ranker else {"name", "ranker"}  # so that older versions read profiles without a ranker
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
 def find(lineage: Lineage, mode: str | None) -> Profile | None:
@@ -70,9 +75,9 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
         return None
     try:
         profile = Profile(name, **lineage.profiles[name])
-        if profile.weights.keys() <= lineage.signals.keys() and (profile.reranking is None or profile.rerank):
+        if profile.weights.keys() <= lineage.signals.keys() and (profile.rerank or not (profile.reranking or profile.ranker)):
             return profile
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, UsageError):
         pass
     raise EngineError(
         f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a newer version.",

@@ -34,11 +34,13 @@ class RerankShare:
         name: Name of the reranker.
         share: What it contributes to the final score.
         details: Returns JSON values for explanations; empty for a document below the reranker's candidates.
+        word_effects: Returns the words with the largest effect, as `RerankResult.word_effects`.
     """
 
     name: str
     share: float
     details: Callable[[], Mapping[str, Any]] = field(default=dict, repr=False, compare=False)
+    word_effects: Callable[[], list[dict[str, Any]]] = field(default=list, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,8 @@ class _Stage:
         if row is None:
             details = partial(self.result.details_below, self.below[document])
             return RerankShare(self.name, scale * self.offset, details), scale * self.keep_below
-        details = partial(self.result.details, row)
-        return RerankShare(self.name, scale * self.result.shares[row], details), scale * self.result.keep
+        details, effects = partial(self.result.details, row), partial(self.result.word_effects, row)
+        return RerankShare(self.name, scale * self.result.shares[row], details, effects), scale * self.result.keep
 
 
 def _reranked(

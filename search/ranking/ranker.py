@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import takewhile
+from math import inf
 from threading import Lock
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from termweave.errors import UsageError
+from termweave.errors import ModelError, UsageError
+from termweave.search.ranking import anchor, occlusion
 from termweave.search.ranking.rerankers import RerankResult
 
 if TYPE_CHECKING:
@@ -19,12 +23,31 @@ if TYPE_CHECKING:
 _OPENING = Lock()
 
 
+#: Most windows of a document that is too long for the model.
+WINDOWS = 4
+
+
+@dataclass(slots=True)
+class _Answered:
+    """What a ranker has computed for one query.
+
+    Attributes:
+        logits: Text -> logit.
+        seconds: The time that scoring took.
+    """
+
+    logits: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class CrossEncoderReranker:
     """Rerank by a cross-encoder, mixed with the score so far: ``(1 - weight) * s + weight * r``.
 
     r is the model's logit, scaled so that the lowest and the highest logit of a query become the lowest and the highest score s of
-    the same documents. A document without text gets the lowest r. The text of a document in passages is that of its best passage.
+    the same documents. A document without text gets the lowest r. An anchored model adds the first stage's features to the logit (`anchor`).
+    The text of a document in passages is that of its best passage. A text that is too long for the model is read in up to four windows,
+    and its logit is that of the best one.
 
     With a budget the documents are scored in the order so far until the time is up. Those that were not scored keep their score and
     their order, below those that were.
@@ -34,14 +57,19 @@ class CrossEncoderReranker:
         candidates: How many of the best documents are reranked; the others keep score and order below.
         weight: The share of the cross-encoder, from 0 to 1.
         budget: Milliseconds for scoring the candidates of one query; None: no limit. Opening the model is not part of it.
+        hash: Content hash of the model, if the profile of an index names it: only a model that this host has is opened, and only with
+            this hash.
         scorer: The opened model, if it was opened already; None: it is opened at the first query, once in a process.
+        answered: Set by `for_one_query`: logits and time so far.
     """
 
     model: str
     candidates: int = 30
     weight: float = 0.5
     budget: float | None = None
+    hash: str = ""
     scorer: Ranker | None = field(default=None, repr=False, compare=False)
+    answered: _Answered | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value outside its range."""
@@ -57,12 +85,23 @@ class CrossEncoderReranker:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The documents' texts."""
-        return frozenset({"texts"})
+        """The documents' texts, and their vectors if the model's anchor reads them."""
+        return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model) else {"texts"})
+
+    def with_option(self, option: str) -> CrossEncoderReranker:
+        """The same ranker if the option names its model; else that model with the defaults."""
+        return self if option == self.model else create(option)
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
-        """The same ranker with a time limit for each query."""
-        return replace(self, budget=milliseconds)
+        """The same ranker with a time limit for each query; infinity: without one."""
+        return replace(self, budget=None if milliseconds == inf else milliseconds)
+
+    def for_one_query(self) -> CrossEncoderReranker:
+        """The same ranker for one query: it scores no text twice, and all calls share the budget.
+
+        A page that reaches beyond the candidates searches deeper and ranks again, mostly the same documents.
+        """
+        return replace(self, answered=_Answered())
 
     def rerank(self, request: RerankRequest) -> RerankResult:
         """Score the texts and mix the scores.
@@ -76,23 +115,46 @@ class CrossEncoderReranker:
         complete = len(logits) == len(rows)
         # The documents in the order so far, up to the last one that was scored.
         end = len(texts) if complete else rows[len(logits) - 1] + 1 if logits else 0
-        by_row = dict(zip(rows, logits, strict=False))
+        by_row = self._anchored(dict(zip(rows, logits, strict=False)), request)
         values = self._scaled(by_row, request.scores[:end])
         shares = [self.weight * value for value in (*values, *request.scores[end:])]
 
         def details(row: int) -> Mapping[str, Any]:
             return {"logit": by_row[row], "weight": self.weight} if row in by_row else {"scored": False}
 
-        return RerankResult(shares, 1 - self.weight, 1.0, details, scored=None if complete else len(logits))
+        def effects(row: int) -> list[dict[str, Any]]:
+            return self._effects(request.query.text, texts[row]) if row in by_row else []
+
+        return RerankResult(shares, 1 - self.weight, 1.0, details, scored=None if complete else len(logits), word_effects=effects)
 
     def _logits(self, query: str, texts: Sequence[str]) -> list[float]:
         """The logits of the texts; with a budget those of the first texts."""
         if self.budget is not None and self.budget <= 0:  # the model is not even opened
             return []
-        scorer = self.scorer or _opened(self.model)
-        if self.budget is None:
-            return scorer.score(query, texts).tolist()  # type: ignore[no-any-return]
-        return scorer.score_within(query, texts, self.budget / 1000).tolist()  # type: ignore[no-any-return]
+        known = self.answered or _Answered()
+        new = [text for text in dict.fromkeys(texts) if text not in known.logits]
+        if new:
+            scorer = self.scorer or _opened(self.model, self.hash)
+            began = perf_counter()
+            if self.budget is None:
+                logits = scorer.score(query, new, windows=WINDOWS)
+            else:
+                logits = scorer.score_within(query, new, self.budget / 1000 - known.seconds, windows=WINDOWS)
+            known.seconds += perf_counter() - began
+            known.logits.update(zip(new, logits.tolist(), strict=False))
+        return [known.logits[text] for text in takewhile(known.logits.__contains__, texts)]
+
+    def _effects(self, query: str, text: str) -> list[dict[str, Any]]:
+        """The words of the text's best window that the logit depends on most."""
+        scorer = self.scorer or _opened(self.model, self.hash)
+        window = scorer.best_window(query, text, WINDOWS)
+        return occlusion.effects(window, lambda texts: scorer.score(query, texts).tolist())
+
+    def _anchored(self, logits: Mapping[int, float], request: RerankRequest) -> dict[int, float]:
+        """The logits, row -> logit, with what the model's anchor adds to them."""
+        weights = (self.scorer or _opened(self.model, self.hash)).anchor if logits else {}
+        added = anchor.shares(weights, request)
+        return {row: logit + added[row] for row, logit in logits.items()}
 
     @staticmethod
     def _scaled(logits: Mapping[int, float], scores: Sequence[float]) -> list[float]:
@@ -105,17 +167,28 @@ class CrossEncoderReranker:
         return [bottom + extent * (logits.get(row, lowest) - lowest) / spread for row in range(len(scores))]
 
 
-def _opened(model: str) -> Ranker:
+def _opened(model: str, expected: str = "") -> Ranker:
     """The model, opened once in a process, also if several threads ask for it at once."""
     with _OPENING:
-        return _open(model)
+        return _open(model, expected)
 
 
 @cache
-def _open(model: str) -> Ranker:
+def _open(model: str, expected: str) -> Ranker:
     from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
 
-    scorer = Ranker.load(model)
+    folder = model
+    if expected:
+        from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
+        from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
+
+        folder = ranker_folder(ModelLineage(model, expected))
+    scorer = Ranker.load(folder)
+    if expected and scorer.info.hash != expected:
+        raise ModelError(
+            f"The profile was tuned with the ranker {model!r} ({expected}); the model on this host is another one ({scorer.info.hash}).",
+            "Tune again, or name the right folder: --rerank ranker@DIR.",
+        )
     scorer.score("", [""])  # opens the graph, so that it is opened once and no query's budget pays for it
     return scorer
 
@@ -130,7 +203,8 @@ def create(option: str = "") -> CrossEncoderReranker:
 
     if not option:
         raise UsageError(
-            "termweave ships no ranker.", "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME."
+            "termweave ships no ranker, and no profile in use names one.",
+            "Name a cross-encoder: --rerank ranker@FOLDER, or --rerank ranker@hf:OWNER/NAME.",
         )
     if not hub.named(option):
         model_lookup.resolve(option)

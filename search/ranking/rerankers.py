@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -61,6 +62,11 @@ def _no_details(row: float) -> Mapping[str, Any]:
     return {}
 
 
+def _no_effects(row: int) -> list[dict[str, Any]]:
+    del row
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class RerankResult:
     """What a reranker makes of a request. The score of candidate i is ``keep * request.scores[i] + shares[i]``.
@@ -73,6 +79,8 @@ class RerankResult:
         details: Row of a candidate -> JSON values that explanations show. Called only for documents that are explained.
         details_below: The earlier score of a document beyond the candidates -> likewise.
         scored: How many of the candidates were scored before a time budget ended; None: all of them.
+        word_effects: Row of a candidate -> its words with the largest effect on the reranker's score, ``{"word", "effect"}``. Called
+            only where somebody asks for them, because it is slow.
     """
 
     shares: Sequence[float]
@@ -81,6 +89,7 @@ class RerankResult:
     details: Callable[[int], Mapping[str, Any]] = field(default=_no_details, repr=False, compare=False)
     details_below: Callable[[float], Mapping[str, Any]] = field(default=_no_details, repr=False, compare=False)
     scored: int | None = None
+    word_effects: Callable[[int], list[dict[str, Any]]] = field(default=_no_effects, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,8 @@ class CutShort:
 class Reranker(Protocol):
     """A reranker. Creating one must be cheap: load models in the first call of `rerank`. Several threads may call it at once.
 
-    A reranker that can stop early also has ``with_budget(milliseconds)``, which returns the same reranker with a time limit.
+    A reranker that can stop early also has ``with_budget(milliseconds)``, which returns the same reranker with a time limit. One that
+    ranks a query several times at little cost has ``for_one_query()``, which returns a reranker that keeps what it computed.
     """
 
     @property
@@ -146,6 +156,22 @@ class Reranking:
         """What any of the stages needs."""
         return frozenset[Need]().union(*(stage.needs for stage in self.stages))
 
+    def for_page(self, start: int) -> Reranking:
+        """The same rerankers for the page of one query. They may rank several times, each time from a deeper search.
+
+        Args:
+            start: How many hits the pages before it have.
+
+        Raises:
+            UsageError: It is not the first page, and a time budget could cut each page at another document.
+        """
+        if start and any(getattr(stage, "budget", None) is not None for stage in self.stages):
+            raise UsageError(
+                "With a time budget there is one page: the next one could repeat or leave out documents.",
+                "Ask for more hits at once (-k), or leave the budget out (--rerank-budget none).",
+            )
+        return Reranking(tuple(stage.for_one_query() if hasattr(stage, "for_one_query") else stage for stage in self.stages))
+
     def within(self, milliseconds: float) -> Reranking:
         """The same rerankers with a time budget, which those that can stop early share equally.
 
@@ -153,6 +179,8 @@ class Reranking:
             UsageError: None of them can stop early.
         """
         limited = [stage for stage in self.stages if hasattr(stage, "with_budget")]
+        if not limited and milliseconds == inf:
+            return self
         if not limited:
             raise UsageError(
                 f"The reranker {self.name!r} has no time budget.",

@@ -31,7 +31,7 @@ class Picture:
         title: Heading of the text.
         text: The whole text.
         words: Start, end and weight of words, in reading order and without overlaps; offsets are characters of `text`.
-        rows: Share, name and description of each part of the score, for the table below the text.
+        rows: Share, name and description of each part of the score, for the table above the text.
         note: A line under the title.
     """
 
@@ -109,10 +109,11 @@ def _section(picture: Picture) -> str:
     lines = [f'<h2 dir="auto">{escape(picture.title)}</h2>']
     if picture.note:
         lines.append(f'<p class="note" dir="auto">{escape(picture.note)}</p>')
-    lines.append(f'<p class="text" dir="auto">{"".join(_run(*run) for run in picture.runs())}</p>')
+    text = f'<p class="text" dir="auto">{"".join(_run(*run) for run in picture.runs())}</p>'
     if picture.rows:
         rows = (f"<td>{share:+.4f}</td><td>{escape(name)}</td><td>{escape(text)}</td>" for share, name, text in picture.rows)
         lines.append("<table>\n" + "\n".join(f"<tr>{row}</tr>" for row in rows) + "\n</table>")
+    lines.append(text)
     return "<section>\n" + "\n".join(lines) + "\n</section>"
 
 

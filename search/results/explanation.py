@@ -79,6 +79,26 @@ def of(
     return explained
 
 
+def with_word_effects(hits: Sequence[Hit], places: Sequence[Place]) -> list[Hit]:
+    """Add the words that each reranker's score depends on most to explained hits: ``"effects": [{"word", "effect"}]``.
+
+    Args:
+        hits: Hits with explanations.
+        places: Their places in the ranking.
+    """
+    return [_with_effects(hit, place) for hit, place in zip(hits, places, strict=True)]
+
+
+def _with_effects(hit: Hit, place: Place) -> Hit:
+    explained = hit.explanation or {"parts": []}
+    first = len(explained["parts"]) - len(place.reranked)  # the rerankers' parts are the last ones
+    parts = list(explained["parts"][:first])
+    for stage, part in zip(place.reranked, explained["parts"][first:], strict=True):
+        effects = stage.word_effects()
+        parts.append({**part, "effects": effects} if effects else part)
+    return replace(hit, explanation={**explained, "parts": parts})
+
+
 def _signal_part(scored: SignalScore, clause: Clause) -> dict[str, Any]:
     """The part of one signal: its score of the document, and the limits of its clause."""
     part: dict[str, Any] = {"score": scored.score, "rank": scored.rank, "share": scored.share}
@@ -153,7 +173,8 @@ def _description(part: Mapping[str, Any], terms: int, *, excluded: bool) -> str:
             f"shares {f'neighbours {names}' if neighbours else 'no neighbours'}"
         )
     if "logit" in part:
-        return f"logit {part['logit']:.4f}, weight {part['weight']}"
+        effects = "  ".join(f"{each['word']} {each['effect']:+.2f}" for each in part.get("effects", ())[:terms])
+        return f"logit {part['logit']:.4f}, weight {part['weight']}{f'; depends on {effects}' if effects else ''}"
     if part.get("scored") is False:
         return "not scored: it has no text, or the time budget ended"
     if "rank" not in part:  # another reranker

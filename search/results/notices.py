@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import DocumentLayout
 
+#: What looks like an operator of another search engine: a phrase in quotes, +word, -word.
+_OPERATORS = re.compile(r'"[^"\s]+\s[^"]*"|(?:(?<=\s)|^)[+-][^\W\d]\w*')
 #: The most characters of a value that a remark shows.
 _LONG = 40
 
@@ -50,6 +53,11 @@ def of(
     words = candidates.lists.keys() - by_vector
     if candidates.query.text.strip() and words and not empty and not any(candidates.lists[name].scores for name in words):
         remarks.append("No document contains a word of the query. These hits were found by vectors alone.")
+    if operators := _OPERATORS.findall(candidates.query.text):
+        remarks.append(
+            f"Quotes, + and - have no meaning in a query: {few([each.strip() for each in operators], 3)} count as plain words. To require or exclude "
+            "something, use a filter."
+        )
     encoded = candidates.liked is None  # else the vector is a mean of document vectors
     if encoded and by_vector & candidates.lists.keys() and (beyond := _unseen(opened, candidates.query.text)):
         remarks.append(

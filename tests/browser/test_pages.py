@@ -10,7 +10,7 @@ from termweave import corpora
 from termweave.evaluation.experiment import Experiment, Row
 from termweave.evaluation.latency import Latency
 from termweave.evaluation.measures import MEASURES
-from termweave.evaluation.report import html_page
+from termweave.evaluation.report import html_page, plots
 from termweave.records import Run
 from termweave.search.render import html as pictures
 from termweave.search.render.html import Picture
@@ -106,8 +106,10 @@ def test_text_from_right_to_left_begins_at_the_right(browser, shaded, report):
         assert all((direction == "rtl") == text.startswith("שלום") for text, direction in found)
 
 
-def test_shaded_words_can_be_read_by_day_and_by_night(browser, shaded):
+@pytest.mark.parametrize("kind", ["shaded", "report"])
+def test_shaded_words_can_be_read_by_day_and_by_night(browser, request, kind):
     """Contrast of letters and ground, as WCAG counts it: 4.5 is what it wants of text."""
+    page = request.getfixturevalue(kind)
     script = """[...document.querySelectorAll('mark, p.text, td, h1')].map(each => {
         const ground = element => {
             const colour = getComputedStyle(element).backgroundColor;
@@ -122,9 +124,53 @@ def test_shaded_words_can_be_read_by_day_and_by_night(browser, shaded):
         return np.dot([0.2126, 0.7152, 0.0722], linear)
 
     for dark, canvas in ((False, "rgb(255,255,255)"), (True, "rgb(18,18,18)")):
-        browser.open(shaded, dark=dark)
+        browser.open(page, dark=dark)
         pairs = browser.do(script)
         assert len(pairs) > 20
         for ink, ground in pairs:
             low, high = sorted((light(ink, ""), light(ground, canvas)))
             assert (high + 0.05) / (low + 0.05) >= 4.5, (dark, ink, ground)
+
+
+@pytest.mark.parametrize("kind", ["shaded", "report"])
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_scrolls_sideways_from_1100_pixels_on(browser, request, kind, dark):
+    for width in (1100, 1400):
+        browser.open(request.getfixturevalue(kind), width, dark=dark)
+        browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
+        wide = browser.do("[...document.querySelectorAll('.wide')].map(each => each.scrollWidth - each.clientWidth)")
+        assert all(beyond <= 0 for beyond in wide), wide
+
+
+def test_the_shares_stand_above_the_passage(browser, shaded):
+    browser.open(shaded)
+    places = browser.do(
+        "[...document.querySelectorAll('section')].filter(each => each.querySelector('table')).map(each =>"
+        " [each.querySelector('table'), each.querySelector('p.text')].map(part => part.getBoundingClientRect().top))"
+    )
+    assert places
+    assert all(shares < passage for shares, passage in places)
+
+
+def test_every_query_has_a_bar_and_all_panels_have_equal_axes(report):
+    """A region of one point was lost when regions were filled between points."""
+    pytest.importorskip("matplotlib")
+    drawing = report.read_text("utf-8").split("<h2>Recall</h2>")[0]
+    assert "fill_between" not in drawing
+    ids = tuple(f"q{place}" for place in range(3))
+    values = {
+        "BM25": {"nDCG@10": np.zeros(3)},
+        "up": {"nDCG@10": np.array([0.0, 1.0, 0.0])},
+        "down": {"nDCG@10": np.array([0.0, -0.2, 0.0])},
+    }
+    rows = tuple(Row(name, name, "none", {}, {}, 0, 0, 0, 0.0) for name in values)
+    alone = Experiment("set", ids, "BM25", rows, {}, {}, values, (), {})
+    captured = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "_svg", lambda figure, _: captured.append(figure) or "")
+        plots.differences(alone)
+    up, down = captured[0].axes
+    assert up.get_ylim() == down.get_ylim() == (-1.05, 1.05)
+    assert up.get_xlim() == down.get_xlim()
+    areas = [[patch.get_data().values.sum() for patch in panel.patches] for panel in (up, down)]
+    assert np.allclose(areas, [[1.0, 0.0], [0.0, -0.2]])

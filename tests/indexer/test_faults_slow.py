@@ -14,6 +14,7 @@ import pytest
 
 from termweave.engine import connect
 from termweave.engine.embedded import node
+from termweave.indexer import BuildOptions, build
 from termweave.settings import load
 
 from .conftest import HOLD, Bench, killed_at, own_node, two_generations, until
@@ -42,6 +43,20 @@ def cluster():
     """Three nodes."""
     with own_node(nodes=3) as state:
         yield state
+
+
+def test_a_generation_has_its_replicas_before_it_is_published(cluster, corpus):
+    source = corpus([{"_id": f"d{number}", "text": f"A text about number {number}."} for number in range(500)])
+    seen = []
+    with connect(load(url=cluster.url)) as engine:
+
+        def gate(index):  # called between verification and publication
+            health = engine.request("GET", f"/_cluster/health/{index}")
+            seen.append((health["status"], health["active_shards"]))
+
+        build(engine, source, "whole", BuildOptions(weights="none", dense="none", replicas=1, shards=3), gate=gate)
+        wait_for(lambda: engine.request("GET", "/_cluster/health/termweave-leases")["active_shards"] == 3)  # one on each node
+    assert seen == [("green", 6)]
 
 
 def test_one_node_of_three_is_killed_and_the_build_goes_on(cluster, tmp_path):

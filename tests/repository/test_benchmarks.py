@@ -15,9 +15,20 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Imported by the scripts, no scripts themselves.
-MODULES = {"entry_point", "reproduction_own_data", "reproduction_runs", "reproduction_tables", "sending", "synthetic"}
+MODULES = {
+    "cluster_record",
+    "entry_point",
+    "load_balancer",
+    "reproduction_own_data",
+    "reproduction_runs",
+    "reproduction_tables",
+    "sending",
+    "synthetic",
+}
 #: Run by run.py.
 TOGETHER = {"startup", "rerank", "indexing"}
+#: Scripts that start a cluster of three nodes, with their arguments.
+CLUSTERS = {"cluster_under_load": ["--quick"], "rolling_upgrade": []}
 #: Scripts that need no data set, with what they print.
 SYNTHETIC = {"run": ("termweave --help", "/ bound", "verify: 40 documents intact"), "neighbours": ("| 600 |",)}
 SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
@@ -50,6 +61,13 @@ TRAINING = {
         "steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1",
         ("| sentence-transformers |", "sentence-transformers / termweave"),
     ),
+    "ranker_variants": (
+        (
+            "--data {data} --sets squad --quick --pairs 40 --questions 4 --depth 3 --set backbone={base} --set layers=1 --set dev=5 "
+            "--set blocks=4,3,2 --set questions=12"
+        ),
+        ("| squad | BM25 | 1 |", "| squad | V3 top | 1 |", "| squad | V1 random | 1 |"),
+    ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
         ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
@@ -58,11 +76,11 @@ TRAINING = {
 TOPICS = ("river", "engine", "garden", "planet", "violin", "castle", "harbour", "desert", "forest", "market", "winter", "copper")
 
 
-def run(script, *arguments, url="", home=None):
-    """Run a script to its end; `home`: where it keeps caches."""
+def run(script, *arguments, url="", home=None, patience=300):
+    """Run a script to its end; `home`: where it keeps caches; `patience`: seconds."""
     environment = {**os.environ, "OPENSEARCH_URL": url, "OMP_NUM_THREADS": "1"} | ({"XDG_CACHE_HOME": str(home)} if home else {})
     command = [sys.executable, BENCHMARKS / f"{script}.py", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=patience)
 
 
 def printed(script, *arguments, **where):
@@ -132,7 +150,7 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {*TOGETHER, *SYNTHETIC, *INDEXED, *TRAINING, "retrieval"}
+    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, "retrieval", "rankers"}
 
 
 @pytest.mark.slow
@@ -142,6 +160,18 @@ def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensear
     output = printed(script, "--quick", url=opensearch_engine.url)
     for part in SYNTHETIC[script]:
         assert part in output
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", CLUSTERS)
+def test_no_answer_is_wrong_while_nodes_go_and_come(script):
+    ended = run(script, *CLUSTERS[script], patience=1500)
+    if "could not be downloaded" in ended.stderr:
+        pytest.skip("the archives of the server cannot be downloaded here")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for row in ("wrong answers", "documents lost", "documents altered", "search errors while two nodes or more lived"):
+        assert f"| {row} | 0 |" in ended.stdout
 
 
 @pytest.mark.slow
@@ -173,6 +203,26 @@ def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, pref
     output = printed(script, *arguments.format(**names).split(), url=opensearch_engine.url, home=tmp_path / "cache")
     for part in expected:
         assert part in output
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_rankers_are_timed_and_measured(data, base, prefix, figures, tmp_path, opensearch_engine):
+    del figures
+    transformers = pytest.importorskip("transformers", reason="making models needs the extra [train]")
+    pytest.importorskip("sentence_transformers", reason="the comparison needs sentence-transformers")
+    model = tmp_path / "ranker"
+    config = transformers.AutoConfig.from_pretrained(base, num_labels=1)
+    transformers.BertForSequenceClassification(config).save_pretrained(model)
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(model)
+    where = {"url": opensearch_engine.url, "home": tmp_path / "cache"}
+    timed = printed("rankers", "speed", str(data / "squad"), "--model", str(model), "--quick", **where)
+    for part in ("| sentence-transformers |", "| int8 |", "| 20 |"):
+        assert part in timed
+    index = ("--index", f"{prefix}-squad", "--candidates", "12", "--queries", "20")
+    measured = printed("rankers", "quality", str(data / "squad"), "--model", str(model), *index, **where)
+    for part in ("20 questions, hybrid, best 12 reranked", "| int8, 25% of the time", "| best k | stated risk |"):
+        assert part in measured
 
 
 @pytest.mark.slow

@@ -19,12 +19,22 @@ def load(folder: Path, settings: Mapping[str, Any]) -> Any:
         UsageError: More layers are to be trained than there are.
         ModelError: The folder is damaged.
     """
-    import torch  # noqa: PLC0415 - seconds
-
     from termweave.encoders.models.store import load_backbone  # noqa: PLC0415 - torch
 
     backbone = load_backbone(folder, int(settings["layers"]))
-    layers, trained = int(backbone.config.num_hidden_layers), settings["top_layers"]
+    freeze(backbone, int(settings["top_layers"]))
+    return backbone
+
+
+def freeze(backbone: Any, trained: int) -> None:
+    """Freeze all but the top layers of a backbone: `trained` of them, all of the backbone with -1.
+
+    Raises:
+        UsageError: More layers are to be trained than there are.
+    """
+    import torch  # noqa: PLC0415 - seconds
+
+    layers = int(backbone.config.num_hidden_layers)
     top = []
     if trained > 0:
         lists = [module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == layers]
@@ -34,7 +44,6 @@ def load(folder: Path, settings: Mapping[str, Any]) -> Any:
     backbone.requires_grad_(trained == -1)
     for layer in top:
         layer.requires_grad_(requires_grad=True)
-    return backbone
 
 
 def length(backbone: Any, wanted: int) -> int:

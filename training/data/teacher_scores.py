@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 NONE = "none"
 #: Teachers that need the hidden states of the backbone as it came.
 MADE = ("dense", "minmax", "zscore")
+#: Before the name of a cross-encoder that scores the pairs (`ranker.teacher`).
+RANKER = "ranker:"
 
 
 class Teacher(Protocol):
@@ -166,7 +168,7 @@ def written(spec: str, setup: RunSetup) -> Written | None:
         UsageError: There is no such file.
         InputError: It scores no pair of a training question.
     """
-    if spec in (NONE, *MADE):
+    if spec in (NONE, *MADE) or spec.startswith(RANKER):
         return None
     path = Path(spec)
     if not path.is_file():

@@ -31,6 +31,7 @@ _FILES = {
     "dtr": "termweave.training.methods.dtr",
     "fectek": "termweave.training.methods.fectek",
     "le-bs": "termweave.training.methods.le_bs",
+    "sir": "termweave.training.methods.sir",
 }
 #: The preset that every method has: what serves best.
 DEFAULT = "default"

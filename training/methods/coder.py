@@ -9,6 +9,7 @@ candidates costs one product. For a query q with candidates c_1..c_N and judged 
 
 The target r is one of (setting `labels`):
 
+    teacher=ranker:FOLDER  r = softmax(o / T_t), o = the scores of a trained cross-encoder (`ranker.candidate_targets`), whatever `labels` says
     hybrid     r = softmax(m / T_h), m = min-max BM25 + min-max cosine, which is what hybrid search ranks by; for questions that
                were made of the corpus, where nobody judged anything
     hard       r = 1/|L(q)| on L(q), else 0                                                        plain CODER, ListNet
@@ -163,6 +164,10 @@ def _targets(context: TargetContext) -> ListTargets:
     """Retrieve the candidates with the base model and make the target distributions, once."""
     from termweave.training.dense import list_targets  # noqa: PLC0415 - numpy
 
+    if context.settings["teacher"] != "none":
+        from termweave.training.ranker.candidate_targets import ranker_targets  # noqa: PLC0415 - numpy
+
+        return ranker_targets(context)
     if context.settings["labels"] == "hybrid":
         return list_targets.hybrid_targets(context)
     smoothing = Smoothing(
@@ -303,6 +308,12 @@ METHOD = DenseMethod(
         TrainingParameter("k", 10, "Neighbours of an element (Eq. 3).", least=1, most=1000),
         TrainingParameter("k_exp", 3, "Elements whose sets are averaged (Eq. 8).", least=1, most=1000),
         TrainingParameter("tau", 0.0, "Size of the sets that expand a neighbourhood, as a share of k (Eq. 5).", least=0, most=1),
+        TrainingParameter(
+            "teacher",
+            "none",
+            "ranker:FOLDER: a cross-encoder whose scores of the candidates are the targets, instead of labels; none.",
+        ),
+        TrainingParameter("teacher_temperature", 1.0, "The ranker's scores are divided by it.", above=0, most=1000),
         TrainingParameter(
             "hybrid_temperature",
             0.1,

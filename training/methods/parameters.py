@@ -294,7 +294,8 @@ TEACHER = ParameterGroup(
         TrainingParameter(
             "teacher",
             "auto",
-            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'dense': the backbone's own vectors; 'minmax' or "
+            "Scores of pairs to distil: a TREC run or lines of query, document, score; 'ranker:FOLDER': a cross-encoder, on the right "
+            "documents and the hard negatives; 'dense': the backbone's own vectors; 'minmax' or "
             "'zscore': BM25 and vectors, each scaled so, added; none; auto: minmax where questions are made of the corpus and the backbone "
             "is frozen, else none.",
         ),

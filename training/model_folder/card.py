@@ -42,8 +42,8 @@ Made again by: `{command}`
 
 ## Development
 
-{measure} of {asked:,} held-out questions in {searched:,} documents (exact sparse dot product, impacts as an index stores them):
-BM25 {bm25:.4f}, this model {dev:.4f} (p {p:.2g}, two-sided paired randomisation test); with float impacts {dev_float:.4f}.
+{measure} of {asked:,} held-out questions in {searched:,} documents ({measured}):
+BM25 {bm25:.4f}, this model {dev:.4f} (p {p:.2g}, two-sided paired randomisation test){unrounded}.
 
 | step | loss | {measure} |
 |---|---|---|
@@ -115,7 +115,9 @@ def _run(manifest: Manifest) -> str:
         data="\n".join(
             [_DATA.format(what="data", **made), *(_DATA.format(what="beside", **each) for each in made.get("beside", ()))]
         ),
-        **{name: figures[name] for name in ("bm25", "dev", "dev_float", "p")},
+        **{name: figures[name] for name in ("bm25", "dev", "p")},
+        measured=text.measured,
+        unrounded=f"; with {text.unrounded} {figures['dev_float']:.4f}" if text.unrounded else "",
         **parity,
         title_of_outputs=text.title,
         lines="\n".join(f"* {line}" for line in text.lines),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from termweave.encoders import load
+from termweave.encoders import Ranker, load
+from termweave.evaluation.measures import LEADING
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.dev_measure import ranking_measure, search_measure, stored
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from termweave.records import Encoding
     from termweave.statistics import CorpusStatistics
     from termweave.training.dev_measure import DevelopmentSet
+    from termweave.training.ranker.evaluation import RankerDevelopment
 
 #: Number of questions, of documents per question in the pool, and the most of these that may be relevant.
 _QUESTIONS, _EACH, _RELEVANT = 50, 6, 3
@@ -32,14 +36,17 @@ def cost(
 
     Args:
         folder: Folder of the exported model.
-        outputs: Outputs of the model: "weights", "dense" or both.
+        outputs: Outputs of the model: "weights", "dense" or both, or "scores".
         development: The held-out questions.
         texts: The documents that the indices in `development` point into.
         statistics: Statistics of the corpus.
 
     Returns:
-        ``{"questions", "documents", "weights": {"fp32", "int8", "change"}}``, and "dense" likewise; impacts are rounded as stored.
+        ``{"questions", "documents", "weights": {"fp32", "int8", "change"}}``, and "dense" or "scores" likewise; impacts are rounded as stored, and a
+        ranker's documents are the candidates that it reranks.
     """
+    if "scores" in outputs:
+        return _ranker_cost(folder, cast("RankerDevelopment", development))
     numbers = range(0, len(development.pairs), -(-len(development.pairs) // _QUESTIONS))
     pool = _pool(development, numbers)
     position = {place: index for index, place in enumerate(pool)}
@@ -66,6 +73,28 @@ def cost(
             figures["dense"][precision] = float(ranking_measure(rankings, gains).mean())
     changes = {output: {**each, "change": each["int8"] - each["fp32"]} for output, each in figures.items()}
     return {"questions": len(numbers), "documents": len(pool), **changes}
+
+
+def _ranker_cost(folder: Path, development: RankerDevelopment) -> dict[str, Any]:
+    """Measure a ranker's nDCG@10 on the first held-out questions."""
+    count = min(_QUESTIONS, len(development.pairs))
+    figures: dict[str, float] = {}
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    for precision in precisions:
+        ranker = Ranker.load(folder, precision=precision)
+        scores = partial(_anchored, ranker, list(ranker.anchor.values()))
+        figures[precision] = float(replace(development, measure=LEADING).reranked(scores, count).mean())
+    reranked = len({document for row in development.lists.documents[:count].tolist() for document in row if document >= 0})
+    change = {**figures, "change": figures["int8"] - figures["fp32"]}
+    return {"questions": count, "documents": reranked, "scores": change}
+
+
+def _anchored(
+    ranker: Ranker, weights: Sequence[float], question: str, texts: Sequence[str], features: NDArray[np.float32]
+) -> NDArray[np.floating]:
+    """The logits with the anchor's share."""
+    logits = ranker.score(question, texts)
+    return logits + features @ np.array(weights, dtype=np.float32) if weights else logits
 
 
 def _pool(development: DevelopmentSet, questions: Sequence[int]) -> list[int]:

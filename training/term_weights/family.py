@@ -42,9 +42,14 @@ class TermWeightFamily:
     kind = "anchored"
 
     def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
-        """Refuse a file of teacher scores that cannot be used."""
+        """Refuse a teacher that cannot be used: a file of scores, or a ranker."""
         del method
-        teacher_scores.written(str(settings.get("teacher", teacher_scores.NONE)), setup)
+        wanted = str(settings.get("teacher", teacher_scores.NONE))
+        if wanted.startswith(teacher_scores.RANKER):
+            from termweave.training.ranker import teacher  # noqa: PLC0415 - compiled libraries
+
+            teacher.check(wanted)
+        teacher_scores.written(wanted, setup)
 
     def estimate(self, method: TrainingMethod, model: Any, settings: Mapping[str, Any], setup: RunSetup) -> None:
         """Return None: no estimate is needed, because a step on cached hidden states takes milliseconds."""
@@ -80,6 +85,12 @@ class TermWeightFamily:
         mined: list[NDArray[np.int64]] = []
         if depth := int(settings.get("negatives", 0)):
             mined = negatives.mine(setup.train.questions, texts, setup.train.known, setup.analysis, setup.statistics, bm25, depth)
+        if wanted.startswith(teacher_scores.RANKER):
+            from termweave.training.ranker.teacher import teach  # noqa: PLC0415 - compiled libraries
+
+            wrong: list[list[int]] = [each.tolist() for each in mined] or [[]] * len(setup.train)
+            pairs = [[*sorted(right), *others] for right, others in zip(setup.train.relevant, wrong, strict=True)]
+            teacher = teach(wanted, setup, pairs, say)
         width = int(model.backbone.config.hidden_size)
         if wanted in teacher_scores.MADE:
             assert document_states is not None

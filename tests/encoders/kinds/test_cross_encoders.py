@@ -226,3 +226,64 @@ def test_a_folder_with_a_graph_of_another_exporter_needs_no_weights_and_no_torch
     (folder / "model.safetensors").unlink()
     monkeypatch.setattr(graph_cache, "find_spec", lambda _: None)
     assert Ranker.load(folder).score("cat", texts).tolist() == scores.tolist()
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "deberta-v2"])
+def test_a_long_document_is_scored_by_its_best_window(ranked, texts, architecture):
+    path, _ = ranked(architecture)
+    scorer = Ranker.load(path)
+    model = scorer._model
+    document, query = texts[-1], "cat mat"
+    tokens = model.vocabulary.encode(document, add_special_tokens=False).ids
+    room = model.manifest.max_length - model.reader.tokenizer._added_to_pair
+    room -= len(model.vocabulary.encode(query, add_special_tokens=False).ids)
+    counts, ids, types = model.reader.read(query, [document, "short"], 4)
+    assert counts == [4, 1]
+    step = room - room // 4
+    contents = [tokens[place * step : place * step + room] for place in range(4)]  # neighbours share a quarter
+    for sequence, content in zip(ids, contents, strict=False):
+        joined = sequence.tolist()
+        assert len(joined) == model.manifest.max_length
+        assert any(joined[place : place + room] == content for place in range(len(joined)))
+    # Each window alone, as one sequence: the best is the score.
+    alone = [model._score(result[0]) for result in model.graph.run(ids, None, ["logits"], types=types)]
+    assert scorer.score(query, [document, "short"], windows=4).tolist() == pytest.approx([max(alone[:4]), alone[4]], abs=1e-5)
+    assert scorer.score(query, [document])[0] == pytest.approx(alone[0], abs=1e-5)  # one window: what CrossEncoder reads
+    assert len({round(score, 5) for score in alone[:4]}) == 4
+
+
+def test_windows_of_a_short_or_odd_pair(ranked, texts):
+    scorer = Ranker.load(ranked()[0])
+    assert scorer.score("cat", texts[:4], windows=4).tolist() == scorer.score("cat", texts[:4]).tolist()
+    long = texts[-1]
+    for query in (long, "", "x" * 3000):
+        assert np.isfinite(scorer.score(query, [long, "", "x" * 100_000], windows=4)).all()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_folder_that_is_swapped_between_check_and_opening_is_refused(ranked, folder, tmp_path, monkeypatch, file):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    scorer = Ranker.load(folder)  # digests are compared here, the graph is opened at the first score
+    shutil.copyfile(ranked("bert", labels=1)[0] / file, tmp_path / file)
+    (tmp_path / file).replace(folder / file)
+    with pytest.raises(ModelError, match=rf"changed while it was opened: .*{file} is not the file that was checked"):
+        scorer.score("cat", ["a text"])
+    assert not list((tmp_path / "cache").rglob("*.onnx"))  # no graph of one model under the digest of another
+
+
+def test_an_exported_folder_that_is_swapped_is_refused(ranked, tmp_path):
+    exporting.export(ranked()[0], tmp_path / "out")
+    scorer = Ranker.load(tmp_path / "out")
+    graph = next(iter(ModelFolder.read(tmp_path / "out").manifest.files))
+    shutil.copyfile(tmp_path / "out" / graph, tmp_path / "other")
+    (tmp_path / "other").replace(tmp_path / "out" / graph)
+    with pytest.raises(ModelError, match=r"changed while it was opened"):
+        scorer.score("cat", ["a text"])
+
+
+def test_the_window_that_gives_the_score(ranked, texts):
+    scorer = Ranker.load(ranked()[0])
+    window = scorer.best_window("cat mat", texts[-1], 4)
+    assert window in texts[-1]
+    assert len(window) < len(texts[-1]) / 2
+    assert scorer.best_window("cat mat", texts[0], 4) == texts[0]

@@ -5,12 +5,14 @@ import uuid
 
 import jsonschema
 import pytest
-import torch
 
 import termweave as tw
 from termweave.cli import run
-from termweave.errors import UsageError
-from termweave.search.ranking.ranker import CrossEncoderReranker
+from termweave.encoders import Ranker
+from termweave.errors import ModelError, UsageError
+from termweave.search.catalog import models
+from termweave.search.catalog.profiles import Profile
+from termweave.search.ranking.ranker import CrossEncoderReranker, _open
 
 pytestmark = pytest.mark.engine
 
@@ -53,16 +55,14 @@ def answer(server, capsys):
 
 
 def test_hits_are_in_the_order_of_the_mixture_and_explained(answer, ranked, schemas):
-    path, reference = ranked()
+    path, _ = ranked()
     first = answer("search", QUERY, "-k", "6")[0]["hits"]
     result, _ = answer("search", QUERY, "-k", "6", "--rerank", str(path), "--explain")
     jsonschema.validate(result, json.loads((schemas / "search.1.json").read_text()))
     scores = {hit["id"]: hit["score"] for hit in first}
     assert len(scores) > 3
     ids = [key for key in scores if DOCUMENTS[key]]
-    logits = dict(
-        zip(ids, reference.predict([(QUERY, DOCUMENTS[key]) for key in ids], activation_fn=torch.nn.Identity()), strict=True)
-    )
+    logits = dict(zip(ids, Ranker.load(path).score(QUERY, [DOCUMENTS[key] for key in ids], windows=4).tolist(), strict=True))
     low, high, bottom, top = min(logits.values()), max(logits.values()), min(scores.values()), max(scores.values())
     values = {key: bottom + (top - bottom) * (logits.get(key, low) - low) / (high - low) for key in scores}
     expected = {key: 0.5 * scores[key] + 0.5 * values[key] for key in scores}
@@ -120,6 +120,8 @@ def test_evaluate_lists_it_as_a_system(answer, ranked, server, tmp_path):
     root = server[2]
     arguments = ("--mode", "hybrid", "--rerank", "none", "--rerank", f"ranker@{path}", "--save-run", str(tmp_path / "runs"))
     result, _ = answer("evaluate", str(root), *arguments, "--latency", "1")
+    took = next(row for row in result["rows"] if row["reranker"] != "none")["latency_ms"]
+    assert 0 < took["median"] <= took["p95"]
     rows = {row["system"]: row["reranker"] for row in result["rows"]}
     assert rows[f"hybrid+ranker@{path.name}"] == f"ranker@{path}"
     assert (tmp_path / "runs" / f"hybrid+ranker@{path.name}.trec").is_file()
@@ -131,6 +133,104 @@ def test_many_queries(server, ranked, tmp_path, capsys):
     arguments = ["search", name, "--queries", str(root), "--run", str(tmp_path / "run.trec"), "--url", url]
     assert run([*arguments, "--rerank", str(path), "--rerank-budget", "0ms"]) == 0
     assert "The time budget ended early 1 times: 0% of those documents were scored" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_words_that_the_logit_depends_on(answer, ranked, schemas, server, tmp_path, capsys):
+    path, _ = ranked()
+    result, _ = answer("search", QUERY, "-k", "6", "--rerank", str(path), "--explain-words", "--html", str(tmp_path / "why.html"))
+    jsonschema.validate(result, json.loads((schemas / "search.1.json").read_text()))
+    scorer = Ranker.load(path)
+    hits = {hit["id"]: hit["explanation"]["parts"][-1] for hit in result["hits"]}
+    assert "effects" not in hits["empty"]
+    effects = {each["word"]: each["effect"] for each in hits["cat"]["effects"]}
+    assert set(effects) == {"the", "cat", "sat", "on", "mat", "and", "purred"}
+    without = DOCUMENTS["cat"].replace("purred", "")
+    whole, less = scorer.score(QUERY, [DOCUMENTS["cat"], without]).tolist()
+    assert effects["purred"] == pytest.approx(whole - less, abs=1e-4)
+    assert [abs(each["effect"]) for each in hits["cat"]["effects"]] == sorted(map(abs, effects.values()), reverse=True)
+    assert "is lower" in (tmp_path / "why.html").read_text()
+    explained, _ = answer("explain", QUERY, "cat", "--rerank", str(path), "--explain-words")
+    jsonschema.validate(explained, json.loads((schemas / "explain.1.json").read_text()))
+    assert explained["hit"]["explanation"]["parts"][-1]["effects"] == hits["cat"]["effects"]
+    url, name, _ = server
+    assert run(["explain", name, QUERY, "cat", "--rerank", str(path), "--explain-words", "--url", url]) == 0
+    assert "; depends on " in capsys.readouterr().out
+
+
+def test_pages_beyond_the_candidates_score_no_text_twice(server, ranked, monkeypatch):
+    path, _ = ranked()
+    url, name, _ = server
+    index = tw.connect(url).index(name)
+    whole = [hit.id for hit in index.search(QUERY, rerank=str(path), k=6, candidates=2)]
+    texts = []
+    real = Ranker.score
+
+    def score(self, query, documents, **options):
+        texts.extend(documents)
+        return real(self, query, documents, **options)
+
+    monkeypatch.setattr(Ranker, "score", score)
+    paged = [hit.id for start in (0, 2, 4) for hit in index.search(QUERY, rerank=str(path), k=2, start=start, candidates=2)]
+    assert paged == whole
+    texts.clear()
+    index.search(QUERY, rerank=str(path), k=6, candidates=2)
+    assert len(texts) == len(set(texts)) > 0
+    with pytest.raises(UsageError, match="With a time budget there is one page"):
+        index.search(QUERY, rerank=str(path), rerank_budget=50, start=2)
+    assert index.search(QUERY, rerank=str(path), rerank_budget=float("inf"), k=2, start=2, candidates=2)
+
+
+def test_a_document_that_is_deleted_while_the_ranker_reads_is_no_hit(server, ranked, monkeypatch):
+    path, _ = ranked()
+    url, name, _ = server
+    engine = tw.connect(url)
+    index = engine.index(name)
+    whole = [hit.id for hit in index.search(QUERY, rerank=str(path), k=6)]
+    generation, gone, real = index.generation, whole[0], Ranker.score
+
+    def score(self, query, documents, **options):
+        scores = real(self, query, documents, **options)
+        monkeypatch.setattr(Ranker, "score", real)  # deleted once, between the request of the candidates and that of the hits
+        stored = index.engine.request("GET", f"/{generation}/_search", body={"query": {"term": {"id": gone}}})["hits"]["hits"][0]
+        kept.append(stored)
+        index.engine.request("DELETE", f"/{generation}/_doc/{stored['_id']}", params={"refresh": "true"})
+        return scores
+
+    kept = []
+    monkeypatch.setattr(Ranker, "score", score)
+    try:
+        assert [hit.id for hit in index.search(QUERY, rerank=str(path), k=6)] == [each for each in whole if each != gone]
+    finally:
+        for stored in kept:
+            index.engine.request("PUT", f"/{generation}/_doc/{stored['_id']}", params={"refresh": "true"}, body=stored["_source"])
+
+
+def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path, _ = ranked()
+    url, name, _ = server
+    index = tw.connect(url).index(name)
+    info = Ranker.load(path).info
+    parameters = {"model": info.name, "hash": info.hash, "candidates": 4, "weight": 0.7, "budget": None}
+    index.adopt(Profile("mine", {"weights": 0.5, "dense": 0.5}, "adaptive", None, {}, parameters))
+    try:
+        with pytest.raises(ModelError, match=r"The profile reranks with .*, and this host has no model of that name"):
+            index.search(QUERY)
+        models.remember([info])
+        expected = index.search(QUERY, mode="weights:0.5,dense:0.5", rerank=CrossEncoderReranker(str(path), 4, 0.7))
+        for options in ({}, {"rerank": "ranker"}, {"rerank": f"ranker@{info.name}"}):
+            assert [(hit.id, hit.score) for hit in index.search(QUERY, **options)] == [(hit.id, hit.score) for hit in expected]
+        assert [hit["id"] for hit in answer("search", QUERY, "--rerank", "ranker")[0]["hits"]] == [hit.id for hit in expected]
+        limited = answer("search", QUERY, "--rerank-budget", "0ms")[0]
+        assert limited["cut_short"][0]["scored"] == 0
+        assert run(["profiles", name, "--url", url]) == 0
+        assert "ranker@" in capsys.readouterr().out
+        monkeypatch.setattr(models, "ranker_folder", lambda _: str(ranked("roberta")[0]))
+        _open.cache_clear()
+        with pytest.raises(ModelError, match="the model on this host is another one"):
+            index.search(QUERY)
+    finally:
+        run(["profiles", name, "--use", "hybrid", "--url", url, "--quiet"])
 
 
 @pytest.mark.parametrize(

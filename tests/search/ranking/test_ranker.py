@@ -22,13 +22,14 @@ SCORES = {"a": 0.9, "b": 0.8, "c": 0.6, "d": 0.6, "e": 0.1}
 class WordCount:
     """Scores a text by its number of words; within a budget of n milliseconds the first n texts."""
 
-    def score(self, query, texts):
+    def score(self, query, texts, windows=1):
+        self.windows = windows
         assert query == "q"
         assert all(text.strip() for text in texts)
         return np.array([float(len(text.split())) for text in texts])
 
-    def score_within(self, query, texts, seconds):
-        return self.score(query, texts[: round(seconds * 1000)])
+    def score_within(self, query, texts, seconds, windows=1):
+        return self.score(query, texts[: round(seconds * 1000)], windows)
 
 
 def counting(**options):
@@ -143,3 +144,45 @@ def test_wrong_names_are_one_sentence(name, message):
 def test_parameters_out_of_range_are_refused(options):
     with pytest.raises(UsageError):
         CrossEncoderReranker("m", **options)
+
+
+def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
+    class Counting(WordCount):
+        calls = 0
+
+        def score_within(self, query, texts, seconds, windows=1):
+            self.calls += 1
+            return self.score(query, texts[: max(0, round(seconds * 1000))], windows)
+
+        def score(self, query, texts, windows=1):
+            self.scored = [*getattr(self, "scored", []), *texts]
+            return super().score(query, texts, windows)
+
+    scorer = Counting()
+    stage = CrossEncoderReranker("m", scorer=scorer).for_one_query()
+    first = order(candidates(), DENSE, Reranking((stage,)))
+    deeper = order(candidates({**SCORES, "f": 0.05}), DENSE, Reranking((stage,)))
+    assert len(scorer.scored) == len(set(scorer.scored)) == 4
+    assert [place.id for place in deeper if place.id != "f"] == [place.id for place in first]
+    limited = CrossEncoderReranker("m", scorer=Counting(), budget=2.4).for_one_query()
+    for _ in range(3):
+        reports = []
+        order(candidates(), DENSE, Reranking((limited,)), report=reports.append)
+        assert 1 <= reports[0].scored <= 4
+    assert CrossEncoderReranker("m", scorer=WordCount()).for_one_query() == CrossEncoderReranker("m")
+
+
+def test_with_a_budget_there_is_one_page():
+    limited = Reranking((counting(budget=5.0),))
+    assert limited.for_page(0).stages == limited.stages
+    with pytest.raises(UsageError, match="With a time budget there is one page"):
+        limited.for_page(10)
+    assert limited.within(float("inf")).for_page(10).stages == (counting(),)
+    assert rerankers.choose("rnn").within(float("inf")) == rerankers.choose("rnn")
+
+
+def test_long_documents_are_read_in_four_windows():
+    scorer = WordCount()
+    rerank_with = CrossEncoderReranker("m", scorer=scorer)
+    order(candidates(), DENSE, Reranking((rerank_with,)))
+    assert scorer.windows == 4

@@ -95,7 +95,7 @@ def test_words_that_overlap_are_shown_once_and_words_behind_a_null_are_marked(op
     for query, words in (("你好世界", ["你", "好", "世", "界"]), ("3.5", ["3.5"])):
         for mode in ("lexical,weights", "lexical,dense") if query != "3.5" else ("lexical,weights",):
             for hit in index.search(query, mode=mode, explain=True):
-                picture = shaded_texts.of_hit(hit)
+                (picture,) = shaded_texts.of_hit(hit)
                 assert "".join(piece for piece, _, _ in picture.runs()) == picture.text
                 assert [picture.text[start:end] for start, end, _ in picture.words] in ([], words)
                 assert picture.words or hit.id == "1"

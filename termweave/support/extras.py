@@ -1,0 +1,30 @@
+"""How an extra is installed: by name from a package index, or from the clone that termweave was installed from."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from urllib.parse import unquote, urlsplit
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra.
+
+    An installation from a folder knows that folder (PEP 610, ``direct_url.json``); no package index may have this version then.
+    """
+    folder = _folder()
+    return f"pip install '{folder}[{extra}]'" if folder else f"pip install 'termweave[{extra}]'"
+
+
+@cache
+def _folder() -> str:
+    """The folder that termweave was installed from; "" if it came from a package index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - slow, and needed for advice only
+
+    try:
+        said = distribution("termweave").read_text("direct_url.json")
+        origin = json.loads(said) if said else {}
+    except (PackageNotFoundError, ValueError):
+        return ""
+    address = urlsplit(str(origin.get("url", "")))
+    return unquote(address.path) if "dir_info" in origin and address.scheme == "file" else ""

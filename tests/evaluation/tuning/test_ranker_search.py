@@ -1,0 +1,96 @@
+"""Tuning of a ranker: depth, weight and budget; what it chooses is stored with the index and used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+
+from termweave.encoders.text_encoder import ModelInfo
+from termweave.evaluation.tuning import ranker_search
+from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose
+from termweave.records import Encoding
+from termweave.search.catalog.profiles import Profile
+from termweave.search.ranking.fusion import Ranked
+from termweave.search.ranking.modes import Mode
+from termweave.search.ranking.ranker import CrossEncoderReranker
+from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.search.retrieval.candidates import Candidates
+
+MODE = Mode("dense", {"dense": 1.0})
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "profiles.1.json"
+
+
+class Judge:
+    """A ranker whose logit is the number in the text; it counts the pairs that it reads."""
+
+    def __init__(self):
+        self.read = []
+        self.info = ModelInfo("judge", "0123456789abcdef", Path("/nowhere"), None, None, 64)
+
+    def score(self, query, documents, *, windows=1):
+        self.read += [(query, text, windows) for text in documents]
+        return np.array([float(text) for text in documents], dtype=np.float32)
+
+
+def queries(useful, count=30):
+    """Queries whose relevant document is the 15th of the first stage; a useful ranker gives it the highest logit."""
+    generator = np.random.default_rng(3)
+    found, judged = [], []
+    for number in range(count):
+        ids = [f"d{place:02}" for place in range(40)]
+        texts = {each: f"{value:.3f}" for each, value in zip(ids, generator.normal(size=40), strict=True)}
+        if useful:
+            texts["d14"] = "9.0"
+        lists = {"dense": Ranked.of([(each, 1.0 - place / 40) for place, each in enumerate(ids)])}
+        found.append(Candidates(Encoding(f"q{number}"), lists, {}, texts=texts))
+        judged.append({"d14": 1})
+    return RankedQueries(found, judged, 1, "nDCG@10")
+
+
+def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_documents():
+    judge, progress = Judge(), []
+    ranker = CrossEncoderReranker("m", scorer=RecordedLogits(judge))
+    fitted = queries(useful=True)
+    chosen = choose(fitted, MODE, [], ranker, lambda *step: progress.append(step))
+    assert chosen.candidates >= 20
+    assert chosen.weight >= 0.5
+    assert fitted.values(MODE, [chosen]).mean() > fitted.values(MODE, []).mean() + 0.5
+    assert len(judge.read) == len(set(judge.read)) == 30 * 40  # no pair is read twice, whatever is tried
+    assert progress[-1] == ("trying the ranker", 50, 50)
+
+
+def test_a_ranker_that_gains_nothing_is_left_out():
+    ranker = CrossEncoderReranker("m", scorer=RecordedLogits(Judge()))
+    assert choose(queries(useful=False), MODE, [ReciprocalNeighbours()][:0], ranker, lambda *_: None) is None
+
+
+def test_a_budget_limits_the_depth_and_is_kept(monkeypatch):
+    monkeypatch.setattr(RecordedLogits, "milliseconds", 2.0)
+    tried = []
+
+    def values(self, mode, stages):
+        assert (self.measure, mode) == ("nDCG@10", MODE)
+        tried.extend(stages)
+        return np.arange(3.0) * len(stages)
+
+    monkeypatch.setattr(RankedQueries, "values", values)
+    ranker = CrossEncoderReranker("m", scorer=RecordedLogits(Judge()), budget=70.0)
+    chosen = choose(queries(useful=True), MODE, [], ranker, lambda *_: None)
+    assert {each.candidates for each in tried} == {10, 20, 30}  # 100 ms would be too much for 50
+    assert all(each.budget is None for each in tried)  # the clock of tuning is not that of searches
+    assert chosen is None or chosen.budget == 70.0
+    assert [point["candidates"] for point in ranker_search._points(replace(ranker, budget=1.0))][:1] == [10]
+
+
+def test_a_profile_holds_rnn_and_a_ranker():
+    parameters = {"model": "mine", "hash": "0" * 16, "candidates": 20, "weight": 0.3, "budget": 80.0}
+    profile = Profile("p", {"dense": 1.0}, "adaptive", {"k": 5}, {}, parameters)
+    assert profile.rerank.name == "rnn>ranker@mine"
+    assert profile.rerank.stages[1] == CrossEncoderReranker("mine", 20, 0.3, 80.0, "0" * 16)
+    listed = {"schema": "termweave.profiles/1", "name": "x", "in_force": "p", "profiles": [{"name": "p", **profile.as_meta()}]}
+    jsonschema.validate(json.loads(json.dumps(listed)), json.loads(SCHEMA.read_text()))
+    assert "ranker" not in Profile("p", {"dense": 1.0}, "adaptive", None).as_meta()  # an older version reads it

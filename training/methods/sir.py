@@ -1,0 +1,306 @@
+"""SIR (paper 005): a ranker that selects its own hard negatives, in the four versions of the paper, and three baselines.
+
+A block of a question holds one right document, always at place 0, and |S_i| wrong ones. M compressors, the last of which is the
+classifier, read smaller and smaller blocks: 88, 48 and 16 documents in the paper, the right one included (K_1 = 47, K_2 = 15).
+
+    P(o^j)   = exp(o^j) / sum_j' exp(o^j')                                                         Eq. 2
+    L(i)     = -log P(o_i^0) - sum_{j>=1} log(1 - P(o_i^j))                                        Eq. 1
+    S_{i+1}  = Top(f_i(S_i), K_i), and the right document                                          Eq. 4
+    V1, V2   theta_i = argmin sum_q L(i), one fit after the other; V2 goes on from compressor i-1  Eq. 3
+    V3       L = L(1) + L(M), one model, blocks selected anew in every step                        Eq. 5, 6
+    CPR_i    = softmax(P_1 * ... * P_i), documents matched by identity                             Eq. 7
+    V4       L = sum_i L(i) with CPR_i for P                                                       Eq. 8, 9
+
+Eq. 7 as printed is a softmax of numbers between 0 and 1: CPR of the right document is at most .0303 in a block of 88, .0547 of 48, .1534 of
+16, .2797 of 8, and the loss cannot fall below 4.4718, 3.8613, 2.7460, 2.0341. `chain=log` takes softmax(log P_1 + ... + log P_i), the
+normalised product. Indices of a selection carry no gradient, probabilities of all levels do.
+
+Readings. With the random selector a compressor that is followed by one which begins anew (V1) decides nothing, so only the last one is
+trained. With the top selector V1 and V2 select once, from all candidates of a question. Baselines have one block of the last size:
+random (wrong documents of the whole collection), static (the first stage's best), lcl (localized contrastive loss: -log P(o^0), wrong
+documents drawn anew from the candidates).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.support.lazy_module import LazyModule
+from termweave.training.dense.declaration import with_defaults
+from termweave.training.families import Fit
+from termweave.training.methods.base import Preset
+from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER, TrainingParameter
+from termweave.training.ranker.declaration import CANDIDATES, CROSS_ENCODER, RankerMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import torch
+    from torch import Tensor
+
+    from termweave.training.families import TrainingContext
+    from termweave.training.ranker.inputs import RankerBatch, RankerInputs
+    from termweave.training.ranker.ranker_objective import RankerObjective
+else:
+    torch = LazyModule("torch")  # `termweave methods` reads this file and does not need it
+
+#: Versions that train one compressor after the other, and those that train one model on all levels.
+_ONE_BY_ONE, _TOGETHER = ("v1", "v2"), ("v3", "v4")
+_BASELINES = ("random", "static", "lcl")
+
+
+# -- Equations -------------------------------------------------------------------------------------------------------------------
+
+
+def log_probabilities(scores: Tensor, present: Tensor) -> Tensor:
+    """Compute log P of Eq. 2 over each block: ``(B, n) -> (B, n)``; -inf for an absent document."""
+    return scores.masked_fill(~present, -torch.inf).log_softmax(dim=1)
+
+
+def block_loss(logarithms: Tensor, present: Tensor) -> Tensor:
+    """Compute Eq. 1 (Eq. 8, given log CPR), the mean over the blocks.
+
+    Args:
+        logarithms: log P ``(B, n)``, float32 or better; the right document at place 0.
+        present: bool ``(B, n)``.
+
+    Returns:
+        A scalar. 1 - P is at least the smallest step of the numbers' type, so that a wrong document with P = 1 gives no infinity.
+    """
+    wrong = torch.log1p(-logarithms.exp().clamp(max=1 - torch.finfo(logarithms.dtype).eps))
+    wrong = wrong.masked_fill(~present, 0.0)[:, 1:]
+    return (-logarithms[:, 0] - wrong.sum(dim=1)).mean()
+
+
+def survivors(scores: Tensor, present: Tensor, size: int) -> Tensor:
+    """Select by Eq. 4: places of the right document and of the `size` - 1 wrong ones with the largest scores.
+
+    Args:
+        scores: ``(B, n)``: those of the compressor, or random numbers.
+        present: bool ``(B, n)``; absent documents come last.
+        size: Documents of the next block, the right one included.
+
+    Returns:
+        int64 ``(B, min(size, n))``, 0 first. It carries no gradient.
+    """
+    wrong = scores.detach().masked_fill(~present, -torch.inf)[:, 1:]
+    best = wrong.argsort(dim=1, descending=True, stable=True)[:, : size - 1] + 1
+    return torch.cat([torch.zeros_like(best[:, :1]) if best.shape[1] else best.new_zeros((len(best), 1)), best], dim=1)
+
+
+def conditional(levels: Sequence[Tensor], kept: Sequence[Tensor], present: Sequence[Tensor], chain: str) -> list[Tensor]:
+    """Compute log CPR of each level (Eq. 7); documents are matched by identity.
+
+    Args:
+        levels: log P of each level, ``(B, n_i)``.
+        kept: For each level but the first: places of its documents in the level before, int64 ``(B, n_i)``.
+        present: bool ``(B, n_i)`` of each level.
+        chain: "literal": softmax of the product; "log": softmax of the sum of logarithms.
+    """
+    result: list[Tensor] = []
+    earlier: list[Tensor] = []
+    for level, (logarithms, there) in enumerate(zip(levels, present, strict=True)):
+        earlier = [each.gather(1, kept[level - 1]) for each in earlier]
+        earlier.append(logarithms)
+        joint = torch.stack(earlier).masked_fill(~there, 0.0).sum(dim=0)  # 0 where absent: no gradient through -inf
+        result.append(log_probabilities(joint.exp() if chain == "literal" else joint, there))
+    return result
+
+
+# -- Loss of a batch -------------------------------------------------------------------------------------------------------------
+
+
+def chain_of(settings: Mapping[str, Any]) -> list[int]:
+    """The sizes of the blocks, the right document included.
+
+    Raises:
+        UsageError: They are no falling whole numbers.
+    """
+    try:
+        sizes = [int(part) for part in str(settings["blocks"]).split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[-1] < 2 or any(one <= other for one, other in pairwise(sizes)):
+        raise UsageError(
+            f"blocks={settings['blocks']} is no chain of block sizes.", "Write falling whole numbers from 2 on: blocks=88,48,16."
+        )
+    return sizes
+
+
+def _selector(settings: Mapping[str, Any]) -> str:
+    """The selector, "top" or "random": as set, or as the paper found it best."""
+    chosen = str(settings["selector"])
+    return chosen if chosen != "auto" else "top" if settings["variant"] in _TOGETHER else "random"
+
+
+def loss(objective: RankerObjective, batch: RankerBatch) -> dict[str, Tensor]:
+    """The loss of a batch: "block" for one block, else "level1" and so on."""
+    settings = objective.settings
+    present = torch.from_numpy(batch.documents >= 0).to(objective.device)
+    if settings["variant"] not in _TOGETHER:
+        logarithms = log_probabilities(objective.score(batch, None), present)
+        contrast = settings["variant"] == "lcl"
+        return {"block": -logarithms[:, 0].mean() if contrast else block_loss(logarithms, present)}
+    levels, kept, there = _levels(objective, batch, present)
+    if settings["variant"] == "v4":
+        levels = conditional(levels, kept, there, str(settings["chain"]))
+        used = list(range(len(levels)))  # Eq. 9
+    else:
+        used = sorted({0, len(levels) - 1})  # Eq. 5
+    return {f"level{place + 1}": block_loss(levels[place], there[place]) for place in used}
+
+
+def _levels(objective: RankerObjective, batch: RankerBatch, present: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Algorithm 1, lines 1 and 2: log P of each level, which documents went on, and which are present."""
+    settings, random = objective.settings, torch.from_numpy(batch.keys).to(objective.device)
+    scores, places = objective.score(batch, None), torch.arange(present.shape[1], device=present.device).expand_as(present)
+    levels, kept, there = [log_probabilities(scores, present)], [], [present]
+    for size in chain_of(settings)[1:]:
+        by = scores if _selector(settings) == "top" else random.gather(1, places)
+        kept.append(survivors(by, there[-1], size))
+        places = places.gather(1, kept[-1])
+        there.append(there[-1].gather(1, kept[-1]))
+        scores = scores.gather(1, kept[-1]) if settings["reuse"] else objective.score(batch, places)
+        levels.append(log_probabilities(scores, there[-1]))
+    return levels, kept, there
+
+
+# -- Fits ------------------------------------------------------------------------------------------------------------------------
+
+
+def _fits(context: TrainingContext) -> Iterator[Fit]:
+    """One fit; V1 and V2 have one for each compressor whose result is used."""
+    settings = context.settings
+    if settings["variant"] not in _ONE_BY_ONE:
+        yield Fit(context.objective())
+        return
+    sizes, top = chain_of(settings), _selector(settings) == "top"
+    inputs: Sequence[RankerInputs] = context.inputs
+    begun = {name: tensor.detach().clone() for name, tensor in context.model.state_dict().items()}
+    for level, size in enumerate(sizes):
+        last = level == len(sizes) - 1
+        if settings["variant"] == "v1":
+            if not (top or last):
+                continue
+            context.model.load_state_dict(begun)
+        yield Fit(context.objective(inputs, compressor=size), name=f"compressor-{level + 1}")
+        if top and not last:
+            inputs = [narrowed(context.model, each, sizes[level + 1] - 1) for each in inputs]
+
+
+def narrowed(model: Any, inputs: RankerInputs, keep: int) -> RankerInputs:
+    """Eq. 4 after a fit: of each question's candidates the `keep` that the trained compressor scores best."""
+    chosen = []
+    for question, columns in enumerate(inputs.negatives):
+        lists = inputs.lists
+        texts = [inputs.documents[document] for document in lists.documents[question, columns].tolist()]
+        scores = model.rank(inputs.reader, inputs.questions[question], texts, lists.features[question, columns])
+        chosen.append(columns[(-scores).argsort(kind="stable")[:keep]])
+    return replace(inputs, negatives=chosen)
+
+
+# -- Declaration -----------------------------------------------------------------------------------------------------------------
+
+
+def _block(settings: Mapping[str, Any]) -> int:
+    """Documents that the sampler draws for a question: those of the first block, or of the compressor that V1 or V2 trains."""
+    sizes = chain_of(settings)
+    return int(settings.get("compressor", 0)) or (sizes[-1] if settings["variant"] in _BASELINES else sizes[0])
+
+
+def _scored(settings: Mapping[str, Any]) -> int:
+    """Pairs that a step scores."""
+    again = settings["variant"] in _TOGETHER and not settings["reuse"]
+    return int(settings["batch"]) * (sum(chain_of(settings)) if again else _block(settings))
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    sizes = chain_of(settings)
+    if settings["variant"] not in _BASELINES and sizes[0] - 1 > settings["candidates"]:
+        raise UsageError(
+            f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong ones, and candidates={settings['candidates']}.",
+            "Raise candidates, or shorten the first block.",
+        )
+    if settings["variant"] == "random" and settings["anchor"]:
+        raise UsageError(
+            "The first stage has no score of random documents, which an anchor reads.", "Set anchor=false, or another variant."
+        )
+
+
+METHOD = RankerMethod(
+    name="sir",
+    title="A ranker (cross-encoder) that selects its own hard negatives: self-involvement ranker.",
+    source="Yes SIR! Optimizing semantic space of negatives with self-involvement ranker (paper 005)",
+    equations=(
+        "Eq. 1     L(i) = -log P(o_i^0) - sum over wrong j of log(1 - P(o_i^j));  Eq. 2: P = softmax over the block",
+        "Eq. 4     S_{i+1} = the K_i wrong documents with the best scores, and the right one",
+        "Eq. 5     V3: L = L(1) + L(M)",
+        "Eq. 7     CPR_i = softmax(P_1 * ... * P_i), of the documents of level i",
+        "Eq. 8, 9  V4: L = sum over i of L(i) with CPR_i for P",
+    ),
+    note=(
+        "The default ranker is anchored: its logit is the first stage's score times a factor, plus a residual that starts at zero, so that it "
+        "begins as the first stage and learns what that gets wrong. preset=paper is the paper's model: no anchor, blocks of 88, 48 and 16. "
+        "V1 and V2 train one compressor after the other; with their top selector they collapse in the paper."
+    ),
+    presets={
+        "paper": Preset(
+            "the paper's set-up: no anchor, blocks of 88, 48 and 16, each level scored again, AdamW 5e-5, 512 word-pieces",
+            {
+                "anchor": False,
+                "variant": "v4",
+                "blocks": "88,48,16",
+                "reuse": False,
+                "batch": 4,
+                "layers_rate": 5e-5,
+                "rate": 5e-5,
+                "max_length": 512,
+                "training_length": 512,
+                "steps": 20_000,
+                "every": 1000,
+            },
+        ),
+    },
+    parameters=(
+        TrainingParameter(
+            "variant",
+            "v3",
+            "v1 to v4 of the paper, or a baseline: random, static (hard negatives) or lcl (localized contrastive loss).",
+            (*_ONE_BY_ONE, *_TOGETHER, *_BASELINES),
+        ),
+        TrainingParameter(
+            "blocks", "16,8", "Documents in the block of each compressor, the right one included: 88,48,16 in the paper."
+        ),
+        TrainingParameter(
+            "selector",
+            "auto",
+            "Which wrong documents go on: those with the best scores (top) or any (random); auto: top for v3 and v4, random for v1 and v2.",
+            ("auto", "top", "random"),
+        ),
+        TrainingParameter(
+            "chain", "literal", "Eq. 7 of v4 as printed, or in the log domain: the normalised product.", ("literal", "log")
+        ),
+        TrainingParameter(
+            "reuse",
+            default=True,
+            help="Later levels take their scores from the first pass; false: every level is scored again, with other dropout (Algorithm 1).",
+        ),
+    ),
+    groups=(
+        CROSS_ENCODER,
+        CANDIDATES,
+        MIXTURE,
+        with_defaults(DATA, questions=2000, dev=50),
+        with_defaults(LOOP, batch=4, steps=300, every=50),
+        with_defaults(OPTIMISER, rate=1e-3, layers_rate=3e-5, schedule="linear", warmup=0.1),
+    ),
+    loss=loss,
+    fits=_fits,
+    check=_check,
+    defaults=lambda given: {"anchor": False} if given.get("variant") == "random" else {},
+    block=_block,
+    scored=_scored,
+)

@@ -1,0 +1,60 @@
+"""What a ranker run will take, from a few real pairs: minutes and memory for ``--plan``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from termweave.training.families import RunEstimate
+from termweave.training.ranker.model import read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from termweave.encoders.kinds.ranker import PairReader
+    from termweave.training.ranker.declaration import RankerMethod
+    from termweave.training.ranker.model import AnchoredRanker
+    from termweave.training.setup import RunSetup
+
+#: Pairs that are scored to measure one.
+_SAMPLE = 8
+
+
+def estimate(
+    method: RankerMethod, model: AnchoredRanker, settings: Mapping[str, Any], setup: RunSetup, reader: PairReader
+) -> RunEstimate:
+    """Score a few pairs, forwards and backwards, and count.
+
+    Minutes cover all steps of one fit and its evaluations on this machine as busy as it is now, the first stage apart. Memory is that of
+    parameters, gradients, the optimiser's moments and the activations of one chunk.
+    """
+    texts = setup.texts[:: max(1, len(setup.texts) // _SAMPLE)][:_SAMPLE]
+    pairs, held = read(reader, setup.train.questions[0], texts), dict[int, int]()
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
+    for attempt in range(2):  # the first one warms up
+        begun = time.monotonic()
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            scores = model(pairs)
+        scores.sum().backward()
+        if not attempt:
+            held.clear()
+    seconds = (time.monotonic() - begun) / len(pairs)
+    model.zero_grad(set_to_none=True)
+    scored, chunk = method.scored(settings), int(settings["chunk"])
+    again = 4 / 3 if chunk and scored > chunk else 1.0  # a cached chunk is computed forwards twice
+    looks = int(settings["steps"]) // int(settings["every"]) + 1
+    looking = len(setup.dev) * int(settings["reranked"]) * seconds / 3  # forwards alone
+    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    fixed = sum(each.numel() for each in model.parameters()) - trained
+    activations = sum(size for place, size in held.items() if place not in parameters) / len(pairs)
+    return RunEstimate(
+        minutes=(int(settings["steps"]) * again * scored * seconds + looks * looking) / 60,
+        memory_bytes=round(4 * (4 * trained + fixed) + min(chunk or scored, scored) * activations),
+    )

@@ -1,0 +1,246 @@
+"""The first stage of ranker training: the best documents of each question, by hybrid search in memory, by BM25, or from a run file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from termweave import settings as machine_settings
+from termweave.encoders import load
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.engine import connect
+from termweave.errors import UsageError
+from termweave.records import Capabilities
+from termweave.search import Index
+from termweave.search.ranking.anchor import neighbourhood_features
+from termweave.search.ranking.fusion import Ranked, fuse
+from termweave.search.ranking.ranker import CrossEncoderReranker
+from termweave.signals.base import Fitting
+from termweave.signals.dense import Dense
+from termweave.signals.weights import Weights
+from termweave.statistics import StatisticsCounter
+from termweave.support.batching import in_parts
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+from termweave.training.data.teacher_scores import scored
+from termweave.training.ranker.inputs import NOTHING, CandidateLists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from termweave.records import Encoding
+    from termweave.training.data.pairs import Pairs
+    from termweave.training.setup import RunSetup
+
+#: Before the name of a live index.
+INDEX = "index:"
+#: Texts analysed at a time.
+_BLOCK = 1024
+
+
+class FirstStage(Protocol):
+    """Ranks the documents of a data set."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features of a candidate."""
+        ...
+
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
+        """The best documents of each question, best first, with their features; documents in `spared` are left out."""
+        ...
+
+
+def first_stage(name: str, setup: RunSetup, say: Callable[[str], None], mode: str = "hybrid") -> FirstStage:
+    """The first stage that the setting `candidates_from` names; `mode` is that of a live index."""
+    if name.startswith(INDEX):
+        return LiveIndexStage(name.removeprefix(INDEX), mode, setup)
+    if name == "hybrid":
+        say(f"encoding {len(setup.places):,} documents for hybrid search")
+        return HybridStage(setup.texts)
+    return BM25Stage(setup) if name == "bm25" else RunFileStage(Path(name), setup)
+
+
+def lists_of(stage: FirstStage, pairs: Pairs, depth: int, *, with_relevant: bool = False) -> CandidateLists:
+    """Candidate lists of questions.
+
+    Args:
+        stage: The first stage.
+        pairs: The questions.
+        depth: Length of a list.
+        with_relevant: Put relevant documents that the stage did not find behind the list, with its lowest features.
+    """
+    rows = stage.rank(pairs.questions, pairs.spared, depth)
+    if with_relevant:
+        for row, relevant in zip(rows, pairs.relevant, strict=True):
+            lowest = tuple(np.min([*row.values()], axis=0).tolist()) if row else (0.0,) * len(stage.names)
+            row.update(dict.fromkeys(sorted(relevant - row.keys()), lowest))
+    width = max((len(row) for row in rows), default=0)
+    documents = np.full((len(rows), width), NOTHING, dtype=np.int64)
+    features = np.zeros((len(rows), width, len(stage.names)), dtype=np.float32)
+    for place, row in enumerate(rows):
+        if row:
+            documents[place, : len(row)], features[place, : len(row)] = list(row), list(row.values())
+    return CandidateLists(documents, features, stage.names)
+
+
+@dataclass(frozen=True)
+class HybridStage:
+    """Hybrid search as `termweave search` fuses it: term weights and vectors of the shipped model, exact instead of approximate.
+
+    Attributes:
+        texts: The documents.
+        window: Documents of each signal that are fused.
+    """
+
+    texts: Sequence[str]
+    window: int = 100
+    names: tuple[str, ...] = ("score", "cosine", "jaccard")
+
+    @cached_property
+    def _opened(self) -> _InMemory:
+        return _InMemory(self.texts)
+
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
+        """See `FirstStage`. Features: the fused score, the cosine, and rNN's J among the documents that search reranks together."""
+        opened, together = self._opened, CrossEncoderReranker("").candidates
+        rows: list[dict[int, tuple[float, ...]]] = []
+        for query, left_out in zip(opened.encode(questions), spared, strict=True):
+            assert query.vector is not None
+            best = opened.search(query, left_out, max(depth, self.window))[:depth]
+            places = [document for document, _ in best]
+            cosines, jaccard = opened.vectors[places] @ query.vector, np.zeros(len(places))
+            if places:
+                jaccard[:together] = neighbourhood_features(query.vector, opened.vectors[places[:together]])[1]
+            features = zip((score for _, score in best), cosines.tolist(), jaccard.tolist(), strict=True)
+            rows.append(dict(zip(places, features, strict=True)))
+        return rows
+
+
+class _InMemory:
+    """The documents of a corpus, encoded by the shipped model, with the signals fitted to them."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._encoder = load()
+        counter = StatisticsCounter(self._encoder.analysis or "")
+        for part in in_parts(texts, _BLOCK):
+            for terms in self._encoder.analyse(part):
+                counter.add(terms)
+        self._statistics = counter.result()
+        encodings = self._encoder.encode(texts, kind="document", statistics=self._statistics)
+        fitting = Fitting(Capabilities(""), encodings[:: max(1, len(encodings) // _BLOCK)], self._encoder.dimension)
+        self._weights, self._dense = Weights.fit(fitting), Dense.fit(fitting)
+        self._index = SparseIndex([self._weights.rounded(each.weights) for each in encodings if each.weights is not None])
+        self.vectors = np.stack([each.vector for each in encodings if each.vector is not None])
+
+    def encode(self, questions: Sequence[str]) -> list[Encoding]:
+        """The questions as search encodes them."""
+        return self._encoder.encode(questions, kind="query", statistics=self._statistics)
+
+    def search(self, query: Encoding, spared: frozenset[int], window: int) -> list[tuple[int, float]]:
+        """The documents of both signals with their fused scores, best first."""
+        assert query.weights is not None
+        assert query.vector is not None
+        words, values = self._index.search(query.weights, window, spared)
+        cosines = self.vectors @ query.vector
+        cosines[list(spared)] = -np.inf
+        near = np.argsort(-cosines, kind="stable")[: min(window, len(cosines) - len(spared))]
+        lists = {
+            "weights": Ranked.of(_named(words, values), window, self._weights, par=self._weights.par(query.weights)),
+            "dense": Ranked.of(_named(near, cosines[near]), window, self._dense),
+        }
+        fused = fuse(lists, dict.fromkeys(lists, 0.5))
+        return [(int(document), score) for document, score in fused.ranking]
+
+
+def _named(documents: NDArray[np.int64], scores: NDArray[np.floating]) -> list[tuple[str, float]]:
+    return list(zip(map(str, documents.tolist()), scores.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class BM25Stage:
+    """BM25; the score is that of the best document's share."""
+
+    setup: RunSetup
+    names: tuple[str, ...] = ("score",)
+
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
+        """See `FirstStage`."""
+        common = (self.setup.analysis, self.setup.statistics, BM25())
+        index = SparseIndex(bm25_weights(self.setup.texts, *common, "document"))
+        rows: list[dict[int, tuple[float, ...]]] = []
+        for question, left_out in zip(bm25_weights(questions, *common, "query"), spared, strict=True):
+            best, scores = index.search(question, depth, left_out)
+            top = float(scores[0]) if len(scores) else 1.0
+            rows.append({document: (score / top,) for document, score in zip(best.tolist(), scores.tolist(), strict=True)})
+        return rows
+
+
+@dataclass(frozen=True)
+class LiveIndexStage:
+    """A live index, asked in any mode without a reranker. Documents that are not trained on are passed over."""
+
+    name: str
+    mode: str
+    setup: RunSetup
+    names: tuple[str, ...] = ("score",)
+
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
+        """See `FirstStage`. Scores of a fusion lie in [0, 1]; those of one signal are scaled to it for each question.
+
+        Raises:
+            UsageError: The index has none of the documents.
+        """
+        index, examples = Index.pinned(connect(machine_settings.load()), self.name), self.setup.examples
+        position = {examples.ids[place]: number for number, place in enumerate(self.setup.places)}
+        asked = {str(number): question for number, question in enumerate(questions)}
+        run = index.run(asked, k=depth, candidates=depth, mode=self.mode, rerank="none")
+        known = [{position[each]: score for each, score in run.scores[number].items() if each in position} for number in asked]
+        if not any(known):
+            raise UsageError(
+                f"The index {self.name} found no document of the training data.",
+                "Name an index of the same documents, by their ids.",
+            )
+        fused = all(0 <= score <= 1 for row in known for score in row.values())
+        return [_best(row, left_out, depth, fused=fused) for row, left_out in zip(known, spared, strict=True)]
+
+
+@dataclass(frozen=True)
+class RunFileStage:
+    """A run file; questions that it does not name are ranked by BM25."""
+
+    file: Path
+    setup: RunSetup
+    names: tuple[str, ...] = ("score",)
+
+    def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
+        """See `FirstStage`. Scores of a fusion, which lie in [0, 1], stay as they are; others are scaled to it for each question."""
+        setup = self.setup
+        position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
+        text_of = dict(zip(setup.examples.sources, setup.examples.train.questions, strict=True))
+        known: dict[str, dict[int, float]] = {}
+        for query, document, score in scored(self.file):
+            if document in position:
+                known.setdefault(text_of.get(query, query), {})[position[document]] = score
+        fused = all(0 <= score <= 1 for row in known.values() for score in row.values())
+        missing = [place for place, question in enumerate(questions) if question not in known]
+        words = BM25Stage(setup).rank([questions[place] for place in missing], [spared[place] for place in missing], depth)
+        by_words = dict(zip(missing, words, strict=True))
+        return [
+            by_words[place] if place in by_words else _best(known[question], spared[place], depth, fused=fused)
+            for place, question in enumerate(questions)
+        ]
+
+
+def _best(known: dict[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> dict[int, tuple[float, ...]]:
+    """The best documents, best first, with a score in [0, 1]."""
+    own = sorted((-score, document) for document, score in known.items() if document not in spared)[:depth]
+    if fused or not own:
+        return {document: (-negative,) for negative, document in own}
+    low, extent = -own[-1][0], (own[-1][0] - own[0][0]) or 1.0
+    return {document: ((-negative - low) / extent,) for negative, document in own}

@@ -1,0 +1,150 @@
+"""The ranker in training: a sequence classifier with one logit, and the anchor that adds the first stage's features to it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from termweave.encoders.models.transformer import PairScores
+from termweave.training.dense.inputs import by_length
+from termweave.training.trainer.gradient_cache import CachedPasses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from termweave.encoders.kinds.ranker import PairReader
+
+    #: Token ids and token types of a pair.
+    TokenPair = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+#: Pairs of one pass without gradients.
+_PASS = 64
+
+
+class AnchoredRanker(nn.Module):
+    """``logit = weights . features of the first stage + residual(question, document)``; without an anchor the residual alone.
+
+    Attributes:
+        classifier: The transformers model with one label; its logit is the residual.
+        weights: float32 ``(F,)``, of the features; None: no anchor.
+        precision: Makes the context in which the transformer runs in training (`Objective.backbone_precision`).
+    """
+
+    def __init__(self, classifier: Any, weights: Sequence[float] = ()) -> None:
+        """Put an anchor on a classifier.
+
+        Args:
+            classifier: A transformers model with one label.
+            weights: Of the features as training begins; (): no anchor. With an anchor the residual starts at zero.
+        """
+        super().__init__()
+        self.classifier = classifier
+        self.weights = nn.Parameter(torch.tensor(list(weights))) if weights else None
+        self.precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._scores = [PairScores(classifier)]  # in a list: the classifier is registered once
+        if weights:
+            head = self.head_layers()[-1]
+            nn.init.zeros_(head.weight)
+            nn.init.zeros_(head.bias)
+
+    @property
+    def backbone(self) -> Any:
+        """The transformer without its head."""
+        return self.classifier.base_model
+
+    @property
+    def device(self) -> torch.device:
+        """Where pairs are scored."""
+        return next(self.classifier.parameters()).device
+
+    def head_layers(self) -> list[Any]:
+        """The linear layers of the head; the last one gives the logit."""
+        inner = {id(module) for module in self.backbone.modules()}
+        return [each for each in self.classifier.modules() if isinstance(each, nn.Linear) and id(each) not in inner]
+
+    def heads(self) -> nn.ModuleDict:
+        """What is trained beside the backbone."""
+        own = {name: part for name, part in self.classifier.named_children() if part is not self.backbone}
+        return nn.ModuleDict(own)
+
+    def forward(self, pairs: Sequence[TokenPair], features: NDArray[np.float32] | None = None, chunk: int = 0) -> Tensor:
+        """Score pairs with gradients: float32 ``(P,)``.
+
+        Args:
+            pairs: Token ids and types.
+            features: float32 ``(P, F)``, of the first stage; needed with an anchor.
+            chunk: Pairs whose activations are kept at a time (`gradient_cache.CachedPasses`); 0: all.
+        """
+        if not pairs:
+            return torch.zeros(0, device=self.device)
+        lengths = np.array([len(ids) for ids, _ in pairs])
+        parts = by_length(lengths, chunk or len(pairs))
+        passes = [partial(self._residuals, [pairs[place] for place in part]) for part in parts]
+        if len(parts) > 1 and torch.is_grad_enabled():
+            residuals: Tensor = CachedPasses.apply(torch.zeros((), requires_grad=True), self.device, passes)
+        else:
+            residuals = torch.cat([score() for score in passes])
+        residuals = residuals[torch.from_numpy(np.argsort(np.concatenate(parts))).to(self.device)]
+        if self.weights is None or features is None:
+            return residuals
+        return residuals + torch.from_numpy(features).to(residuals) @ self.weights
+
+    def _residuals(self, pairs: Sequence[TokenPair]) -> Tensor:
+        """The classifier's logits of a padded batch, ``(P,)``."""
+        ids = np.zeros((len(pairs), max(len(ids) for ids, _ in pairs)), dtype=np.int64)
+        mask, types = np.zeros_like(ids), np.zeros_like(ids)
+        for row, (own, kinds) in enumerate(pairs):
+            ids[row, : len(own)], mask[row, : len(own)], types[row, : len(own)] = own, 1, kinds
+        with self.precision() if self.training else nullcontext():
+            logits = self._scores[0](*(torch.from_numpy(each).to(self.device) for each in (ids, mask, types)))
+        flat: Tensor = logits[:, 0]
+        return flat if flat.dtype == torch.float64 else flat.float()
+
+    def rank(
+        self, reader: PairReader, question: str, documents: Sequence[str], features: NDArray[np.float32] | None
+    ) -> NDArray[np.float32]:
+        """Score the documents of a question without gradients and without dropout: float32 ``(len(documents),)``."""
+        training = self.training
+        self.eval()
+        with torch.no_grad():
+            scores: NDArray[np.float32] = self(read(reader, question, documents), features, _PASS).cpu().numpy()
+        self.train(training)
+        return scores
+
+
+def read(reader: PairReader, question: str, documents: Sequence[str]) -> list[TokenPair]:
+    """Token ids and types of a question with each document."""
+    _, ids, types = reader.read(question, documents)
+    return list(zip(ids, types if types is not None else [np.zeros_like(each) for each in ids], strict=True))
+
+
+def load_classifier(folder: Path, layers: int, seed: int) -> Any:
+    """Load a folder as a classifier with one label; a head that the folder does not have gets random weights of this seed.
+
+    Raises:
+        ModelError: The folder is damaged.
+    """
+    import transformers  # noqa: PLC0415 - seconds
+
+    from termweave.encoders.models.store import load_backbone  # noqa: PLC0415 - torch
+
+    load_backbone(folder, layers)  # refuses what cannot be read, in our words
+    local = {"local_files_only": True, "trust_remote_code": False}
+    config = transformers.AutoConfig.from_pretrained(folder, **local)
+    config.num_labels = 1
+    config.num_hidden_layers = layers or config.num_hidden_layers
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            folder, config=config, ignore_mismatched_sizes=True, attn_implementation="sdpa", **local
+        )
+    return model.float()

@@ -1,0 +1,57 @@
+"""The folder of a trained ranker: the layout of sentence-transformers' CrossEncoder, and ``termweave.json``.
+
+CrossEncoder loads the folder. Of an anchored ranker it gives the residual alone: the weights of the first stage's features stand in
+``termweave.json`` (`Manifest.anchor`), and search adds them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from termweave.encoders.kinds import sentence_layout, sentence_modules
+from termweave.encoders.manifest import digests, write_manifest
+from termweave.training.backbone import loading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from termweave.training.model_folder.writer import FolderContents
+    from termweave.training.ranker.model import AnchoredRanker
+
+#: Files of the tokeniser that transformers reads beside ``tokenizer.json``.
+_TOKENISER_FILES = ("special_tokens_map.json", "vocab.txt", "added_tokens.json")
+_TOKENISER_SETTINGS = "tokenizer_config.json"
+
+
+def save(model: AnchoredRanker, names: Sequence[str], folder: Path, contents: FolderContents) -> None:
+    """Write the classifier and its description; ``tokenizer.json`` is in the folder already.
+
+    Args:
+        model: The ranker.
+        names: The features of its anchor.
+        folder: To write into.
+        contents: What else the folder holds.
+    """
+    source = contents.setup.backbone
+    model.classifier.save_pretrained(folder)
+    (folder / sentence_modules.WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
+    for name in _TOKENISER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    config: dict[str, Any] = sentence_modules.read_json(source / _TOKENISER_SETTINGS, missing={})
+    length = loading.length(model.backbone, int(contents.settings["max_length"]))
+    text = json.dumps({**config, "model_max_length": length}, indent=2) + "\n"
+    (folder / _TOKENISER_SETTINGS).write_text(text, encoding="utf-8")
+    manifest = sentence_layout.read(folder, name=contents.name).manifest
+    training = {**contents.training, "backbone_hash": loading.fingerprint(model.backbone)}
+    manifest = replace(manifest, training=training, files=digests(folder))
+    if model.weights is not None:
+        weights = dict(zip(names, model.weights.detach().cpu().tolist(), strict=True))
+        anchored = blake2b(f"{manifest.hash} {weights}".encode(), digest_size=8).hexdigest()
+        manifest = replace(manifest, hash=anchored, anchor={"kind": "first-stage", "weights": weights})
+    write_manifest(folder, manifest)

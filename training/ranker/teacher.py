@@ -1,0 +1,103 @@
+"""A trained ranker as teacher of term weights and vectors: its scores of training questions with chosen documents, computed once."""
+
+from __future__ import annotations
+
+import io
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave.encoders import Ranker, hub
+from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.model_lookup import resolve
+from termweave.support import atomic_files, paths
+from termweave.training.data.teacher_scores import RANKER, Written
+from termweave.training.ranker.first_stage import first_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from termweave.training.setup import RunSetup
+
+#: Documents of the first stage whose features are known; further ones get the lowest.
+_DEPTH = 100
+#: Questions between two lines about progress.
+_SAY_EVERY = 200
+
+
+def check(spec: str) -> None:
+    """Refuse a teacher that cannot be opened.
+
+    Raises:
+        UsageError: There is no such model.
+        ModelError: It is no ranker.
+    """
+    if spec.startswith(RANKER) and not hub.named(spec.removeprefix(RANKER)):
+        Ranker.load(spec.removeprefix(RANKER))
+
+
+def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Callable[[str], None]) -> Written:
+    """Score pairs of training questions and documents; the scores of a model and data set are kept in the cache.
+
+    Args:
+        spec: "ranker:FOLDER", or "ranker:hf:OWNER/NAME".
+        setup: The data set.
+        wanted: Documents of each training question.
+        say: Told what happens.
+
+    Raises:
+        UsageError: There is no such model.
+        ModelError: It is no ranker, or gives something that is no number.
+    """
+    name = spec.removeprefix(RANKER)
+    file = paths.cache() / "teachers" / f"{_key(name, setup, wanted)}.npy"
+    if file.is_file():
+        return _unpacked(np.load(file), wanted)
+    ranker = Ranker.load(name)
+    anchored = _anchor(ranker.anchor, setup, say)
+    say(f"scoring {sum(map(len, wanted)):,} pairs with the ranker {name}")
+    rows = []
+    for number, (question, documents) in enumerate(zip(setup.train.questions, wanted, strict=True), 1):
+        logits = ranker.score(question, [setup.texts[document] for document in documents]).astype(np.float64)
+        rows.append(logits + [anchored(number - 1, document) for document in documents])
+        if number % _SAY_EVERY == 0:
+            say(f"scored {number:,} of {len(wanted):,} questions")
+    flat = np.concatenate(rows) if rows else np.zeros(0)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
+    np.save(content, flat)
+    atomic_files.write(file, content.getvalue())
+    return _unpacked(flat, wanted)
+
+
+def _anchor(weights: Mapping[str, float], setup: RunSetup, say: Callable[[str], None]) -> Callable[[int, int], float]:
+    """What the ranker's anchor adds to the logit of a question and a document."""
+    if not weights:
+        return lambda question, document: 0.0  # noqa: ARG005 - the names are the contract
+    stage = first_stage("hybrid" if len(weights) > 1 else "bm25", setup, say)
+    rows = stage.rank(setup.train.questions, setup.train.spared, _DEPTH)
+    factors = [weights.get(name, 0.0) for name in stage.names]
+
+    def added(question: int, document: int) -> float:
+        row = rows[question]
+        features = row.get(document) or (tuple(np.min([*row.values()], axis=0)) if row else (0.0,) * len(factors))
+        return float(sum(factor * feature for factor, feature in zip(factors, features, strict=True)))
+
+    return added
+
+
+def _key(name: str, setup: RunSetup, wanted: Sequence[Sequence[int]]) -> str:
+    """Digest of the model, the questions, the documents and the pairs."""
+    state = blake2b(ModelFolder.read(resolve(name)).manifest.hash.encode(), digest_size=16)
+    for part in (setup.train.questions, setup.texts, [list(map(int, each)) for each in wanted]):
+        state.update(repr(part).encode())
+    return state.hexdigest()
+
+
+def _unpacked(flat: Any, wanted: Sequence[Sequence[int]]) -> Written:
+    ends = np.cumsum([len(documents) for documents in wanted])[:-1]
+    parts = np.split(flat, ends) if len(wanted) else []
+    return Written(
+        [dict(zip(map(int, documents), own.tolist(), strict=True)) for documents, own in zip(wanted, parts, strict=True)]
+    )
