@@ -9,7 +9,7 @@ import click
 
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
 from termweave.cli.common.search_options import milliseconds
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def command(
     rerank_budget: float | None,
     seed: int,
     dry_run: bool,
-    weights: str | None,
-    dense: str | None,
+    models: dict[str, str | None],
     settings: Settings,
     out: Output,
 ) -> None:
@@ -83,7 +82,7 @@ def command(
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
-    index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     profiles.check_name(profile, index.signals)
     with out.progress("Tuning") as progress:
         report = tuning.tune(

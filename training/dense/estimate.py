@@ -47,7 +47,7 @@ def estimate(method: DenseMethod, model: Towers, settings: Mapping[str, Any], se
     activations = max(min(chunk, documents) * document_bytes, min(chunk, queries) * query_bytes)
     model.zero_grad(set_to_none=True)
     return RunEstimate(
-        minutes=(int(settings["steps"]) * step + looks * looking) / 60,
+        minutes=method.rounds(settings) * (int(settings["steps"]) * step + looks * looking) / 60,
         memory_bytes=round(4 * (4 * trained + fixed) + activations),
     )
 
