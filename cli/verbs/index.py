@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("index", short_help="Build, verify and publish an index.")
+@verb("index")
 @click.argument("source")
 @click.argument("name")
 @click.option(

@@ -34,7 +34,7 @@ class _Command(GroupedCommand):
         return super().parse_args(ctx, args)
 
 
-@verb("verify", cls=_Command, short_help="Check that every document is stored as it was sent.")
+@verb("verify", cls=_Command)
 @click.argument("name")
 @click.argument("source", required=False)
 @click.option(
