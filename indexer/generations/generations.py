@@ -56,7 +56,7 @@ class Generation:
         missed: The requirement that its gate found missed, which kept it from being published; "" for none.
         unreadable: Why its lineage cannot be read; only index, size and position are known then.
         signals: Signal name -> parameters.
-        models: "weights" and "dense" -> name of the model.
+        models: "weights", "dense" and "dense_query" -> name of the model.
         passages: `Lineage.passages`.
         neighbours: `Lineage.neighbours`.
     """

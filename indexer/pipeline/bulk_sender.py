@@ -125,8 +125,12 @@ class BulkSender:
                     continue
                 break
         self._join()
-        self._engine.add_wait(self._throttle.waited)
         self._raise_failure()
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which the server took nothing."""
+        return self._throttle.waited
 
     def abandon(self) -> None:
         """Stop when the open requests are answered; their documents are acknowledged, and nothing is sent again."""

@@ -48,7 +48,7 @@ class Lineage:
         source: Name and fingerprint of the corpus.
         fingerprint: Hash of source, models, signals and settings: equal fingerprints mean equal indices.
         signals: Signal name -> parameters.
-        models: "weights" and "dense" -> model.
+        models: "weights" and "dense" -> model; "dense_query" -> the encoder of queries, where it is another one than "dense".
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
         documents: Number of documents of the source.
         complete: Whether the build is finished and verified.
