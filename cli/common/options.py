@@ -133,6 +133,26 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def include_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --include below `source_options`: the patterns become a part of `reading`."""
+
+    @option_group(
+        "Reading the corpus",
+        click.option(
+            "--include",
+            multiple=True,
+            metavar="GLOB",
+            help="In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
+            "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
+        ),
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, include: tuple[str, ...], reading: dict[str, Any], **kwargs: Any) -> Any:
+        return function(*args, reading={**reading, "include": include}, **kwargs)
+
+    return wrapped
+
+
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --weights, --dense and --dense-query of the verbs that search an index; they replace the models that the index names.
 

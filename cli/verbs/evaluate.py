@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@verb("evaluate", short_help="Compare modes and rerankers on judged queries.")
+@verb("evaluate")
 @click.argument("name")
 @click.argument("dataset")
 @click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A mode to compare, as in 'termweave search'; repeatable.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("explain", short_help="Show why a document has its score.")
+@verb("explain")
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")

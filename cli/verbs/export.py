@@ -31,7 +31,7 @@ _LABELS = {
 }
 
 
-@verb("export", short_help="A model to ONNX, with parity figures.")
+@verb("export")
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--out",

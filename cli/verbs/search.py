@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("search", short_help="The best documents for a query.")
+@verb("search")
 @click.argument("name")
 @click.argument("query", required=False)
 @click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")

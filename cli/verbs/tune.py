@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("tune", short_help="Choose fusion and reranking by judged queries.")
+@verb("tune")
 @click.argument("name")
 @click.argument("dataset")
 @click.option(
@@ -158,8 +158,8 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
         table.add_row(named.get(system) or label(system), f"{value:.4f}", style="bold" if system == "tuned" else "")
     console = out.console()
     console.print(table)
-    told = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
-    console.print(f"tuned against default: {told} ({counted(report.trials, 'trial')} on {queries(report.fitted)})", markup=False)
+    gain = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
+    console.print(f"tuned against default: {gain} ({counted(report.trials, 'trial')} on {queries(report.fitted)})", markup=False)
     parts = [f"{name} {share:.2f}" for name, share in report.profile.weights.items()]
     console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}", markup=False)
     reranking = report.profile.reranking
