@@ -30,12 +30,14 @@ class DenseMethod(TrainingMethod):
         draw: ``(inputs, settings, generator) -> the method's own batch``.
         targets: What is computed once before training, such as soft labels; it is `DenseInputs.targets` afterwards.
         texts: ``(settings) -> (queries, documents)`` that a step encodes at most, for ``--plan``.
+        rounds: ``(settings) -> number of fits`` of a run, for ``--plan``.
     """
 
     family: str = "dense"
     draw: Callable[[DenseInputs, Mapping[str, Any], np.random.Generator], Any]
     targets: Callable[[TargetContext], Any] = _no_targets
     texts: Callable[[Mapping[str, Any]], tuple[int, int]]
+    rounds: Callable[[Mapping[str, Any]], int] = lambda _: 1
 
 
 def with_defaults(group: ParameterGroup, **defaults: Any) -> ParameterGroup:

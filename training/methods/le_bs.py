@@ -217,9 +217,10 @@ def _alphas(settings: Mapping[str, Any]) -> list[float]:
 
 
 def _check(settings: Mapping[str, Any]) -> None:
+    alphas = _alphas(settings)
     if settings["towers"] == "query":
         raise UsageError("The loss of LE-BS moves documents too, and towers=query fixes them.", "Set towers=one or towers=two.")
-    if settings["labels"] == "none" and max(_alphas(settings)) > 0:
+    if settings["labels"] == "none" and max(alphas) > 0:
         raise UsageError("labels=none has no label distribution, which alpha weighs.", "Set alpha=0, or other labels.")
     if not (settings["in_batch"] or settings["random_negatives"] or (settings["negatives"] and settings["drawn"])):
         raise UsageError("No pair with l = 0 is drawn.", "Set in_batch=true, random_negatives or drawn.")
@@ -293,6 +294,7 @@ METHOD = DenseMethod(
     ),
     targets=_targets,
     fits=fits,
+    rounds=lambda settings: len(_alphas(settings)) + (settings["labels"] == "distill"),
     check=_check,
     defaults=_defaults,
 )

@@ -117,7 +117,7 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
     [
         ("coder", CODER),
         ("le-bs", (*SMALL, "labels=distill", "alpha=0.5")),
-        ("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3", "accumulate=2")),
+        ("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3")),
     ],
     ids=["one-fit", "two-fits", "negatives-mined-again"],
 )
@@ -193,6 +193,15 @@ def test_a_plan_says_what_would_be_done(capsys, folder, base, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_plan_counts_every_fit():
+    method = methods.get("le-bs")
+    counted = {"": 1, "alphas=0,0.5,1": 3, "labels=distill": 2}
+    for given, fits in counted.items():
+        assert method.rounds(method.settings(dict([given.split("=")]) if given else {})) == fits
+    with pytest.raises(UsageError, match="no list of numbers"):
+        method.settings({"alphas": "0.2,two"})
+
+
 @pytest.mark.parametrize(
     ("method", "given", "said"),
     [
@@ -200,6 +209,7 @@ def test_a_plan_says_what_would_be_done(capsys, folder, base, tmp_path):
         ("dtr", {"towers": "query"}, "towers=query fixes them"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
         ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),
+        ("le-bs", {"refresh_every": 100}, "mines with the model in training"),
         ("le-bs", {"in_batch": "false", "random_negatives": 0, "drawn": 0}, "No pair with l = 0"),
     ],
 )
