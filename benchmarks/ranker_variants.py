@@ -5,8 +5,9 @@
 
 Every row begins with the same backbone and a new head, without an anchor, and stops after `--pairs` scored pairs: those of the blocks, of each
 level again for V3 and V4 (Algorithm 1), and those that V1 and V2 score to select (top). The candidates of training and test questions are
-BM25's best. The best `--depth` documents of the test questions are reranked. Rows: random, static hard negatives, lcl (localized contrastive loss), and v1 to v4 with
-their selector.
+BM25's best. The best `--depth` documents of the test questions are reranked.
+
+Rows: random, static hard negatives, lcl (localized contrastive loss), and v1 to v4 with their selector.
 """
 
 from __future__ import annotations
