@@ -6,7 +6,7 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test exhaustive check bench docs model browser clean help
+.PHONY: demo test exhaustive check bench docs model browser nginx clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench   measurements, as ratios"
 	@echo "make docs    regenerate the pages that commands write"
 	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
+	@echo "make nginx   an nginx for the tests of proxies, where apt-get may install one (they are skipped without)"
 	@echo "make model   train and export the shipped model again (needs ../shared/data)"
 
 demo: $(STAMPS)/base
@@ -49,6 +50,11 @@ browser:
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    chromium fonts-noto-cjk fonts-noto-color-emoji >/dev/null && command -v chromium; }
+
+nginx:
+	@PATH=$$PATH:/usr/sbin command -v nginx || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends nginx-light >/dev/null && \
+	    PATH=$$PATH:/usr/sbin command -v nginx; }
 
 clean:
 	rm -rf $(VENV) $(STAMPS) build *.egg-info

@@ -251,8 +251,12 @@ def say(message: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
 
 
-def load(minutes: float, seed: int, rate: float, home: Path, folder: Path) -> Record:
-    record = Record(say)
+def load(record: Record, minutes: float, seed: int, rate: float, folder: Path) -> None:
+    home = folder / "node"
+    for each in (folder, home):
+        each.mkdir(exist_ok=True)
+        each.chmod(0o711)  # for root: the server's unprivileged user must come through
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
     chance = random.Random(seed)
     cluster = Cluster(home, record)
     ended = threading.Event()
@@ -278,7 +282,6 @@ def load(minutes: float, seed: int, rate: float, home: Path, folder: Path) -> Re
     finally:
         ended.set()
         node.stop(home)
-    return record
 
 
 def main() -> None:
@@ -288,15 +291,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2, help="queries of each client in a second")
     parser.add_argument("--quick", action="store_true", help="one minute")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="termweave-cluster-") as scratch:
-        folder, home = Path(scratch), Path(scratch) / "node"
-        for each in (folder, home):
-            each.mkdir(exist_ok=True)
-            each.chmod(0o711)  # for root: the server's unprivileged user must come through
-        os.environ["XDG_STATE_HOME"] = str(folder / "state")
-        record = load(1 if given.quick else given.minutes, given.seed, given.rate, home, folder)
-    print(f"seed {given.seed}, {CLIENTS} clients, {NODES} nodes")
-    print(record.report())
+    record = Record(say)
+    try:
+        with tempfile.TemporaryDirectory(prefix="termweave-cluster-") as scratch:
+            load(record, 1 if given.quick else given.minutes, given.seed, given.rate, Path(scratch))
+    finally:  # what was seen before an error counts, too
+        print(f"seed {given.seed}, {CLIENTS} clients, {NODES} nodes")
+        print(record.report())
     sys.exit(1 if record.broken else 0)
 
 

@@ -1,14 +1,17 @@
-"""Feed damaged files to every reader: each must return documents that can be stored, or end with an error message.
+"""Feed damaged files to every reader of files: each must return documents that can be stored, or end with an error message.
 
 Run: python benchmarks/fuzz_readers.py --inputs 100000 --seed 0   (with TMPDIR in memory: a minute or two)
 The inputs are well-formed files whose bytes are cut, repeated, nested, swapped and overwritten. An exception that is not a
 `TermweaveError` is a fault; it is printed with the input, and the exit status is 1. `mutated` and `read` serve the tests, too.
+`demo` has no input: it reads the modules of the installed standard library.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import importlib.util
+import io
 import random
 import sys
 import tempfile
@@ -44,6 +47,26 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "beir/qrels/test.tsv": b"q\td\ts\nq1\ta\t1\nq2\tb\t0\n",
     },
 }
+
+
+def _parquet() -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {"id": ["a", "b"], "title": ["One", None], "text": ["first", "café"], "year": [1999, None], "tags": [["x"], []]}
+    content = io.BytesIO()
+    parquet.write_table(pa.table(columns), content)
+    return content.getvalue()
+
+
+if importlib.util.find_spec("pyarrow"):
+    SEEDS["parquet"] = {"table.parquet": _parquet()}
+if importlib.util.find_spec("ir_datasets"):
+    SEEDS["ir"] = {
+        "ir/docs.tsv": b"a\tfirst\nb\tsecond\n",
+        "ir/queries.tsv": b"q1\tfirst\nq2\tsecond\n",
+        "ir/qrels": b"q1 0 a 1\nq2 0 b 0\n",
+    }
 _PIECES = (
     *(b"\0", b"\n", b"\r", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b"\t", b"<", b">", b"&#", b"<!--", b"<![CDATA[", b"</"),
     *(
@@ -102,7 +125,9 @@ def read(files: dict[str, bytes], folder: Path, *, skip_bad: bool) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     first = next(iter(files))
-    spec = folder / first.partition("/")[0]
+    spec: Path | str = folder / first.partition("/")[0]
+    if first.startswith("ir/"):
+        spec = _registered(folder / "ir")
     try:
         source = open_source(spec, skip_bad=skip_bad)
         for document in source.documents():
@@ -115,6 +140,21 @@ def read(files: dict[str, bytes], folder: Path, *, skip_bad: bool) -> str:
             raise AssertionError(f"no sentence: {error.message!r}") from error
         return "refused"
     return "skipped" if source.skipped else "documents"
+
+
+def _registered(folder: Path) -> str:
+    """Put the files of a folder into the catalogue of ir_datasets, instead of those of the call before; returns their spec."""
+    import ir_datasets
+
+    formats, local = ir_datasets.formats, ir_datasets.util.LocalDownload
+    parts = (
+        formats.TsvDocs(local(folder / "docs.tsv")),
+        formats.TsvQueries(local(folder / "queries.tsv")),
+        formats.TrecQrels(local(folder / "qrels"), {}),
+    )
+    ir_datasets.registry._registered.pop("fuzzed", None)  # noqa: SLF001 - it has no way to replace an entry
+    ir_datasets.registry.register("fuzzed", ir_datasets.Dataset(*parts))
+    return "ir:fuzzed"
 
 
 def main() -> int:

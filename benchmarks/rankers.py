@@ -2,10 +2,11 @@
 
     python benchmarks/rankers.py speed ../shared/data/stackfaq --model MODEL
     python benchmarks/rankers.py quality ../shared/data/stackfaq --model MODEL --index NAME
+    python benchmarks/rankers.py exit ../shared/data/wikiqa --index NAME
 
-MODEL is a folder with a cross-encoder; without `speed --model`, all-MiniLM-L6-v2 with a new head, whose speed is that of a trained one. Everything
-runs on one thread and takes turns; times are of the processor, so that other programs on the machine hardly count. NAME is an index of the data set.
-With `--quick` little is measured: that shows that the script works, and its figures mean nothing.
+MODEL is a folder with a cross-encoder; without `speed --model`, all-MiniLM-L6-v2 with a new head, whose speed is that of a trained one. NAME is an
+index of the data set. Everything runs on one thread and takes turns; times are of the processor, so that other programs hardly count. `exit` needs no
+model: the cosine with the query stands in for a ranker behind learned weights. With `--quick` little is measured, and its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def speed(model: Path | None, dataset: corpora.Dataset, rounds: int, *, quick: b
             cells = []
             for ranker in rankers.values():
                 times = []
-                for query in queries[: 2 if quick else 12]:
+                for query in queries[: min(rounds, 12)]:
                     texts = [documents[row] for row in generator.choice(len(documents), min(depth, len(documents)))]
                     began = time.process_time()
                     ranker.score(query, texts, windows=WINDOWS)
@@ -114,8 +115,8 @@ def speed(model: Path | None, dataset: corpora.Dataset, rounds: int, *, quick: b
 class Recorded:
     """A ranker whose logits are known."""
 
-    def __init__(self, logits: dict[tuple[str, str], float], most: int | None = None) -> None:
-        self.logits, self.most = logits, most
+    def __init__(self, logits: dict[tuple[str, str], float], most: int | None = None, anchor: dict | None = None) -> None:
+        self.logits, self.most, self.anchor = logits, most, anchor or {}
 
     def score(self, query: str, texts: list[str], windows: int = 1) -> np.ndarray:
         """As `Ranker.score`."""
@@ -172,20 +173,39 @@ def quality(model: Path, dataset: corpora.Dataset, name: str, most: int, options
                 scores = ranker.score(query.text, each, windows=WINDOWS)
                 seconds.append(time.process_time() - began)
                 logits |= {(query.text, text): float(score) for text, score in zip(each, scores, strict=True)}
-            reranking = Reranking((CrossEncoderReranker("m", scorer=Recorded(logits), **options),))
+            reranking = Reranking((CrossEncoderReranker("m", scorer=Recorded(logits, anchor=ranker.anchor), **options),))
             values = measured([order(each, mode, reranking) for each in candidates])
             row(precision, values, above, f"{np.mean([len(each) for each in texts]):.1f}")
             above, known = values, logits
-            print_budgets(ranker, precision, queries, candidates, mode, (options, base, measured))
-    exits(known, queries, candidates, first, mode, options)
+            print_budgets(ranker, precision, candidates, mode, (options, base, measured))
+    exits(known, queries, candidates, first, options)
 
 
-def print_budgets(ranker: Ranker, precision: str, queries: list, candidates: list, mode: object, rest: tuple) -> None:
+def stand_in(dataset: corpora.Dataset, name: str, most: int, options: dict) -> None:
+    """The early exit where the first stage is learned weights, and the cosine with the query stands in for the logit."""
+    index = Index.pinned(engine.connect(settings.load()), name)
+    queries = list(islice(dataset.queries(), most))
+    mode, texts = modes.parse("weights", index.signals), [query.text for query in queries]
+    candidates = [
+        each
+        for first in range(0, len(queries), 16)
+        for each in index.candidates(texts[first : first + 16], ["weights"], needs={"texts", "vectors"})
+    ]
+    known = {
+        (each.query.text, text): float(each.query.vector @ each.vectors[document])
+        for each in candidates
+        for document, text in each.texts.items()
+        if document in each.vectors
+    }
+    exits(known, queries, candidates, [order(each, mode) for each in candidates], options)
+
+
+def print_budgets(ranker: Ranker, precision: str, candidates: list, mode: object, rest: tuple) -> None:
     """The rows of budgets: of each query a share of the time that its full reranking has just taken."""
     options, base, measured = rest
     for share in SHARES:
         places, reports = [], []
-        for query, each in zip(queries, candidates, strict=True):
+        for each in candidates:
             full = Reranking((CrossEncoderReranker("m", scorer=ranker, **options),))
             began = time.perf_counter()
             order(each, mode, full)
@@ -193,7 +213,6 @@ def print_budgets(ranker: Ranker, precision: str, queries: list, candidates: lis
             cut = []
             places.append(order(each, mode, limited, report=cut.append))
             reports.append(cut[0].scored / cut[0].candidates if cut else 1.0)
-            del query
         values = measured(places)
         p = randomisation_test(values, base)
         label = f"{precision}, {share:.0%} of the time (against the first stage)"
@@ -203,17 +222,16 @@ def print_budgets(ranker: Ranker, precision: str, queries: list, candidates: lis
         )
 
 
-def exits(known: dict, queries: list, candidates: list, first: list, mode: object, options: dict) -> None:
+def exits(known: dict, queries: list, candidates: list, first: list, options: dict) -> None:
     """The early exit after `patience` documents in a row that did not enter the best k: risk of another best k, and what is saved.
 
     One half of the questions chooses the smallest patience whose risk, with one more question that fails, is within the
     stated one (conformal risk control); the other half is measured.
     """
-    del mode
     depth = options["candidates"]
     orders: list[list[list[str]]] = []  # of each question, after 0, 1, 2, ... documents, the ids best first
     for query, each, places in zip(queries, candidates, first, strict=True):
-        head = [place for place in places[:depth] if each.texts.get(place.id, "").strip()]
+        head = [place for place in places[:depth] if (query.text, each.texts.get(place.id, "")) in known]
         request = RerankRequest(
             each.query,
             [place.id for place in head],
@@ -226,7 +244,6 @@ def exits(known: dict, queries: list, candidates: list, first: list, mode: objec
             result = CrossEncoderReranker("m", budget=1.0, scorer=scorer, **options).rerank(request)
             totals = [result.keep * score + share for score, share in zip(request.scores, result.shares, strict=True)]
             after.append([head[row].id for row in sorted(range(len(head)), key=lambda row: -totals[row])])
-            assert query.text == each.query.text
         orders.append(after)
     print("\n| best k | stated risk | patience | risk on the other half | order differs | documents left out |")
     print("|---:|---:|---:|---:|---:|---:|")
@@ -264,7 +281,7 @@ def stop(after: list[list[str]], k: int, patience: int) -> tuple[float, float, f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["speed", "quality"])
+    parser.add_argument("part", choices=["speed", "quality", "exit"])
     parser.add_argument("dataset")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--index")
@@ -275,12 +292,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     dataset = corpora.open_dataset(given.dataset)
+    options = {"candidates": given.candidates, "weight": given.weight}
     if given.part == "speed":
         speed(given.model, dataset, 2 if given.quick else given.rounds, quick=given.quick)
-        return
-    if given.model is None or given.index is None:
-        parser.error("quality needs --model and --index")
-    quality(given.model, dataset, given.index, given.queries, {"candidates": given.candidates, "weight": given.weight})
+    elif given.part == "exit" and given.index is not None:
+        stand_in(dataset, given.index, given.queries, options)
+    elif given.model is not None and given.index is not None:
+        quality(given.model, dataset, given.index, given.queries, options)
+    else:
+        parser.error("quality needs --model and --index, exit needs --index")
 
 
 if __name__ == "__main__":

@@ -15,32 +15,33 @@ from termweave.cli.common.option_groups import CONTEXT
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import printable, readable
 
-#: The verbs, in the order in which a new user needs them; each is `termweave.cli.verbs.VERB.command`.
-VERBS = (
-    "demo",
-    "doctor",
-    "node",
-    "index",
-    "verify",
-    "list",
-    "generations",
-    "promote",
-    "rollback",
-    "prune",
-    "delete",
-    "audit",
-    "search",
-    "explain",
-    "weights",
-    "evaluate",
-    "tune",
-    "profiles",
-    "methods",
-    "train",
-    "export",
-    "config",
-    "completion",
-)
+#: The verbs, in the order in which a new user needs them, each with its line in `termweave --help`, which imports none of them.
+#: The command is `termweave.cli.verbs.VERB.command`.
+VERBS = {
+    "demo": "Index, evaluate and search a real corpus.",
+    "doctor": "Check this machine: what is missing, how to get it.",
+    "node": "The embedded OpenSearch: start, stop, status, logs, wipe.",
+    "index": "Build, verify and publish an index.",
+    "verify": "Check that every document is stored as it was sent.",
+    "list": "All indices of a server.",
+    "generations": "The generations of an index.",
+    "promote": "Make another generation of an index live.",
+    "rollback": "Make the previous generation live again.",
+    "prune": "Delete old generations.",
+    "delete": "Delete an index, or single documents.",
+    "audit": "Who published, rolled back or deleted what.",
+    "search": "The best documents for a query.",
+    "explain": "Show why a document has its score.",
+    "weights": "Show which words of a text matter.",
+    "evaluate": "Compare modes and rerankers on judged queries.",
+    "tune": "Choose fusion and reranking by judged queries.",
+    "profiles": "List, choose or delete tuned profiles.",
+    "methods": "List the training methods with parameters and defaults.",
+    "train": "Train term weights or vectors on your own text.",
+    "export": "A model to ONNX, with parity figures.",
+    "config": "The current settings and where each one comes from.",
+    "completion": "Complete verbs and options with the Tab key.",
+}
 
 _INTERRUPTED, _TERMINATED = 130, 143
 
@@ -57,7 +58,14 @@ class _Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(f"termweave.cli.verbs.{cmd_name}").command
+        command.short_help = VERBS[cmd_name]
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):

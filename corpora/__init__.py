@@ -49,6 +49,7 @@ def open_source(
     id_field: str | None = None,
     title_field: str | None = None,
     text_fields: Sequence[str] = (),
+    include: Sequence[str] = (),
 ) -> OpenedSource:
     """Open the corpus that a SOURCE argument names.
 
@@ -58,6 +59,7 @@ def open_source(
         id_field: Key or column of the id, if it has an unusual name; in a table without a header line the column's number, from 1.
         title_field: Key or column of the title, in the same way.
         text_fields: Keys or columns of the text, in the same way; several are joined by line ends.
+        include: Patterns such as ``*.py`` of the files to read in a folder, whatever their type; (): the files of known types.
 
     Raises:
         UsageError: The source does not exist, its format is unknown, or it has no such field.
@@ -76,18 +78,35 @@ def open_source(
             copies.append(copy)
         shown = spec if copy is None else "stdin" if spec == "-" else Path(spec).name
         path = spec if copy is None else str(copy)
-        reader = _reader(path, shown, mapped=bool(fields))
+        reader = _folder(path, include) if include else _reader(path, shown, mapped=bool(fields))
         if reader.SEEKS and compression.is_packed(Path(path)):
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields))
+        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields, tuple(include)))
     except BaseException:
         _remove(copies)
         raise
     if copies:
         weakref.finalize(source, _remove, copies)
     return source
+
+
+def _folder(spec: str, include: Sequence[str]) -> Any:
+    """The reader of folders of texts, for a folder with files that the patterns name.
+
+    Raises:
+        UsageError: It is no folder, or no file matches.
+    """
+    from termweave.corpora.readers import text_folder  # noqa: PLC0415 - as the other readers
+
+    if not Path(spec).is_dir():
+        raise UsageError(f"--include names files in a folder, and {spec} is none.", "Name a folder, or remove --include.")
+    if next(text_folder.texts(Path(spec), include), None) is None:
+        raise UsageError(
+            f"No file in {spec} matches {few(list(include))}.", "Write a pattern such as '*.py' or 'src/*.c', in quotes."
+        )
+    return text_folder.TextFolder
 
 
 def _remove(copies: list[Path]) -> None:

@@ -45,11 +45,13 @@ class Reading:
         name: Name of the source in messages, if its path is that of a temporary copy.
         skip_bad: Skip bad entries instead of raising an error.
         fields: Fields that the user named; only for a reader that is `MAPPED`.
+        include: Patterns of the files to read in a folder of texts; (): the files of known types.
     """
 
     name: str | None = None
     skip_bad: bool = False
     fields: Fields = field(default_factory=Fields)
+    include: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from a laptop. ``files`` holds a digest of every file that decides what the mode
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ SCHEMA = 1
 MANIFEST = "termweave.json"
 TOKENIZER = "tokenizer.json"
 STATISTICS = "statistics.bin"
+#: The weights of a transformer as transformers saves them.
+WEIGHTS = "model.safetensors"
 #: Precision -> the file that holds the graph in this precision.
 GRAPHS = {"int8": "model.int8.onnx", "fp32": "model.onnx", "dequantised": "model.dequantised.onnx"}
 
@@ -228,6 +231,28 @@ def digest(file: Path) -> str:
         while chunk := stream.read(1 << 20):
             state.update(chunk)
     return state.hexdigest()
+
+
+def weight_files(home: Path) -> list[Path]:
+    """The files that hold the weights of a transformer: ``model.safetensors``, or its index with the parts that it names; else [].
+
+    Raises:
+        ModelError: The index is damaged, or a part is missing.
+    """
+    if (home / WEIGHTS).is_file():
+        return [home / WEIGHTS]
+    index = home / f"{WEIGHTS}.index.json"
+    if not index.is_file():
+        return []
+    try:
+        names = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{index} does not list the parts of the weights: {error}.", "Copy the model folder again.") from error
+    if outside := [name for name in names if "/" in name or not is_inside(name)]:
+        raise ModelError(f"{index} names the file {outside[0]!r}, which is not in its folder.", "Copy the model folder again.")
+    if missing := [name for name in names if not (home / name).is_file()]:
+        raise ModelError(f"The model is incomplete: {home / missing[0]} is missing.", "Copy the model folder again.")
+    return [index, *(home / name for name in names)]
 
 
 def identity(file: Path) -> tuple[int, ...]:

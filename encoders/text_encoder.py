@@ -79,11 +79,12 @@ class TextEncoder:
         weights: ModelFolder | None,
         dense: ModelFolder | None,
         *,
+        dense_query: ModelFolder | None = None,
         threads: int | None = None,
         precision: Precision | None = None,
     ) -> None:
-        for folder, output in ((weights, "weights"), (dense, "dense")):
-            if folder is not None and output not in folder.manifest.outputs:
+        for folder, output in ((weights, "weights"), (dense, "dense"), (dense_query, "dense_query")):
+            if folder is not None and output.removesuffix("_query") not in folder.manifest.outputs:
                 raise _lacks(folder.manifest, output)
 
         def opened(folder: ModelFolder) -> OpenModel:
@@ -92,6 +93,8 @@ class TextEncoder:
         self._weights = opened(weights) if weights else None
         shared = weights is not None and dense is not None and weights.path == dense.path
         self._dense = self._weights if shared else opened(dense) if dense else None
+        own = self._dense.query_model if self._dense else None
+        self._dense_query = _query_encoder(self._dense, opened(dense_query)) if dense_query else own
         self._default: CorpusStatistics | None = None
 
     def only(self, outputs: Collection[str | None]) -> TextEncoder:
@@ -99,12 +102,13 @@ class TextEncoder:
         narrowed = copy(self)
         narrowed._weights = self._weights if "weights" in outputs else None  # noqa: SLF001 - of its own class
         narrowed._dense = self._dense if "dense" in outputs else None  # noqa: SLF001
+        narrowed._dense_query = self._dense_query if "dense" in outputs else None  # noqa: SLF001
         return narrowed
 
     @property
     def models(self) -> dict[str, ModelInfo]:
-        """Output -> the model that gives it."""
-        pairs = (("weights", self._weights), ("dense", self._dense))
+        """Output -> the model that gives it; "dense_query" -> the encoder of queries, where it is another one than "dense"."""
+        pairs = (("weights", self._weights), ("dense", self._dense), ("dense_query", self._dense_query))
         return {output: ModelInfo.of(model, output) for output, model in pairs if model is not None}
 
     @property
@@ -180,12 +184,13 @@ class TextEncoder:
             return []
         weights: list[TermWeights] | list[None] = [None] * len(texts)
         vectors: list[NDArray[np.float32]] | list[None] = [None] * len(texts)
+        vectors_of = self._dense_query if kind == "query" and self._dense_query is not None else self._dense
         if self._weights is not None:
-            joint = self._dense is self._weights
+            joint = vectors_of is self._weights
             weights, joint_vectors = self._weights.weigh(texts, kind, self._statistics(statistics), vectors=joint)
             vectors = joint_vectors if joint else vectors
-        if self._dense is not None and self._dense is not self._weights:
-            vectors = self._dense.embed(texts, kind)
+        if vectors_of is not None and vectors_of is not self._weights:
+            vectors = vectors_of.embed(texts, kind)
         return [Encoding(text, weight, vector) for text, weight, vector in zip(texts, weights, vectors, strict=True)]
 
     def shade(self, text: str, *, statistics: CorpusStatistics | None = None, kind: Kind = "document") -> list[WordWeight]:
@@ -240,13 +245,35 @@ class TextEncoder:
         return statistics
 
 
+def _query_encoder(documents: OpenModel | None, queries: OpenModel) -> OpenModel | None:
+    """The encoder of queries, checked against that of documents; None if both are the same model.
+
+    Raises:
+        UsageError: There is no encoder of documents.
+        ModelError: Their vectors have different lengths.
+    """
+    if documents is None:
+        raise UsageError(
+            f"{queries.manifest.name!r} would encode queries, but no model gives vectors of documents.",
+            "Leave --dense-query out, or name the encoder of documents with --dense.",
+        )
+    if queries.manifest.dimension != documents.manifest.dimension:
+        raise ModelError(
+            f"The query encoder {queries.manifest.name!r} gives {queries.manifest.dimension} numbers, the document encoder "
+            f"{documents.manifest.name!r} {documents.manifest.dimension}.",
+            "Name two encoders that were trained together.",
+        )
+    return None if queries.manifest.hash == documents.manifest.hash and queries.query_model is None else queries
+
+
 def _lacks(manifest: Manifest, output: str) -> ModelError:
     """The error for a model that does not have an output."""
     outputs = " and ".join(_OUTPUTS.get(name, name) for name in manifest.outputs)
+    flag, output = output.replace("_", "-"), output.removesuffix("_query")
     training = ", or train term weights on this one: `termweave train`" if output == "weights" else ""
     return ModelError(
         f"The model {manifest.name!r} is {kind_of(manifest).label}: it gives {outputs}, not {_OUTPUTS[output]}.",
-        f"Name another model for --{output}{training}.",
+        f"Name another model for --{flag}{training}.",
     )
 
 
@@ -254,6 +281,7 @@ def load(
     weights: str | Path | None = None,
     dense: str | Path | None = None,
     *,
+    dense_query: str | Path | None = None,
     threads: int | None = None,
     precision: Precision | None = None,
 ) -> TextEncoder:
@@ -263,12 +291,13 @@ def load(
         weights: Name or folder of the weights model; None: the shipped one; "" or "none": no weights.
         dense: The same for vectors; also a folder or ``hf:OWNER/NAME`` in the layout of sentence-transformers. One folder given
             for both outputs is one model and one pass.
+        dense_query: A model for the vectors of queries; None, "" or "none": the one that `dense` has for them.
         threads: Texts that run at a time on a CPU; None: one for each core.
         precision: "int8" or "fp32"; None: the fastest one that the folder has and the machine runs.
 
     Raises:
-        UsageError: No model has this name.
-        ModelError: A folder is incomplete or altered, or lacks the output.
+        UsageError: No model has this name, or there is a model for the vectors of queries alone.
+        ModelError: A folder is incomplete or altered, or lacks the output; or the vectors of queries and documents differ in length.
     """
     folders: dict[Path, ModelFolder] = {}
 
@@ -281,4 +310,5 @@ def load(
         return folders[path]
 
     # With both outputs switched off an encoding is the text alone, which is what a purely lexical index needs.
-    return TextEncoder(opened(weights), opened(dense), threads=threads, precision=precision)
+    query = opened(dense_query) if dense_query is not None else None
+    return TextEncoder(opened(weights), opened(dense), dense_query=query, threads=threads, precision=precision)

@@ -66,7 +66,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         InputError: One of the first documents cannot be read.
     """
     arguments.check(source=source, options=options)
-    encoder = encoders.load(weights=options.weights, dense=options.dense)
+    encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
     possible, notes = _choose_signals(options.signals, encoder, capabilities)
     advice = language_check.advise(source, encoder, options, possible)
     signals = advice.signals
@@ -112,6 +112,11 @@ def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str]
         raise UsageError(
             f"--prune leaves out light term weights, and an index of {names} has no term weights.",
             "Leave --prune out, or index with a weights model and its signal.",
+        )
+    if options.dense_query not in {None, "", "none"} and "dense" not in needs:
+        raise UsageError(
+            f"--dense-query encodes queries, and an index of {names} has no vectors.",
+            "Leave --dense-query out, or index with a dense model and its signal.",
         )
     if options.neighbours and not {"weights", "dense"} <= needs:
         raise UsageError(

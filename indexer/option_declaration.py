@@ -112,5 +112,5 @@ def option(default: Any, values: Values, *flags: Flag, heading: str, **declared:
 
 def declared(made: Field[Any]) -> BuildOption:
     """The declaration of a field of `BuildOptions`."""
-    found: BuildOption = made.metadata["option"]
-    return found
+    declaration: BuildOption = made.metadata["option"]
+    return declaration

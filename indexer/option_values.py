@@ -10,8 +10,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -138,6 +136,8 @@ def check_mapping(mapping: Mapping[str, Any]) -> None:
 
 def as_json(value: Mapping[str, Any]) -> str:
     """A JSON object on one line; "none" if it is empty."""
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
     return orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode() if value else "none"
 
 
@@ -145,6 +145,8 @@ def as_text(value: Any) -> Any:
     """A setting as OpenSearch returns it: every value is a string."""
     if isinstance(value, list):
         return [as_text(item) for item in value]
+    import orjson  # noqa: PLC0415 - not needed by `--help`
+
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 

@@ -45,6 +45,7 @@ class BuildOptions:
     Attributes:
         weights: Weights model: a folder, a package, a name or hf:OWNER/NAME; None: the shipped one; "none": no term weights.
         dense: Dense model, likewise.
+        dense_query: Dense model for queries, where it is another one than `dense`; "none": the one that `dense` has for them.
         signals: Names of the signals; None: all that models and server allow.
         analyzer: OpenSearch analyzer of the text; None: english, or one that suits the language of the corpus.
         shards: Primary shards.
@@ -85,6 +86,21 @@ class BuildOptions:
             default="the shipped one",
             metavar="MODEL",
             example="./my-model",
+        ),
+        heading=MODELS,
+        optional=True,
+        in_fingerprint="model",
+    )
+    dense_query: str | Path | None = option(
+        None,
+        MODEL,
+        Flag(
+            "--dense-query",
+            "Dense model for queries alone, trained together with --dense; with --update it takes the place of the one before, and no "
+            "document is encoded again; 'none' for the one of --dense.",
+            default="the one of --dense",
+            metavar="MODEL",
+            example="./my-query-model",
         ),
         heading=MODELS,
         optional=True,

@@ -34,6 +34,7 @@ from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage, statistics_store
+from termweave.search.catalog.lineage import ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
 from termweave.support import arguments
 from termweave.support.batching import in_parts
@@ -129,7 +130,8 @@ def update(
         if live is None:
             raise update_plan.missing(name)
         option_compatibility.check(engine, live, options, mode.given)
-        encoder = encoder_of(live.lineage, name, {"weights": options.weights, "dense": options.dense})
+        given = {"weights": options.weights, "dense": options.dense}
+        encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())
         statistics = statistics_store.load(engine, live.index, live.lineage)
         source = in_passages(source, Window.of(live.lineage.passages))
@@ -143,7 +145,7 @@ def update(
         with target.ledger as ledger:
             changes = _Changes(engine, source, options, encoder, target, live.index)
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
-            after = changes.lineage_after(now)
+            after = _with_models(changes.lineage_after(now), encoder, target, now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
             target.notes.extend(waits(engine))
 
@@ -179,6 +181,17 @@ def update(
                 )
                 publication.check_still_live(engine, name, target.index)
             return updated()
+
+
+def _with_models(made: Lineage, encoder: TextEncoder, target: BuildTarget, now: str) -> Lineage:
+    """The lineage with the models of the update. Only the encoder of queries can be another one than before."""
+    models = {output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()}
+    models = {output: model for output, model in models.items() if output in made.models or output == "dense_query"}
+    if models == made.models:
+        return made
+    queries = models.get("dense_query") or models["dense"]
+    target.notes.append(f"Queries are encoded by {queries.name!r} from now on; no document was encoded for that.")
+    return replace(made, models=models, fingerprint="", updated=now)
 
 
 def _begin(

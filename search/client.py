@@ -35,19 +35,27 @@ class Connection:
         """Give the connections to the server back."""
         self.engine.close()
 
-    def index(self, name: str, *, weights: str | Path | None = None, dense: str | Path | None = None) -> Index:
+    def index(
+        self,
+        name: str,
+        *,
+        weights: str | Path | None = None,
+        dense: str | Path | None = None,
+        dense_query: str | Path | None = None,
+    ) -> Index:
         """Open an index by its alias (or a generation by its full name).
 
         Args:
             name: The alias.
             weights: Weights model, where the name stored with the index does not resolve on this host.
             dense: Dense model, likewise.
+            dense_query: Encoder of queries, likewise, where it is another one than the dense model.
 
         Raises:
             UsageError: There is no such index, or it was not built by termweave.
             ModelError: The models found are not those the index was made with.
         """
-        return Index.open(self.engine, name, weights=weights, dense=dense)
+        return Index.open(self.engine, name, weights=weights, dense=dense, dense_query=dense_query)
 
 
 def connect(url: str | None = None, **options: Any) -> Connection:

@@ -55,21 +55,21 @@ class Index(AsyncSearches):
     hits: if another generation answers, the answer is discarded, the new generation is opened, and the search starts anew.
     """
 
-    def __init__(self, engine: Engine, name: str, weights: str | Path | None, dense: str | Path | None) -> None:
+    def __init__(self, engine: Engine, name: str, models: Mapping[str, str | Path | None]) -> None:
         self.engine = engine
         self.name = name
-        self._models = {"weights": weights, "dense": dense}
+        self._models = models
         self._now = self._open()
 
     @classmethod
-    def open(cls, engine: Engine, name: str, *, weights: str | Path | None = None, dense: str | Path | None = None) -> Index:
+    def open(cls, engine: Engine, name: str, **models: str | Path | None) -> Index:
         """Open an index. Arguments and errors as `Connection.index`."""
-        return cls(engine, name, weights, dense)
+        return cls(engine, name, models)
 
     @classmethod
-    def pinned(cls, engine: Engine, name: str, *, weights: str | Path | None = None, dense: str | Path | None = None) -> Index:
+    def pinned(cls, engine: Engine, name: str, **models: str | Path | None) -> Index:
         """Open the generation that a name stands for now: all answers come from it, even if the alias moves later."""
-        return cls(engine, lineage.resolve(engine, name), weights, dense)
+        return cls(engine, lineage.resolve(engine, name), models)
 
     @property
     def generation(self) -> str:

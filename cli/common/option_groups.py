@@ -35,7 +35,7 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(sections[heading])
 
 
-#: The decorator of a verb: ``@verb("search", short_help="...")``.
+#: The decorator of a verb: ``@verb("search")``.
 verb = functools.partial(click.command, cls=GroupedCommand, context_settings=CONTEXT)
 
 

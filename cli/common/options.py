@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from termweave.corpora import OpenedSource
+    from termweave.settings import Settings
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -132,8 +133,36 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def include_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --include below `source_options`: the patterns become a part of `reading`."""
+
+    @option_group(
+        "Reading the corpus",
+        click.option(
+            "--include",
+            multiple=True,
+            metavar="GLOB",
+            help="In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
+            "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
+        ),
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, include: tuple[str, ...], reading: dict[str, Any], **kwargs: Any) -> Any:
+        return function(*args, reading={**reading, "include": include}, **kwargs)
+
+    return wrapped
+
+
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --weights and --dense of the verbs that search an index; they replace the models that the index names."""
+    """Add --weights, --dense and --dense-query of the verbs that search an index; they replace the models that the index names.
+
+    The function receives them as `models`, for `models_to_open`.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, models={name: kwargs.pop(name) for name in ("weights", "dense", "dense_query")}, **kwargs)
+
     return option_group(
         "Models",
         click.option(
@@ -142,7 +171,13 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Term-weight model to use where this host does not have the model under the name stored with the index.",
         ),
         click.option("--dense", metavar="MODEL", help="Dense model, likewise."),
-    )(function)
+        click.option("--dense-query", metavar="MODEL", help="Encoder of queries, likewise, of an index that has one of its own."),
+    )(wrapped)
+
+
+def models_to_open(given: Mapping[str, str | None], settings: Settings) -> dict[str, str | None]:
+    """The models that the user names for a search, else those of the settings: keywords of `search.Index.open`."""
+    return {**given, "weights": given["weights"] or settings.weights, "dense": given["dense"] or settings.dense}
 
 
 #: Delete without a question; the function receives it as `yes`.

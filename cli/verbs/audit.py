@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("audit", short_help="Who published, rolled back or deleted what.")
+@verb("audit")
 @click.argument("name", required=False)
 @click.option("--last", type=IntRange(1, 10_000), default=20, show_default=True, help="Number of lines.")
 @output_options

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _STARTUP = {"bash": ".bashrc", "zsh": ".zshrc"}
 
 
-@verb("completion", short_help="Complete verbs and options with the Tab key.")
+@verb("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
 @click.option(
     "--install", is_flag=True, help="Set it up for this user: write the script, and a line that loads it where the shell starts."

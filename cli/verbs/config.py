@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@click.group("config", context_settings=CONTEXT, short_help="The current settings and where each one comes from.")
+@click.group("config", context_settings=CONTEXT)
 def command() -> None:
     """The current settings: from flags, then TERMWEAVE_*, then termweave.toml, then defaults.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("delete", short_help="Delete an index, or single documents.")
+@verb("delete")
 @click.argument("name")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Delete this document only; repeatable.")
 @click.option(

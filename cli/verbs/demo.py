@@ -27,7 +27,7 @@ QUERIES = (
 )
 
 
-@verb("demo", short_help="Index, evaluate and search a real corpus.")
+@verb("demo")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Finding = dict[str, Any]
 
 
-@verb("doctor", short_help="Check this machine: what is missing, how to get it.")
+@verb("doctor")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:
@@ -229,14 +229,14 @@ def _places() -> list[dict[str, Any]]:
 
 
 def _print(findings: list[Finding], paths: list[dict[str, Any]]) -> None:
-    for each in findings:
-        mark = click.style("ok  ", fg="green") if each["ok"] else click.style("FAIL", fg="red")
-        click.echo(f"{mark} {each['name']:<16} {printable(each['text'], lines=True)}")
-        if each["advice"]:
-            click.echo(f"     {'':<16} {printable(each['advice'])}")
+    for finding in findings:
+        mark = click.style("ok  ", fg="green") if finding["ok"] else click.style("FAIL", fg="red")
+        click.echo(f"{mark} {finding['name']:<16} {printable(finding['text'], lines=True)}")
+        if finding["advice"]:
+            click.echo(f"     {'':<16} {printable(finding['advice'])}")
     click.echo("\nFolders, all of which can be removed:")
     for row in paths:
         click.echo(f"     {row['name']:<16} {row['path']}  {sized(row['bytes']) if row['exists'] else 'not there yet'}")
     elsewhere = any(row["name"] == "node" for row in paths)
-    held, them = ("State and node hold", "them") if elsewhere else ("State holds", "it")
-    click.echo(f"{held} the terms and texts of your corpora: treat {them} as you treat the corpora.")
+    holders, them = ("State and node hold", "them") if elsewhere else ("State holds", "it")
+    click.echo(f"{holders} the terms and texts of your corpora: treat {them} as you treat the corpora.")

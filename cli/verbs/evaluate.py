@@ -10,7 +10,7 @@ import click
 
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
 from termweave.cli.common.output_files import writable
 from termweave.cli.common.search_options import check_reranker
 from termweave.support.messages import printable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@verb("evaluate", short_help="Compare modes and rerankers on judged queries.")
+@verb("evaluate")
 @click.argument("name")
 @click.argument("dataset")
 @click.option("--mode", "chosen", multiple=True, metavar="MODE", help="A mode to compare, as in 'termweave search'; repeatable.")
@@ -97,8 +97,7 @@ def command(
     per_query: Path | None,
     markdown: str | None,
     html: Path | None,
-    weights: str | None,
-    dense: str | None,
+    models: dict[str, str | None],
     settings: Settings,
     out: Output,
 ) -> int:
@@ -128,7 +127,7 @@ def command(
     parsed = [gates.parse(text) for text in required]
     opened = corpora.open_dataset(dataset)
     writable(save_run, [html, per_query, None if markdown in {None, "-"} else Path(str(markdown))])
-    index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     rows = systems.grid(chosen, rerankers, index)
     with out.progress("Queries") as bar:
         experiment = evaluate(index, opened, rows, progress=bar, baseline=baseline, required=parsed)

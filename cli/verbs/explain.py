@@ -8,7 +8,7 @@ import click
 
 from termweave.cli.common import shaded_texts
 from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
 from termweave.cli.common.search_options import candidate_options, rank_options, words_option
 from termweave.cli.verbs.search import check_words, from_input, where
 from termweave.support.messages import printable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("explain", short_help="Show why a document has its score.")
+@verb("explain")
 @click.argument("name")
 @click.argument("query")
 @click.argument("document", metavar="ID")
@@ -43,8 +43,7 @@ def command(
     explain_words: bool,
     filters: tuple[str, ...],
     filter_json: str | None,
-    weights: str | None,
-    dense: str | None,
+    models: dict[str, str | None],
     html: Path | None,
     settings: Settings,
     out: Output,
@@ -67,7 +66,7 @@ def command(
 
     query = from_input(query)
     check_words(query)
-    index = Index.open(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
     clauses = where(filters, filter_json)
     hit = index.explain(
         query,

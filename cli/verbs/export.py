@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,7 +31,7 @@ _LABELS = {
 }
 
 
-@verb("export", short_help="A model to ONNX, with parity figures.")
+@verb("export")
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--out",
@@ -40,21 +40,28 @@ _LABELS = {
     type=click.Path(path_type=Path),
     help="A new folder for the export.  [default: the model's own folder, if termweave wrote it]",
 )
+@click.option(
+    "--on",
+    "dataset",
+    metavar="DATASET",
+    help="Measure what int8 costs on a sample of this corpus: nDCG@10 if it has judged queries, else how many of the ten best documents stay.",
+)
 @output_options
-def command(*, model: str, out_folder: Path | None, out: Output) -> None:
+def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Output) -> None:
     """Write MODEL as ONNX graphs: fp32, int8, and int8's weights in fp32 for GPUs.
 
     MODEL is a folder that training wrote, or a folder or hf:OWNER/NAME in the layout of sentence-transformers (an encoder or a
     cross-encoder); the export loads there, too. The fp32 graph must compute what torch computes (largest difference 1e-4), and the vectors of
     the int8 graph must stay close; else nothing is written. The figures are printed and kept in termweave.json. What int8 costs
-    in nDCG needs questions: `termweave train` measures it, and the figures are repeated here if the graphs are the same.
+    in nDCG needs questions: --on names a corpus that has some; `termweave train` measures it, too, and its figures are repeated here if the
+    graphs are the same.
     Needs the extra: pip install 'termweave[train]'.
 
     \b
     Examples:
       termweave export runs/my-model
       termweave export path/to/sentence-transformers-model --out my-model
-      termweave export hf:OWNER/NAME --out my-model --json
+      termweave export hf:OWNER/NAME --out my-model --on ./nfcorpus
     """
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
@@ -64,17 +71,35 @@ def command(*, model: str, out_folder: Path | None, out: Output) -> None:
     from termweave.encoders.onnx.export import export, int8_cost
 
     path = resolve(model)
+    sample = None
+    if dataset:
+        from termweave.training.model_folder import sample_cost
+
+        outputs = ModelFolder.read(path, check=False).manifest.outputs
+        if "scores" in outputs:
+            raise UsageError(
+                f"{model} is a cross-encoder, and --on compares term weights or vectors.",
+                "Leave --on out; to measure a cross-encoder, evaluate an index with --rerank.",
+            )
+        sample = sample_cost.draw(dataset)
     out.say(f"Exporting {model} ...")
     parity = export(path, out_folder)
     folder = out_folder or path
     ndcg = ModelFolder.read(folder, check=False).manifest.quantisation.get("ndcg", {})
     graphs = {precision: {"file": name, "bytes": (folder / name).stat().st_size} for precision, name in GRAPHS.items()}
-    data = {"schema": SCHEMA, "folder": str(folder), "graphs": graphs, "parity": parity.as_dict(), "ndcg": ndcg}
+    costs: dict[str, Any] = {}
+    if sample:
+        out.say(f"Comparing fp32 and int8 on {dataset} ...")
+        costs = {output: sample_cost.cost(folder, output, sample) for output in outputs}
+    data: dict[str, Any] = {"schema": SCHEMA, "folder": str(folder), "graphs": graphs, "parity": parity.as_dict(), "ndcg": ndcg}
     lines = [
         *(f"{graph['file']:23} {sized(int(str(graph['bytes']))):>9}" for graph in graphs.values()),
         *_figures(parity),
         *([int8_cost(ndcg)] if ndcg else []),
+        *(sample_cost.in_words(output, figures) for output, figures in costs.items()),
     ]
+    if sample:
+        data["sample"] = costs
     out.emit(data, "\n".join(lines))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("generations", short_help="The generations of an index.")
+@verb("generations")
 @click.argument("name", required=False)
 @output_options
 @connection_options

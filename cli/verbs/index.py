@@ -17,6 +17,7 @@ from termweave.cli.common.options import (
     check_together,
     confirm,
     connection_options,
+    include_option,
     open_source,
     output_options,
     share,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("index", short_help="Build, verify and publish an index.")
+@verb("index")
 @click.argument("source")
 @click.argument("name")
 @click.option(
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     ),
 )
 @source_options
+@include_option
 @output_options
 @connection_options
 def command(
@@ -106,7 +108,7 @@ def command(
 ) -> None:
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
-    SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of .txt, .md or .html files,
+    SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of .txt, .md, .rst, .adoc or .html files,
     'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. Everything except id, title and
     text becomes metadata. The live generation can be searched until the new one is whole. If a build is stopped, the same
     command resumes it. Ctrl-C once finishes the requests that were sent; Ctrl-C twice stops at once.

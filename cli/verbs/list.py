@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
-@verb("list", short_help="All indices of a server.")
+@verb("list")
 @output_options
 @connection_options
 def command(*, settings: Settings, out: Output) -> None:

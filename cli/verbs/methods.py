@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SCHEMA = "termweave.methods/1"
 
 
-@verb("methods", short_help="List the training methods with parameters and defaults.")
+@verb("methods")
 @click.argument("name", metavar="[METHOD]", required=False)
 @output_options
 def command(*, name: str | None, out: Output) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from termweave.engine.embedded.state import NodeState
 
 
-@click.group("node", context_settings=CONTEXT, short_help="The embedded OpenSearch: start, stop, status, logs, wipe.")
+@click.group("node", context_settings=CONTEXT)
 def command() -> None:
     """The embedded OpenSearch: a real server on this machine, without Docker.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("profiles", short_help="List, choose or delete tuned profiles.")
+@verb("profiles")
 @click.argument("name")
 @click.option("--use", metavar="PROFILE", help="Let searches use this profile from now on; 'hybrid' stands for no profile.")
 @click.option("--drop", metavar="PROFILE", help="Delete this profile. If searches use it, they use no profile from now on.")

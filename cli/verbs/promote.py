@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("promote", short_help="Make another generation of an index live.")
+@verb("promote")
 @click.argument("name")
 @click.argument("generation")
 @output_options

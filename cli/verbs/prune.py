@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("prune", short_help="Delete old generations.")
+@verb("prune")
 @click.argument("name")
 @click.option(
     "--keep",

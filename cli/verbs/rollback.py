@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("rollback", short_help="Make the previous generation live again.")
+@verb("rollback")
 @click.argument("name")
 @output_options
 @connection_options

@@ -13,7 +13,7 @@ from termweave.cli.common.batch_search import DEPTH, answer_all, batch_options
 from termweave.cli.common.hit_list import show, show_facets
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import check_together, connection_options, model_options, output_options
+from termweave.cli.common.options import check_together, connection_options, model_options, models_to_open, output_options
 from termweave.cli.common.search_options import candidate_options, rank_options, words_option
 from termweave.support.messages import few
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("search", short_help="The best documents for a query.")
+@verb("search")
 @click.argument("name")
 @click.argument("query", required=False)
 @click.option("-k", type=IntRange(1, 10_000), help="How many hits.  [default: 10; with --queries 100]")
@@ -103,8 +103,7 @@ def command(
     run_file: str | None,
     run_name: str | None,
     workers: int,
-    weights: str | None,
-    dense: str | None,
+    models: dict[str, str | None],
     html: Path | None,
     settings: Settings,
     out: Output,
@@ -131,7 +130,6 @@ def command(
     from termweave.search.results import json
 
     kept = where(filters, filter_json)
-    models = {"weights": weights or settings.weights, "dense": dense or settings.dense}
     many = queries_file is not None
     drawn = bool(explain or explain_words or html)
     shown = drawn or bool(show_query or start or highlight or fields)
@@ -152,7 +150,7 @@ def command(
             queries_file,
             run_file,
             run_name,
-            models=models,
+            models=models_to_open(models, settings),
             mode=mode,
             rerank=rerank,
             rerank_budget=rerank_budget,
@@ -164,7 +162,7 @@ def command(
         )
         return
     text = _text(query, like)
-    index = Index.open(engine.connect(settings), name, **models)
+    index = Index.open(engine.connect(settings), name, **models_to_open(models, settings))
     options: dict[str, Any] = {
         "k": k or 10,
         "candidates": candidates,

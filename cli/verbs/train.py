@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCHEMA = "termweave.train/1"
 
 
-@verb("train", short_help="Train term weights or vectors on your own text.")
+@verb("train")
 @click.argument("method")
 @click.argument("dataset")
 @click.option(

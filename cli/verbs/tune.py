@@ -9,7 +9,7 @@ import click
 
 from termweave.cli.common.number_types import IntRange
 from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, model_options, output_options
+from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
 from termweave.cli.common.search_options import milliseconds
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
-@verb("tune", short_help="Choose fusion and reranking by judged queries.")
+@verb("tune")
 @click.argument("name")
 @click.argument("dataset")
 @click.option(
@@ -57,8 +57,7 @@ def command(
     rerank_budget: float | None,
     seed: int,
     dry_run: bool,
-    weights: str | None,
-    dense: str | None,
+    models: dict[str, str | None],
     settings: Settings,
     out: Output,
 ) -> None:
@@ -83,7 +82,7 @@ def command(
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
-    index = Index.pinned(engine.connect(settings), name, weights=weights or settings.weights, dense=dense or settings.dense)
+    index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     profiles.check_name(profile, index.signals)
     with out.progress("Tuning") as progress:
         report = tuning.tune(
@@ -159,8 +158,8 @@ def _show(report: TuningReport, out: Output, *, adopted: bool) -> None:
         table.add_row(named.get(system) or label(system), f"{value:.4f}", style="bold" if system == "tuned" else "")
     console = out.console()
     console.print(table)
-    told = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
-    console.print(f"tuned against default: {told} ({counted(report.trials, 'trial')} on {queries(report.fitted)})", markup=False)
+    gain = f"{report.gain:+.4f}, 95 % between {report.low:+.4f} and {report.high:+.4f}, p {report.p:.3g}"
+    console.print(f"tuned against default: {gain} ({counted(report.trials, 'trial')} on {queries(report.fitted)})", markup=False)
     parts = [f"{name} {share:.2f}" for name, share in report.profile.weights.items()]
     console.print(f"fusion {report.profile.fusion}: {', '.join(parts)}", markup=False)
     reranking = report.profile.reranking

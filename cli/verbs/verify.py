@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli.common.option_groups import GroupedCommand, verb
-from termweave.cli.common.options import check_together, connection_options, output_options, share, source_options
+from termweave.cli.common.options import check_together, connection_options, include_option, output_options, share, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ class _Command(GroupedCommand):
         return super().parse_args(ctx, args)
 
 
-@verb("verify", cls=_Command, short_help="Check that every document is stored as it was sent.")
+@verb("verify", cls=_Command)
 @click.argument("name")
 @click.argument("source", required=False)
 @click.option(
@@ -44,6 +44,7 @@ class _Command(GroupedCommand):
     help="Also read text, weights and vectors back and check their digests; '--deep 5%' does so for a random sample.",
 )
 @source_options
+@include_option
 @output_options
 @connection_options
 def command(

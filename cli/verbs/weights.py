@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = "termweave.weights/1"
 
 
-@verb("weights", short_help="Show which words of a text matter.")
+@verb("weights")
 @click.argument("text")
 @click.option(
     "--model",

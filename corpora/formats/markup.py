@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from termweave.corpora.formats.html_tokenizer import Tokenizer
@@ -26,6 +27,9 @@ _OF_THE_WEB = re.compile(r"cp\d+|iso8859-\d+|iso2022_jp|koi8-[ru]|mac-\w+|gb\w+|
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
+
+_RULE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}")
+_ASCIIDOC_HEADING = re.compile(r"={1,6}[ \t]+(\S.*)")
 
 #: Elements that a browser does not show. (`noscript` is shown, because no scripts run here.)
 _HIDDEN = frozenset({"script", "style", "template", "head", "svg", "iframe"})
@@ -80,11 +84,39 @@ def html(text: str) -> tuple[str, str]:
 
 
 #: Suffix of a file -> function that reads it: in a folder, only the name tells Markdown from plain text.
+def restructured(text: str) -> tuple[str, str]:
+    """reStructuredText: the first line with an underline of punctuation is the title; its overline is dropped, too."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    for number, (line, below) in enumerate(pairwise(lines)):
+        if (
+            line.strip()
+            and not _RULE.fullmatch(line.rstrip())
+            and _RULE.fullmatch(below.rstrip())
+            and len(below.rstrip()) >= len(line.strip())
+        ):
+            over = number > 0 and _RULE.fullmatch(lines[number - 1].rstrip()) is not None
+            kept = [*lines[: number - over], *lines[number + 2 :]]
+            return line.strip(), "\n".join(kept).strip()
+    return "", text.strip()
+
+
+def asciidoc(text: str) -> tuple[str, str]:
+    """AsciiDoc: the first heading (``= Title``) is the title."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    for number, line in enumerate(lines):
+        if match := _ASCIIDOC_HEADING.fullmatch(line):
+            return match[1].strip(), "\n".join([*lines[:number], *lines[number + 1 :]]).strip()
+    return "", text.strip()
+
+
 KINDS: dict[str, Callable[[str], tuple[str, str]]] = {
     ".txt": plain,
     ".text": plain,
     ".md": markdown,
     ".markdown": markdown,
+    ".rst": restructured,
+    ".adoc": asciidoc,
+    ".asciidoc": asciidoc,
     ".html": html,
     ".htm": html,
     ".xhtml": html,

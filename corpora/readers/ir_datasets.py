@@ -176,11 +176,11 @@ class IrDataset(EntrySource):
     def _judged(self) -> tuple[list[Query], Qrels, list[str]]:
         """Queries with judgements, the judgements, and notes about those that were left out."""
         qrels: Qrels = {}
-        for each in self._records("qrels"):
-            grade = getattr(each, "relevance", None)
+        for judgement in self._records("qrels"):
+            grade = getattr(judgement, "relevance", None)
             if not isinstance(grade, int):
                 raise UsageError(f"The judgements of {self._judged_name} are not grades.", "Name another collection or split.")
-            qrels.setdefault(each.query_id, {})[each.doc_id] = grade
+            qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = grade
         queries = [Query(each.query_id, each.default_text()) for each in self._records("queries") if each.query_id in qrels]
         lost = set(qrels) - {query.id for query in queries}
         notes = []

@@ -117,7 +117,13 @@ class Parquet(FileSource):
     @cached_property
     def _schema(self) -> Any:
         with self._opened() as table:
-            return table.schema_arrow
+            try:
+                schema = table.schema_arrow
+                schema.names  # noqa: B018 - pyarrow decodes the names now
+            except UnicodeDecodeError as error:
+                hint = "Write or download it again."
+                raise InputError(f"{self.shown} is damaged: the name of a column is not UTF-8.", hint) from error
+            return schema
 
     @property
     def _names(self) -> list[str]:

@@ -1,4 +1,6 @@
-"""Read folders of texts: every .txt, .md and .html file below a folder is a document, and its id is its path in the folder.
+"""Read folders of texts: every .txt, .md, .rst, .adoc and .html file below a folder is a document, and its id is its path in the folder.
+
+The user may name the files instead, by patterns (``*.py``, ``src/*.c``): then each matching file is a text, whatever its type.
 
 Files may be compressed (``page.html.gz``). Hidden files and folders (.git) are ignored; files of other types are counted and named in a
 remark. Files must be UTF-8, HTML files may declare another encoding. A file with another encoding, with NULs, or longer than the
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path, PurePath
@@ -24,7 +27,7 @@ from termweave.records import Document
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from termweave.corpora.sources import Progress
 
@@ -35,17 +38,21 @@ def kind_of(name: str) -> str:
     return PurePath(path.stem).suffix if path.suffix in SUFFIXES else path.suffix
 
 
-def texts(folder: Path) -> Iterator[tuple[Path, str]]:
+def texts(folder: Path, include: Sequence[str] = ()) -> Iterator[tuple[Path, str]]:
     """The text files below a folder with their ids, sorted folder by folder so that no long list is kept in memory.
 
     Links to files are followed. Links to folders are not, because they may form a loop.
+
+    Args:
+        folder: The folder.
+        include: Patterns of the files to read; (): the files of known types.
     """
-    for path, id_, is_text in _files(folder):
+    for path, id_, is_text in _files(folder, include):
         if is_text:
             yield path, id_
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, str, bool]]:
+def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[tuple[Path, str, bool]]:
     """All files below a folder: path, id, and whether the file is a text."""
 
     def failed(error: OSError) -> None:
@@ -58,13 +65,20 @@ def _files(folder: Path) -> Iterator[tuple[Path, str, bool]]:
         for name in sorted(names):
             path = Path(parent, name)
             if not name.startswith(".") and path.is_file():
-                yield path, path.relative_to(folder).as_posix(), kind_of(name) in markup.KINDS
+                id_ = path.relative_to(folder).as_posix()
+                yield path, id_, _matches(id_, include) if include else kind_of(name) in markup.KINDS
+
+
+def _matches(id_: str, include: Sequence[str]) -> bool:
+    """Whether a pattern matches a path: a pattern with a slash the whole path, one without the file's name."""
+    name = id_.rpartition("/")[2]
+    return any(fnmatchcase(id_ if "/" in pattern else name, pattern) for pattern in include)
 
 
 class TextFolder(FileSource):
     """A folder of texts: a `Source`, and the reader that recognises it."""
 
-    LABEL: ClassVar[str] = "a folder of .txt, .md or .html files"
+    LABEL: ClassVar[str] = "a folder of .txt, .md, .rst, .adoc or .html files"
     KIND: ClassVar[str] = "texts/2"
 
     @classmethod
@@ -86,30 +100,33 @@ class TextFolder(FileSource):
     def fingerprint(self) -> str:
         """Hash of the ids and bytes of all files."""
         state = blake2b(digest_size=16)
-        for path, id_ in texts(self.path):
+        for path, id_ in texts(self.path, self.reading.include):
             state.update(f"{id_}\0{_state(path)}\0".encode(errors="surrogateescape"))
-        return _fingerprint(self.path, self.kind, state.digest())
+        return _fingerprint(self.path, self.kind, state.digest(), tuple(self.reading.include))
 
     @property
     def size(self) -> int:
         """Size of all files on disk, in bytes."""
-        return sum(_state(path)[0] for path, _ in texts(self.path))
+        return sum(_state(path)[0] for path, _ in texts(self.path, self.reading.include))
 
     @property
     def remarks(self) -> list[str]:
         """Sentences about what is read as what, and about files of other types, if there are any."""
-        mapping = f"{self.shown}: each .txt, .md or .html file is a document; id = its path; title = its heading or <title>."
-        others = Counter(kind_of(path.name) or "without suffix" for path, _, is_text in _files(self.path) if not is_text)
+        files = ", ".join(self.reading.include) or ".txt, .md, .rst, .adoc or .html"
+        mapping = f"{self.shown}: each {files} file is a document; id = its path; title = its heading or <title>."
+        others = Counter(
+            kind_of(path.name) or "without suffix" for path, _, is_text in _files(self.path, self.reading.include) if not is_text
+        )
         if not others:
             return [mapping]
         named = few([f"{count:,} {ending}" for ending, count in others.most_common()])
         count = counted(others.total(), "file is", "files are")
-        return [mapping, f"{self.shown}: {count} not text and ignored ({named})."]
+        return [mapping, f"{self.shown}: {count} {'not included' if self.reading.include else 'not text'} and ignored ({named})."]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Read the files. The line of a document is the number of its file; the line of a bad entry is a line in the file."""
         done = 0
-        for number, (path, id_) in enumerate(texts(self.path), 1):
+        for number, (path, id_) in enumerate(texts(self.path, self.reading.include), 1):
             try:
                 title, text = _read(path, id_)
             except _BadFile as bad:
@@ -159,7 +176,8 @@ def _read(path: Path, id_: str) -> tuple[str, str]:
     kind = kind_of(path.name)
     # A byte order mark overrides the encoding that a page declares.
     marked = content.startswith(lines.BOM)
-    encoding = markup.charset(content) if markup.KINDS[kind] is markup.html and not marked else "utf-8"
+    read = markup.KINDS.get(kind, markup.plain)  # a file that a pattern names may have any suffix
+    encoding = markup.charset(content) if read is markup.html and not marked else "utf-8"
     if lines.is_utf16(content[:4]):
         raise _BadFile("UTF-16 or UTF-32, but it must be UTF-8", 1)
     if b"\0" in content:
@@ -171,15 +189,15 @@ def _read(path: Path, id_: str) -> tuple[str, str]:
         line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
         reason = f"byte 0x{wrong.object[wrong.start]:02x} at column {column} is not {encoding.upper()}"
         raise _BadFile(reason, line) from None
-    return markup.KINDS[kind](text)
+    return read(text)
 
 
 @lru_cache(maxsize=8)
-def _fingerprint(folder: Path, kind: str, state: bytes) -> str:
+def _fingerprint(folder: Path, kind: str, state: bytes, include: tuple[str, ...] = ()) -> str:
     """Hash all files. `state` is an argument so that a changed folder is read again."""
     del state
     digest = blake2b(kind.encode() + b"\n", digest_size=16)
-    for path, id_ in texts(folder):
+    for path, id_ in texts(folder, include):
         name = id_.encode(errors="surrogateescape")
         digest.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(lines.fingerprint(path, "")))
     return digest.hexdigest()

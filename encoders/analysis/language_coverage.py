@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from termweave.encoders.analysis import function_words
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -61,6 +63,7 @@ class Familiarity:
         english: Share of English function words.
         pieces: Word-pieces per word.
         language: The language of the model's analysis; None if it is for no particular one.
+        guess: The language that the function words are of, as the name of OpenSearch's analyzer; None: English, or unknown.
     """
 
     words: int
@@ -70,6 +73,7 @@ class Familiarity:
     english: float
     pieces: float
     language: str | None
+    guess: str | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -81,6 +85,8 @@ class Familiarity:
     @property
     def analyzer(self) -> str:
         """An OpenSearch analyzer that suits such text; "english" unless something speaks against it."""
+        if self.guess is not None and (self._looks_foreign or self.verdict == "foreign"):
+            return self.guess
         if self.script in {None, "Latin"}:
             return "standard" if self._looks_foreign else "english"
         return _ANALYZERS.get(self.script or "", "standard")
@@ -91,7 +97,8 @@ class Familiarity:
         if self.unknown > _WORTH_SAYING:
             where = f"in a script ({self.strange}) that it was not made for" if self.strange else "unknown to it"
             return f"{self.unknown:.0%} of the words are {where}"
-        return f"it does not look like English ({self.english:.0%} function words, {self.pieces:.1f} word-pieces a word)"
+        guessed = f", but {self.guess.capitalize()}" if self.guess else ""
+        return f"it does not look like English ({self.english:.0%} function words, {self.pieces:.1f} word-pieces a word){guessed}"
 
     @property
     def doubtful(self) -> bool:
@@ -100,7 +107,7 @@ class Familiarity:
 
     @property
     def _looks_foreign(self) -> bool:
-        return self.words >= _ENOUGH_WORDS and self._unlike_english
+        return (self.words >= _ENOUGH_WORDS or self.guess is not None) and self._unlike_english
 
     @property
     def _unlike_english(self) -> bool:
@@ -122,6 +129,7 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
     words = pieces = english = 0
     scripts: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
+    others: Counter[str] = Counter()
     clipped = [text[:_CHARACTERS] for text in texts]
     for text, encoding in zip(clipped, tokenizer.encode_batch(clipped, add_special_tokens=False), strict=True):
         for (start, end), ids in _words(encoding):
@@ -132,13 +140,15 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
             words += 1
             pieces += len(ids)
             english += written in _ENGLISH
+            others.update(function_words.languages(written))
             script = _script(letter)
             scripts[script] += 1
             unknown[script] += script not in covered or ids == [unknown_id]
+    guess = function_words.guess(others, english, words)
     count = max(words, 1)
     main = next((script for script, _ in scripts.most_common()), None)
     strange = next((script for script, many in unknown.most_common(1) if many and script not in covered), None)
-    return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language)
+    return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language, guess)
 
 
 def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:

@@ -57,13 +57,13 @@ class ModelTokenizer:
             self.tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         self._added, self._added_to_pair = (self.tokenizer.num_special_tokens_to_add(pair) for pair in (False, True))
 
-    def encode(self, texts: Sequence[str], max_length: int) -> list[NDArray[np.int64]]:
-        """Token ids of each text, ``(n,)``: at most `max_length`, special tokens included."""
-        room = max(max_length - self._added, 0)
+    def encode(self, texts: Sequence[str], max_length: int, *, special: bool = True) -> list[NDArray[np.int64]]:
+        """Token ids of each text, ``(n,)``: at most `max_length`, special tokens included where `special` asks for them."""
+        room = max(max_length - self._added, 0) if special else max_length
         encodings = self._tokens(texts, room)
         for encoding in encodings:
             encoding.truncate(room)
-        return [_ids(self.tokenizer.post_process(encoding)) for encoding in encodings]
+        return [_ids(self.tokenizer.post_process(encoding) if special else encoding) for encoding in encodings]
 
     def encode_pairs(
         self, pairs: Sequence[tuple[str, str]], max_length: int

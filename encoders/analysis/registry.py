@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.chinese_words import ChineseWords
 from termweave.encoders.analysis.piece_terms import PieceTerms
+from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
 from termweave.encoders.analysis.words import Analysis
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ANALYSES: Mapping[str, type[Analysis]] = {analysis.id: analysis for analysis in (Analysis, ChineseWords, PieceTerms)}
+ANALYSES: Mapping[str, type[Analysis]] = {
+    analysis.id: analysis for analysis in (Analysis, ChineseWords, PieceTerms, VocabularyTerms)
+}
 
 
 def analysis_of(identity: str | None, tokenizer: Any, *, model: str) -> Analysis:
@@ -20,7 +23,7 @@ def analysis_of(identity: str | None, tokenizer: Any, *, model: str) -> Analysis
 
     Args:
         identity: The id that the manifest names.
-        tokenizer: The model's, a BERT-like `tokenizers.Tokenizer`.
+        tokenizer: The model's `tokenizers.Tokenizer`, BERT-like but for `VocabularyTerms`.
         model: The name of the model, for messages.
 
     Raises:

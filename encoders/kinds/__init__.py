@@ -5,7 +5,7 @@ kind        outputs         computation
 ==========  ==============  ==========================================================================================
 anchored    weights, dense  a multiplier per word-piece on top of BM25, and a mean-pooled vector, in one pass
 dense       dense           a transformer's states, pooled; one encoder, or one for queries and one for documents
-sparse      weights         a masked-language-model head: a weight for every entry of the vocabulary
+sparse      weights         a masked-language-model head: a weight for every entry of the vocabulary; queries also from a table
 ranker      scores          a cross-encoder: query and document in one sequence, one score
 ==========  ==============  ==========================================================================================
 

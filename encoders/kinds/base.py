@@ -129,6 +129,11 @@ class OpenModel(ABC):
             size = min(2 * size, _BLOCK)
 
     @property
+    def query_model(self) -> OpenModel | None:
+        """The encoder of queries inside this folder, where queries have one of their own."""
+        return None
+
+    @property
     @abstractmethod
     def vocabulary(self) -> Any:
         """The `tokenizers.Tokenizer` behind the model."""

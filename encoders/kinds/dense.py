@@ -8,16 +8,17 @@ here. `DenseSettings` says how texts are read. What a folder in the layout of se
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.kinds import graph_cache
 from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer, apply, pool, unit
-from termweave.encoders.manifest import TOKENIZER, ModelFolder
+from termweave.encoders.manifest import GRAPHS, TOKENIZER, ModelFolder
 from termweave.encoders.onnx.parity import cosines, sample_texts
 from termweave.errors import ModelError
+from termweave.support.messages import is_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 #: The output of our own exports, and the names other exporters give it, best first.
 STATES = "last_hidden_state"
 _STATES_NAMES = (STATES, "token_embeddings", "hidden_states")
+#: What `DenseSettings.query` holds.
+_TOWER = {"hash", "max_length", "pooling", "settings", "files"}
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,27 @@ class DenseSettings(KindSettings):
         prompts: "query" and "document" -> the text that is put before every text of that sort.
         include_prompt: Whether the tokens of the prompt take part in the pooling.
         layers: Dense layers after the pooling, in order: ``{"file": ..., "activation": ..., "residual": ...}``.
-        query_folder: Subfolder of the query encoder where queries have an encoder of their own; "" for one encoder.
+        truncated: How many numbers of a vector are kept, before it gets length 1 (Matryoshka); 0: all.
+        query_folder: Subfolder with a model folder for queries; "" for one encoder.
+        query: The encoder of queries that lies in the same folder (a router of sentence-transformers): ``{"hash", "max_length",
+            "pooling", "settings", "files"}``; empty for one encoder.
     """
 
     prompts: dict[str, str] = field(default_factory=dict)
     include_prompt: bool = True
     layers: list[dict[str, Any]] = field(default_factory=list)
+    truncated: int = 0
     query_folder: str = ""
+    query: dict[str, Any] = field(default_factory=dict)
 
     def problem(self, manifest: Manifest) -> str:
         """What is wrong with prompts, pooling or layers; "" if nothing is."""
         if not all(isinstance(text, str) for text in self.prompts.values()):
             return "prompts are texts"
+        if not all(isinstance(getattr(self, name), sort) for name, sort in (("truncated", int), ("query", dict))):
+            return "truncated is a number, and query a table"
+        if self.query and not (self.query.keys() == _TOWER and is_hash(self.query["hash"])):
+            return "query describes an encoder"
         if any(mode not in MODES for mode in manifest.pooling.split("+")):
             return f"pooling is one of {', '.join(MODES)}"
         if any(layer["activation"] not in ACTIVATIONS for layer in self.layers):
@@ -88,6 +100,11 @@ class DenseModel(OpenModel):
                     "Name two encoders that were trained together.",
                 )
         self._output: str | None = None
+
+    @property
+    def query_model(self) -> OpenModel | None:
+        """The encoder of queries inside this folder, where queries have one of their own."""
+        return self._query
 
     @property
     def vocabulary(self) -> Any:
@@ -147,6 +164,7 @@ class DenseReader:
     def vector(self, states: NDArray[np.float32], prompt: int = 0) -> NDArray[np.float32]:
         """The unit vector of one text: states ``(n, d)`` -> ``(dimension,)``."""
         vector = apply(self.layers, pool(states, self.manifest.pooling, prompt)) if self._fits(states) else states[0]
+        vector = vector[: self.settings.truncated or None]
         if len(vector) != self.manifest.dimension:
             raise ModelError(
                 f"The graph of {self.manifest.name!r} gives vectors of {states.shape[-1]} numbers, "
@@ -201,5 +219,20 @@ class DenseKind(ModelKind):
 
     def towers(self, folder: ModelFolder) -> dict[str, ModelFolder]:
         """The encoder of documents and the encoder of queries; the latter may be a model folder inside this one."""
-        name = DenseSettings.of(folder.manifest).query_folder
-        return {"document": folder, "query": ModelFolder.read(folder.path / name) if name else folder}
+        settings = DenseSettings.of(folder.manifest)
+        if settings.query_folder:
+            return {"document": folder, "query": ModelFolder.read(folder.path / settings.query_folder)}
+        return {"document": folder, "query": _second_tower(folder, settings) if settings.query else folder}
+
+
+def _second_tower(folder: ModelFolder, settings: DenseSettings) -> ModelFolder:
+    """The encoder of queries that lies in the same folder; its graphs lie beside its weights."""
+    own = {**settings.query["settings"], "query": {}}
+    manifest = replace(folder.manifest, **{**settings.query, "settings": own})
+    home = str(own.get("transformer", ""))
+    if home == settings.transformer:
+        return ModelFolder(folder.path, manifest, {name: graph for name in GRAPHS if (graph := folder.graph(name))})
+    names = {name: f"{home}/{file}" for name, file in GRAPHS.items()}
+    return ModelFolder(
+        folder.path, manifest, {name: folder.path / file for name, file in names.items() if file in manifest.files}
+    )

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.encoders.manifest import GRAPHS, ModelFolder, digest
+from termweave.encoders.manifest import GRAPHS, ModelFolder, digest, weight_files
 from termweave.errors import ModelError
 from termweave.support import paths
 from termweave.support.extras import install
@@ -42,8 +42,8 @@ def with_graph(folder: ModelFolder, kind: ModelKind) -> ModelFolder:
 def _key(folder: ModelFolder, kind: ModelKind) -> str:
     """A name for what torch would export: models that differ only in pooling or prompts share a graph."""
     home = str(folder.manifest.settings.get("transformer", ""))
-    names = [f"{home}/{name}".lstrip("/") for name in ("model.safetensors", "config.json")]
-    digests = [folder.manifest.files.get(name) or digest(folder.path / name) for name in names]
+    files = [*weight_files(folder.path / home), folder.path / home / "config.json"]
+    digests = [folder.manifest.files.get(str(file.relative_to(folder.path))) or digest(file) for file in files]
     parts = (digests, kind.name, kind.graph_settings(folder.manifest))
     return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 

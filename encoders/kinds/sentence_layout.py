@@ -1,8 +1,9 @@
 """A folder in the layout of sentence-transformers (or plain transformers), read as a model folder of termweave.
 
 ``modules.json`` lists the modules: Transformer, Pooling, then any of Dense and Normalize (kind dense), Transformer and SpladePooling
-(kind sparse), or a Transformer with a classifier (kind ranker). Without it a transformers folder is a transformer with mean pooling,
-as in sentence-transformers. Only names are read of these files: no code of the model runs.
+(kind sparse), a Transformer with a classifier (kind ranker), or a Router with such modules for documents and for queries. A folder
+with ``idf.json`` and no ``modules.json`` is a sparse encoder of OpenSearch with a table of query weights. Without both a transformers
+folder is a transformer with mean pooling, as in sentence-transformers. Only names are read of these files: no code of the model runs.
 
 ``onnx/model.onnx`` of a dense model or a ranker is run if the folder has it; else torch exports the graph once (`graph_cache`). The model's hash
 is over the file that is run or exported, over the tokeniser, and over everything that decides how texts are read.
@@ -16,18 +17,32 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
-from termweave.encoders.kinds.sentence_modules import CONFIG, MODULES, WEIGHTS, read_json, read_layers, read_modules
+from termweave.encoders.kinds.sentence_modules import CONFIG, MODULES, Modules, read_json, read_layers, read_modules
 from termweave.encoders.kinds.sparse import SparseSettings
-from termweave.encoders.manifest import MANIFEST, TOKENIZER, Manifest, ModelFolder, digest, identity
+from termweave.encoders.manifest import (
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Manifest,
+    ModelFolder,
+    digest,
+    identity,
+    is_inside,
+    weight_files,
+)
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 GRAPH = "onnx/model.onnx"
 #: The analysis of a sparse model: its terms are its word-pieces.
 PIECE_TERMS = "bert-pieces.1"
+#: The analysis of a sparse model with any other tokeniser: its terms are the entries of the vocabulary.
+VOCABULARY_TERMS = "vocabulary.1"
+#: The query weights of OpenSearch's inference-free models.
+IDF = "idf.json"
 #: Prompt names that stand for a document, as `encode_document` of sentence-transformers tries them.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 #: Architectures whose positions begin behind the padding id, so that two positions of the table are no tokens.
@@ -51,7 +66,64 @@ def read(path: Path, *, name: str = "") -> ModelFolder:
     name = name or path.name
     about = read_json(path / "config_sentence_transformers.json", missing={})
     modules = read_modules(path)
+    if not (path / MODULES).is_file() and (path / IDF).is_file():
+        modules = Modules(pooling="max", kind="sparse", query=Modules(kind="table"))
+    folder = _read_tower(path, name, about, modules)
+    if modules.query is None or folder.manifest.kind != "dense":
+        return folder
+    query = _read_tower(path, name, about, modules.query).manifest
+    if query.dimension != folder.manifest.dimension:
+        raise ModelError(
+            f"The query encoder of {name!r} gives {query.dimension} numbers, the document encoder {folder.manifest.dimension}.",
+            "Name two encoders that were trained together.",
+        )
+    tower = {key: getattr(query, key) for key in ("hash", "max_length", "pooling", "settings", "files")}
+    return replace(folder, manifest=replace(folder.manifest, settings={**folder.manifest.settings, "query": tower}))
+
+
+def _read_tower(path: Path, name: str, about: Mapping[str, Any], modules: Modules) -> ModelFolder:
+    """Read the encoder that some modules describe."""
     home = path / modules.transformer
+    config = _configuration(path, home, name)
+    reading = read_json(home / "sentence_bert_config.json", missing={})
+    shared: dict[str, Any] = {"transformer": modules.transformer, "lower": bool(reading.get("do_lower_case"))}
+    manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(home, config, reading))
+    if manifest.kind == "dense":
+        layers, dimension = read_layers(path, modules, _width(home / CONFIG, config))
+        truncated = _truncation(about, dimension)
+        _check_similarity(name, about, normalised=modules.normalised and not truncated)
+        dimension = truncated or dimension
+        settings = DenseSettings(
+            **shared, prompts=_prompts(about), include_prompt=modules.include_prompt, layers=layers, truncated=truncated
+        ).as_dict()
+        manifest = replace(manifest, outputs=("dense",), dimension=dimension, pooling=modules.pooling, settings=settings)
+    elif manifest.kind == "sparse":
+        table = _query_table(path, modules.query) if modules.query else {}
+        settings = SparseSettings(**shared, prompts=_prompts(about), twice=modules.twice, **table).as_dict()
+        analysis = PIECE_TERMS if _has_word_pieces(home / TOKENIZER) else VOCABULARY_TERMS
+        manifest = replace(
+            manifest, outputs=("weights",), terms="piece", analysis=analysis, pooling=modules.pooling, settings=settings
+        )
+    else:
+        ranker = RankerSettings(**shared, types=has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
+        manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
+    graph = path / GRAPH
+    own_graph = manifest.kind in {"dense", "ranker"} and modules.transformer in {"", "0_Transformer"} and graph.is_file()
+    if config.get("auto_map") and not own_graph:
+        raise ModelError(
+            f"The model {name!r} brings code of its own ({CONFIG} has auto_map), and termweave runs no code of a model.",
+            f"Name a model of an architecture that transformers has itself, or one with {GRAPH}.",
+        )
+    cores = [graph] if own_graph else weight_files(home)
+    if not cores:
+        raise _no_weights(name, home)
+    identities = {str(file.relative_to(path)): identity(file) for file in (*cores, home / TOKENIZER, home / CONFIG)}
+    named = _named(manifest, path, cores, {} if own_graph else config)
+    return ModelFolder(path, named, {"fp32": graph} if own_graph else {}, identities)
+
+
+def _configuration(path: Path, home: Path, name: str) -> dict[str, Any]:
+    """The configuration of a transformer that has a tokeniser and an architecture."""
     if not (home / CONFIG).is_file():
         raise ModelError(
             f"{path} is not a model folder: it has neither {MANIFEST} nor {CONFIG}.",
@@ -67,35 +139,41 @@ def read(path: Path, *, name: str = "") -> ModelFolder:
             f"The model {name!r} has no tokeniser: {home / TOKENIZER} is missing.",
             "Save it there with transformers' fast tokeniser: AutoTokenizer.from_pretrained(...).save_pretrained(DIR).",
         )
-    reading = read_json(home / "sentence_bert_config.json", missing={})
-    shared: dict[str, Any] = {"transformer": modules.transformer, "lower": bool(reading.get("do_lower_case"))}
-    manifest = Manifest(name, _kind(name, path, config, about, modules.kind), (), "", _max_length(home, config, reading))
-    if manifest.kind == "dense":
-        layers, dimension = read_layers(path, modules, _width(home / CONFIG, config))
-        _check_similarity(name, about, normalised=modules.normalised)
-        settings = DenseSettings(
-            **shared, prompts=_prompts(about), include_prompt=modules.include_prompt, layers=layers
-        ).as_dict()
-        manifest = replace(manifest, outputs=("dense",), dimension=dimension, pooling=modules.pooling, settings=settings)
-    elif manifest.kind == "sparse":
-        settings = SparseSettings(**shared, prompts=_prompts(about), twice=modules.twice).as_dict()
-        manifest = replace(
-            manifest, outputs=("weights",), terms="piece", analysis=PIECE_TERMS, pooling=modules.pooling, settings=settings
+    return config
+
+
+def _no_weights(name: str, home: Path) -> ModelError:
+    """The error for a folder without a graph and without one file of weights."""
+    if (home / "pytorch_model.bin").is_file() or list(home.glob("pytorch_model-*.bin")):
+        return ModelError(
+            f"The weights of the model {name!r} are a pickle (pytorch_model.bin), which may hold code and is not read.",
+            "Save them as safetensors on a host that trusts them: AutoModel.from_pretrained(DIR).save_pretrained(DIR).",
         )
-    else:
-        ranker = RankerSettings(**shared, types=has_types(home), prompt=_default_prompt(about), labels=_labels(name, config))
-        manifest = replace(manifest, outputs=("scores",), settings=ranker.as_dict())
-    graph = path / GRAPH
-    own_graph = manifest.kind in {"dense", "ranker"} and graph.is_file()
-    core = graph if own_graph else home / WEIGHTS
-    if not core.is_file():
-        raise ModelError(
-            f"The model {name!r} has no weights: {core} is missing, and so is {GRAPH}.",
-            "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
-        )
-    read_files = [core, home / TOKENIZER, home / CONFIG]
-    identities = {str(file.relative_to(path)): identity(file) for file in read_files}
-    return ModelFolder(path, _named(manifest, path, core, config), {"fp32": graph} if own_graph else {}, identities)
+    return ModelError(
+        f"The model {name!r} has no weights: {home / WEIGHTS} is missing, and so is {GRAPH}.",
+        "Save it again as safetensors: SentenceTransformer(...).save(DIR).",
+    )
+
+
+def _query_table(path: Path, modules: Modules) -> dict[str, Any]:
+    """The settings of a table of query weights: in the module's folder, or ``idf.json`` in the folder of the model."""
+    home = modules.transformer
+    config = read_json(path / home / CONFIG, missing={})
+    given = config.get("path")
+    names = [f"{home}/{WEIGHTS}".lstrip("/"), f"{home}/{IDF}".lstrip("/"), IDF] if home else [IDF]
+    if isinstance(given, str) and given.endswith(".json") and is_inside(given):
+        names = [given, f"{home}/{given}", *names]
+    table = next((name for name in names if (path / name).is_file()), names[-1])
+    tokenizer = home if (path / home / TOKENIZER).is_file() else ""
+    length = read_json(path / tokenizer / "tokenizer_config.json", missing={}).get("model_max_length")
+    limited = isinstance(length, int | float) and 0 < length < _NO_LENGTH
+    return {"query_table": table, "query_tokenizer": tokenizer, "query_length": int(length) if limited else 0}
+
+
+def _has_word_pieces(file: Path) -> bool:
+    """Whether a tokeniser is of BERT's sort; older files do not name their sort."""
+    model = read_json(file).get("model") or {}
+    return bool(model.get("type", "WordPiece" if "max_input_chars_per_word" in model else "") == "WordPiece")
 
 
 def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, Any], kind: str) -> str:
@@ -127,6 +205,12 @@ def _labels(name: str, config: Mapping[str, Any]) -> int:
     return int(labels)
 
 
+def _truncation(about: Mapping[str, Any], dimension: int) -> int:
+    """How many numbers of a vector are kept (``truncate_dim``, for models of the Matryoshka sort); 0: all."""
+    kept = about.get("truncate_dim")
+    return kept if isinstance(kept, int) and 0 < kept < dimension else 0
+
+
 def _default_prompt(about: Mapping[str, Any]) -> str:
     """The text before every query of a cross-encoder: the default prompt, which CrossEncoder puts before the first text of a pair."""
     prompt = (about.get("prompts") or {}).get(str(about.get("default_prompt_name")), "")
@@ -152,14 +236,24 @@ def _check_similarity(name: str, about: Mapping[str, Any], *, normalised: bool) 
         )
 
 
-def _named(manifest: Manifest, path: Path, core: Path, config: Mapping[str, Any]) -> Manifest:
-    """The manifest with the digests of its files and the model's hash, over all that decides a vector."""
-    names = [str(core.relative_to(path)), f"{manifest.settings['transformer']}/{TOKENIZER}".lstrip("/")]
-    files = {name: digest(path / name) for name in (*names, *(layer["file"] for layer in manifest.settings.get("layers", ())))}
-    reading = (manifest.max_length, manifest.dimension, manifest.pooling, sorted(manifest.settings.items()))
-    # A graph holds the architecture; weights are what their configuration makes of them.
-    computed = sorted((key, value) for key, value in config.items() if key not in _NOT_COMPUTED and value is not None)
-    architecture = computed if core.name == WEIGHTS else []
+def _named(manifest: Manifest, path: Path, cores: Sequence[Path], config: Mapping[str, Any]) -> Manifest:
+    """The manifest with the digests of its files and the model's hash, over all that decides a vector.
+
+    Args:
+        manifest: The manifest without hash and files.
+        path: The folder.
+        cores: The graph, or the files of the weights.
+        config: What the weights are made into a model with; empty for a graph, which holds the architecture.
+    """
+    settings = manifest.settings
+    names = [*(str(core.relative_to(path)) for core in cores), f"{settings['transformer']}/{TOKENIZER}".lstrip("/")]
+    names += [layer["file"] for layer in settings.get("layers", ())]
+    names += (
+        [settings["query_table"], f"{settings['query_tokenizer']}/{TOKENIZER}".lstrip("/")] if settings.get("query_table") else []
+    )
+    files = {name: digest(path / name) for name in names}
+    reading = (manifest.max_length, manifest.dimension, manifest.pooling, sorted(settings.items()))
+    architecture = sorted((key, value) for key, value in config.items() if key not in _NOT_COMPUTED and value is not None)
     state = blake2b(digest_size=8)
     for part in (list(files.values()), reading, architecture):
         state.update(repr(part).encode())
@@ -168,7 +262,7 @@ def _named(manifest: Manifest, path: Path, core: Path, config: Mapping[str, Any]
 
 def _width(file: Path, config: Mapping[str, Any]) -> int:
     """The width of the states."""
-    width = config.get("hidden_size", config.get("dim", config.get("d_model")))
+    width = next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
     if not isinstance(width, int) or width < 1:
         raise ModelError(
             f"{file} does not say how wide the states of the model are (hidden_size).",

@@ -1,22 +1,24 @@
-"""The modules of a sentence-transformers folder: ``modules.json``, the pooling, and the dense layers."""
+"""The modules of a sentence-transformers folder: ``modules.json``, the pooling, the dense layers, and a router of two towers."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds.pooling import ACTIVATIONS, MODES, DenseLayer
-from termweave.encoders.manifest import is_inside
+from termweave.encoders.manifest import WEIGHTS, is_inside
 from termweave.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 MODULES = "modules.json"
 CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
+#: The description of a router, and the module types that have one.
+ROUTER = "router_config.json"
+_ROUTERS = frozenset({"Router", "Asym"})
 #: Keys of older ``Pooling`` modules -> mode.
 _OLD_POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -40,8 +42,9 @@ class Modules:
         width: The width of the states that the pooling expects; None where it does not say.
         dense: The subfolders of the dense layers, in order.
         normalised: Whether the vectors get length 1.
-        kind: "dense", "sparse" or "ranker".
+        kind: "dense", "sparse", "ranker" or "table".
         twice: Whether a sparse model applies the logarithm twice.
+        query: The modules of queries, where they are others; of a sparse model a "table" of weights in the folder `transformer`.
     """
 
     transformer: str = ""
@@ -52,6 +55,7 @@ class Modules:
     normalised: bool = False
     kind: str = "dense"
     twice: bool = False
+    query: Modules | None = None
 
 
 def read_modules(path: Path) -> Modules:
@@ -60,13 +64,76 @@ def read_modules(path: Path) -> Modules:
         return Modules()
     entries = read_json(path / MODULES)
     try:
-        modules = [(str(entry["type"]).rsplit(".", 1)[-1], str(entry["path"])) for entry in entries]
+        modules = [(_module(path, entry["type"]), str(entry["path"])) for entry in entries]
     except (TypeError, KeyError) as error:
         raise ModelError(f"{path / MODULES} does not list modules.", AGAIN) from error
+    _check_inside(path / MODULES, modules)
+    return _routed(path, modules) if modules and modules[0][0] in _ROUTERS else _chain(path, modules)
+
+
+def _module(path: Path, kind: object) -> str:
+    """The name of a module's class.
+
+    Raises:
+        ModelError: The module is not one of sentence-transformers, but code that the model brings.
+    """
+    package, _, name = str(kind).rpartition(".")
+    if package.partition(".")[0] != "sentence_transformers":
+        raise ModelError(
+            f"The model in {path} brings code of its own (the module {str(kind)!r}), and termweave runs no code of a model.",
+            "Name a model made of sentence-transformers' own modules.",
+        )
+    return name
+
+
+def _check_inside(file: Path, modules: Sequence[tuple[str, str]]) -> None:
+    """Refuse module folders outside the model's."""
+    for _, folder in modules:
+        if folder and not is_inside(folder):
+            raise ModelError(f"{file} names the folder {folder!r}, which is not inside the model's.", AGAIN)
+
+
+def _routed(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
+    """The modules behind a router, which has a list of modules for documents and one for queries; the modules after it serve both."""
+    home = modules[0][1]
+    file = path / home / ROUTER
+    if not file.is_file():
+        file = path / home / CONFIG  # sentence-transformers before version 5
+    config = read_json(file)
+    try:
+        routes, types = config["structure"], config["types"]
+        default = config.get("parameters", {}).get("default_route")
+        named = {
+            route: [(_module(path, types[module]), f"{home}/{module}".strip("/")) for module in routes[route]]
+            for route in ("document", "query", default)
+            if route in routes
+        }
+        chains = [[*named.get(route, named.get(default, ())), *modules[1:]] for route in ("document", "query")]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{file} does not describe the modules of queries and documents.", AGAIN) from error
+    if default not in routes and not {"document", "query"} <= named.keys():
+        raise ModelError(
+            f"{file} has routes for {', '.join(map(repr, routes))}; termweave needs 'document' and 'query'.",
+            "Save the model with Router.for_query_document.",
+        )
+    for chain in chains:
+        _check_inside(file, chain)
+    document, query = (_chain(path, chain) for chain in chains)
+    if {document.kind, query.kind} not in ({"dense"}, {"sparse"}, {"sparse", "table"}) or document.kind == "table":
+        raise ModelError(f"{file} mixes sorts of models that termweave does not run together.", _advice(""))
+    if document.kind == query.kind == "sparse" and document != query:
+        raise ModelError(
+            f"{file} has a sparse encoder for documents and another one for queries.",
+            "Name a sparse model with one encoder, or one with a table of query weights (SparseStaticEmbedding).",
+        )
+    return document if document == query else replace(document, query=query)
+
+
+def _chain(path: Path, modules: Sequence[tuple[str, str]]) -> Modules:
+    """The meaning of modules that follow each other."""
     kinds = [kind for kind, _ in modules]
-    for folder in (folder for _, folder in modules if folder):
-        if not is_inside(folder):
-            raise ModelError(f"{path / MODULES} names the folder {folder!r}, which is not inside the model's.", AGAIN)
+    if kinds == ["SparseStaticEmbedding"]:
+        return Modules(modules[0][1], kind="table")
     if kinds == ["Transformer"]:
         return Modules(modules[0][1], kind="ranker")
     if kinds in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
@@ -106,8 +173,8 @@ def _splade(path: Path, transformer: str, folder: str) -> Modules:
 
 def _advice(kind: str) -> str:
     """What to do about a module that is not run."""
-    if kind == "Router":
-        return "Save the document encoder and the query encoder as two models."
+    if kind == "StaticEmbedding":
+        return "Name a transformer: a table of word vectors is not run."
     return "Name a model made of Transformer, Pooling, Dense and Normalize."
 
 

@@ -2,8 +2,8 @@
 
     w_t = max over the tokens i of log(1 + relu(logit of t at i))        (Formal et al. 2021, eq. 1; or the sum over the tokens)
 
-The terms are entries of the vocabulary, also such that the text does not hold (expansion). Queries and documents are weighted by
-the same encoder. The pooling is part of the graph: the logits of a text are some hundred times the size of its weights.
+The terms are entries of the vocabulary, also such that the text does not hold (expansion). Queries are weighted by the same encoder, or
+by a table without any inference (`query_table`). The pooling is part of the graph: the logits of a text are some hundred times the size of its weights.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.kinds import graph_cache
 from termweave.encoders.kinds.base import GraphInput, KindSettings, ModelKind, OpenModel
+from termweave.encoders.kinds.query_table import QueryTable, Vocabulary
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.onnx.parity import rank_correlation, sample_texts
 from termweave.errors import ModelError
-from termweave.records import TermWeights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import ModelFolder
     from termweave.encoders.onnx.runtime import Outputs, Precision
     from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.records import TermWeights
     from termweave.statistics import CorpusStatistics
 
 WEIGHTS = "weights"
@@ -44,14 +44,26 @@ class SparseSettings(KindSettings):
     Attributes:
         prompts: "query" and "document" -> the text that is put before every text of that sort.
         twice: Whether the logarithm is applied twice (`log1p_relu`).
+        query_table: The file of query weights of an inference-free model (`query_table`); "" where queries are encoded as documents.
+        query_tokenizer: Subfolder of the tokeniser of queries; "" for the folder itself.
+        query_length: The most tokens of a query that is weighed by the table; 0: no limit.
     """
 
     prompts: dict[str, str] = field(default_factory=dict)
     twice: bool = False
+    query_table: str = ""
+    query_tokenizer: str = ""
+    query_length: int = 0
 
     def problem(self, manifest: Manifest) -> str:
-        """What is wrong with the pooling; "" if nothing is."""
+        """What is wrong with the pooling or the table; "" if nothing is."""
+        if not all(isinstance(getattr(self, name), int) for name in ("query_length",)):
+            return "query_length is a number"
         return "" if manifest.pooling in POOLINGS else f"pooling is one of {', '.join(POOLINGS)}"
+
+    def names(self) -> list[str]:
+        """The files and subfolders that the settings name."""
+        return [*super().names(), *(name for name in (self.query_table, self.query_tokenizer) if name)]
 
 
 class SparseModel(OpenModel):
@@ -62,20 +74,19 @@ class SparseModel(OpenModel):
     def __init__(self, folder: ModelFolder, threads: int | None, precision: Precision | None) -> None:
         super().__init__(folder, threads, precision)
         self.settings = SparseSettings.of(self.manifest)
-        self.tokenizer = ModelTokenizer(folder.path / self.settings.transformer / TOKENIZER, lower=self.settings.lower)
-        inner = self.tokenizer.tokenizer
-        if type(inner.model).__name__ != "WordPiece":
-            raise ModelError(
-                f"The model {self.manifest.name!r} has a tokeniser of the sort {type(inner.model).__name__}.",
-                "Name a sparse model with word-pieces, such as one that was made of BERT or DistilBERT.",
-            )
-        self.analysis = analysis_of(self.manifest.analysis, inner, model=self.manifest.name)
-        vocabulary = inner.get_vocab(with_added_tokens=True)
-        self._terms = np.full(max(vocabulary.values()) + 1, "", dtype=object)
-        self._terms[list(vocabulary.values())] = list(vocabulary)
-        special = [number for number, token in inner.get_added_tokens_decoder().items() if token.special]
-        self._is_term = self._terms != ""
-        self._is_term[special] = False
+        settings, home = self.settings, folder.path
+        self.tokenizer = ModelTokenizer(home / settings.transformer / TOKENIZER, lower=settings.lower)
+        self.analysis = analysis_of(self.manifest.analysis, self.tokenizer.tokenizer, model=self.manifest.name)
+        self._entries = Vocabulary(self.tokenizer.tokenizer)
+        self._table: QueryTable | None = None
+        if settings.query_table:
+            tokenizer = home / settings.query_tokenizer
+            self._table = QueryTable(home / settings.query_table, tokenizer, model=self.manifest.name)
+            if list(self._table.vocabulary.entries) != list(self._entries.entries):
+                raise ModelError(
+                    f"Queries and documents of the model {self.manifest.name!r} have different vocabularies.",
+                    "Name a model whose query table was made for its document encoder.",
+                )
 
     @property
     def vocabulary(self) -> Any:
@@ -96,22 +107,13 @@ class SparseModel(OpenModel):
         """Term weights of each text. The statistics are not needed: the model knows no corpus."""
         del statistics, vectors
         prompt = self.settings.prompts.get(kind, "")
+        if kind == "query" and self._table is not None:
+            return self._table.weigh([prompt + text for text in texts], self.settings.query_length), []
         started = []
         for block in self.blocks(texts):
             ids = self.tokenizer.encode([prompt + text for text in block], self.manifest.max_length)
             started.append(self.graph.start(ids, None, [WEIGHTS]))
-        return [self._terms_of(result[0]) for finish in started for result in finish()], []
-
-    def _terms_of(self, weights: NDArray[np.float32]) -> TermWeights:
-        """The entries of the vocabulary that weigh something; special tokens are no terms."""
-        if not np.isfinite(weights).all():
-            raise ModelError(
-                "The model gave a term weight that is no number (NaN or infinity).",
-                "The model folder is damaged or was exported from a diverged training.",
-            )
-        size = min(len(weights), len(self._terms))  # some vocabularies are padded for the sake of the hardware
-        places = np.flatnonzero((weights[:size] > 0) & self._is_term[:size])
-        return TermWeights(tuple(self._terms[places].tolist()), weights[places].astype(np.float32))
+        return [self._entries.terms_of(result[0]) for finish in started for result in finish()], []
 
 
 class SparseKind(ModelKind):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from termweave.encoders.manifest import TOKENIZER, Manifest, ModelFolder, digest, write_manifest
+from termweave.encoders.manifest import TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, weight_files, write_manifest
 from termweave.encoders.models.anchored import HeadShape, JointModel
 from termweave.errors import ModelError, UsageError
 from termweave.support.messages import counted, first_line
@@ -22,7 +22,7 @@ from termweave.support.messages import counted, first_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-BACKBONE = "model.safetensors"
+BACKBONE = WEIGHTS
 HEADS = "heads.safetensors"
 
 
@@ -44,7 +44,7 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 
     for name in ("config.json", BACKBONE, TOKENIZER):
-        if not (path / name).is_file():
+        if not ((path / name).is_file() or (name == BACKBONE and weight_files(path))):
             raise ModelError(
                 f"{path} is not a transformers model: {name} is missing.", "Give the folder that save_pretrained wrote."
             )

@@ -79,9 +79,7 @@ def export(path: Path, out: Path | None = None) -> Parity:
         target = path
         if out is not None:
             _copy(path, scratch)
-            query = kind.towers(folder)["query"].path
-            if query != path:  # the encoder of queries is a model folder inside this one
-                export(query, scratch / query.relative_to(path))
+            folder = _export_queries(folder, kind, scratch)
             target = out.resolve()
             if out.is_dir():
                 out.rmdir()
@@ -92,6 +90,25 @@ def export(path: Path, out: Path | None = None) -> Parity:
                 shutil.move(scratch / name, path / name)
             write_manifest(path, _described(folder.manifest, path, parity))
     return parity
+
+
+def _export_queries(folder: ModelFolder, kind: ModelKind, scratch: Path) -> ModelFolder:
+    """Export the encoder of queries, if it is another one; returns the folder with the digests of its graphs."""
+    query = kind.towers(folder)["query"]
+    if query is folder:
+        return folder
+    if query.path != folder.path:  # a model folder inside this one
+        export(query.path, scratch / query.path.relative_to(folder.path))
+        return folder
+    settings = folder.manifest.settings
+    home = query.manifest.settings["transformer"]
+    if home == settings["transformer"]:  # the same graph, pooled in another way
+        return folder
+    write_checked(query, kind, scratch / home)
+    graphs = {f"{home}/{name}": digest(scratch / home / name) for name in GRAPHS.values()}
+    tower = {**settings["query"], "files": {**settings["query"]["files"], **graphs}}
+    files = {**folder.manifest.files, **tower["files"]}
+    return replace(folder, manifest=replace(folder.manifest, settings={**settings, "query": tower}, files=files))
 
 
 def write_checked(folder: ModelFolder, kind: ModelKind, scratch: Path, *, fp32_only: bool = False) -> Parity:
@@ -116,6 +133,11 @@ def write_checked(folder: ModelFolder, kind: ModelKind, scratch: Path, *, fp32_o
             "Export it with optimum, and put the graph into the model's folder as onnx/model.onnx.",
         ) from error
     expected = run_torch(model, sample)
+    if not all(np.isfinite(output).all() for outputs in expected for output in outputs):
+        raise ModelError(
+            f"The model {folder.manifest.name!r} gives values that are no numbers (NaN or infinity).",
+            "It diverged in training, or the file is damaged: copy it again, or name another model.",
+        )
     difference = largest_difference(expected, _run(folder, kind, scratch, "fp32", sample))
     if not difference <= TOLERANCE:  # NaN fails, too
         raise ModelError(

@@ -185,8 +185,12 @@ def _sigv4(region: str, url: str) -> dict[str, Any]:
             "--aws-sigv4 was given, but no AWS credentials were found.",
             "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
-    service = "aoss" if ".aoss." in url else "es"
-    return {"http_auth": Urllib3AWSV4SignerAuth(credentials, region, service)}
+    return {"http_auth": Urllib3AWSV4SignerAuth(credentials, region, "aoss" if is_serverless(url) else "es")}
+
+
+def is_serverless(url: str) -> bool:
+    """Whether an address is one of Amazon OpenSearch Serverless."""
+    return ".aoss." in (urlsplit(url).hostname or "")
 
 
 def split(address: str) -> tuple[str, str | None, str | None]:

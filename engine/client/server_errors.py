@@ -23,6 +23,12 @@ _STATUS_HINTS: dict[int, str] = {
 }
 #: Texts in OpenSearch's errors -> what to do.
 _TEXT_HINTS = {
+    # nginx writes these three
+    "The plain HTTP request was sent to HTTPS port": "Write the address with https://.",
+    "No required SSL certificate was sent": "Give a client certificate: --client-cert FILE and --client-key FILE.",
+    "The SSL certificate error": (
+        "The server does not accept the client certificate: it has expired, or an authority that the server does not trust signed it."
+    ),
     "index_closed_exception": "Open the index again (POST /INDEX/_open), or build it anew under another name.",
     "create-index blocked": "The server's disks are nearly full: free some space, and it accepts indices again by itself.",
 }
@@ -108,7 +114,7 @@ def from_response(status: int, body: Any, text: str, url: str, request: str) -> 
     redirected = (
         "A server in front of OpenSearch redirects this address: give the address it redirects to, perhaps with https://."
     )
-    hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, body)
+    hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, text if body is None else body)
     return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint)
 
 
@@ -141,7 +147,7 @@ def _is_opensearch_404(body: Any) -> bool:
 def _reason(body: Any, text: str) -> str:
     """The innermost reason of an error: "all shards failed" alone does not help, the cause of the shards does."""
     fields = body if isinstance(body, dict) else {}
-    cause = fields.get("error")
+    cause = fields.get("error") or _shard_failure(fields)
     while isinstance(cause, dict):
         roots = cause.get("root_cause")
         inner = cause.get("caused_by") or (roots[0] if roots and isinstance(roots, list) else None)
@@ -152,6 +158,14 @@ def _reason(body: Any, text: str) -> str:
         cause = inner
     message = fields.get("message") or fields.get("Message")  # AWS writes both
     return str(cause or message or _summary(readable(text)) or "no reason given")
+
+
+def _shard_failure(fields: dict[str, Any]) -> Any:
+    """The first failure of an answer that has no error of its own: `_refresh` lists those of its shards."""
+    shards = fields.get("_shards")
+    failures = shards.get("failures") if isinstance(shards, dict) else None
+    first = failures[0] if isinstance(failures, list) and failures else None
+    return first.get("reason") if isinstance(first, dict) else None
 
 
 def _summary(page: str) -> str:
@@ -166,7 +180,12 @@ def _summary(page: str) -> str:
 
 
 def hint_for(status: int, body: Any) -> str:
-    """Say what to do about an error of the engine, or about one part of a `_msearch`; "" where nothing general is known."""
+    """Say what to do about an error of the engine, or about one part of a `_msearch`; "" where nothing general is known.
+
+    Args:
+        status: HTTP status.
+        body: The parsed response, or the text of a page.
+    """
     text = str(body)
     if status in _AWS_STATUSES and (hint := _first_hint(_AWS_HINTS, text.lower())):
         return hint
@@ -180,7 +199,7 @@ def _first_hint(hints: dict[str, str], text: str) -> str:
 
 
 def block_hint(text: str) -> str:
-    """Say what to do about a block on an index that the engine's message names; "" where it names none.
+    """Say what to do about a block on an index, or a missing permission, that the engine's message names; "" where it names none.
 
     A block that a full disk set goes away by itself, others do not. OpenSearch 2 and 3 write "FORBIDDEN/8/index write (api)" and
     "TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark".
@@ -190,4 +209,4 @@ def block_hint(text: str) -> str:
     if block := _BLOCK.search(text):
         setting = f"index.blocks.{block[1].replace('-', '_')}"
         return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
-    return ""
+    return _STATUS_HINTS[HTTPStatus.FORBIDDEN] if "no permissions for [" in text else ""

@@ -98,7 +98,7 @@ def distribution(say: Callable[[str], None] = lambda _: None) -> Path:
     with one_at_a_time(cache / "lock", lambda: say("Another process is downloading the server; waiting for it.")):
         if not ready.is_dir():  # another process may have done it while we waited
             folders.require_space(cache, _NEEDED_BYTES, "the OpenSearch server")
-            archives = [_archive(artifact, cache, say) for artifact in ARTIFACTS]
+            archives = [archive(artifact, cache, say) for artifact in ARTIFACTS]
             say("Unpacking the server.")
             unpack(archives, ready)
     return ready
@@ -119,8 +119,17 @@ def missing() -> list[str]:
     return [each.file_name for each in ARTIFACTS if not any((place / each.file_name).is_file() for place in places)]
 
 
-def _archive(artifact: Artifact, cache: Path, say: Callable[[str], None]) -> Path:
-    """An archive with the right checksum: from the user's folder, from the cache, or downloaded."""
+def archive(artifact: Artifact, cache: Path, say: Callable[[str], None]) -> Path:
+    """An archive with the right checksum: from the user's folder, from the cache, or downloaded.
+
+    Args:
+        artifact: The archive.
+        cache: Folder of `folders.distribution_cache`.
+        say: Called with a message before a download.
+
+    Raises:
+        TermweaveError: There is no network, the disk is full, or the checksum is wrong.
+    """
     override = os.environ.get(OVERRIDE)
     if override:
         provided = _override_folder(override) / artifact.file_name
@@ -213,9 +222,9 @@ def unpack(archives: list[Path], target: Path) -> None:
     folders.make(target.parent)
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpack-"))
     try:
-        for archive, artifact in zip(archives, ARTIFACTS, strict=True):
+        for file, artifact in zip(archives, ARTIFACTS, strict=True):
             folder = staging / target.name / "plugins" / artifact.plugin if artifact.plugin else staging
-            with zipfile.ZipFile(archive) as content:
+            with zipfile.ZipFile(file) as content:
                 content.extractall(folder)
         server = staging / target.name
         _make_readable(server)

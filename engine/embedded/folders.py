@@ -111,8 +111,8 @@ def own(*paths: Path) -> None:
         if uid is None:
             continue
         try:
-            for each in (path, *path.rglob("*")):
-                os.chown(each, uid, uid, follow_symlinks=False)
+            for entry in (path, *path.rglob("*")):
+                os.chown(entry, uid, uid, follow_symlinks=False)
         except OSError as error:
             raise TermweaveError(
                 f"{path} cannot be given to the server's user (uid {uid}): {error.strerror}.",

@@ -60,6 +60,11 @@ class RecordedLogits:
         return np.array([self.logits[query, text] for text in documents], dtype=np.float32)
 
     @property
+    def anchor(self) -> dict[str, float]:
+        """As `Ranker.anchor`."""
+        return self.ranker.anchor
+
+    @property
     def milliseconds(self) -> float:
         """Mean time of a pair."""
         return 1000 * self.seconds / max(1, len(self.logits))
@@ -87,7 +92,7 @@ class RankedQueries:
         ids = [str(number) for number in range(len(self.candidates))]
         places = [order(each, mode, reranking, 10) for each in self.candidates]
         run = Run("trial", {key: {place.id: place.score for place in each} for key, each in zip(ids, places, strict=True)})
-        qrels = dict(zip(ids, self.judgements, strict=True))
+        qrels = {key: dict(grades) for key, grades in zip(ids, self.judgements, strict=True)}
         return per_query(run, qrels, ids, relevant_from=self.relevant_from, measures=[self.measure])[self.measure]
 
 
@@ -96,6 +101,7 @@ def choose(
     mode: Mode,
     first: Sequence[Reranker],
     ranker: CrossEncoderReranker,
+    recorded: RecordedLogits,
     progress: Callable[[str, int, int | None], None],
 ) -> CrossEncoderReranker | None:
     """The best depth and weight on the fitted queries; None if the ranker gains nothing there.
@@ -104,13 +110,14 @@ def choose(
         queries: The fitted queries.
         mode: The signals.
         first: The rerankers before the ranker.
-        ranker: The ranker; its scorer is a `RecordedLogits`. With a budget, only depths that it has time for are tried.
+        ranker: The ranker. With a budget, only depths that it has time for are tried.
+        recorded: The scorer of the ranker, which times it.
         progress: Called with (stage, trials so far, number of trials).
     """
     plain = replace(ranker, budget=None)  # the clock of tuning says nothing about the clock of a search
     without = queries.values(mode, first)
     queries.values(mode, [*first, replace(plain, candidates=SPACE[0].values[0])])  # times the pairs
-    trials = [replace(plain, **point) for point in _points(ranker)]
+    trials = [replace(plain, **point) for point in _points(ranker.budget, recorded.milliseconds)]
     best, gained = None, without
     for number, tried in enumerate(trials, 1):
         values = queries.values(mode, [*first, tried])
@@ -124,9 +131,9 @@ def choose(
     return replace(best, budget=ranker.budget)
 
 
-def _points(ranker: CrossEncoderReranker) -> list[dict[str, Any]]:
+def _points(budget: float | None, milliseconds: float) -> list[dict[str, Any]]:
     """Every depth that the budget has time for, with every weight; at least the smallest depth."""
     depths, weights = SPACE[0].values, SPACE[1].values
-    if ranker.budget is not None and isinstance(ranker.scorer, RecordedLogits):
-        depths = [depth for depth in depths if depth * ranker.scorer.milliseconds <= ranker.budget] or depths[:1]
+    if budget is not None:
+        depths = tuple(depth for depth in depths if depth * milliseconds <= budget) or depths[:1]
     return [{"candidates": depth, "weight": weight} for depth in depths for weight in weights]

@@ -152,10 +152,10 @@ class TrialRanker:
     def _layout(self, signals: tuple[str, ...]) -> _CandidateMatrix:
         if signals not in self._layouts:
             ordered = []
-            for each in self._candidates:
+            for candidates in self._candidates:
                 best: dict[str, int] = {}
                 for name in signals:
-                    for rank, document in enumerate(each.lists[name].scores):
+                    for rank, document in enumerate(candidates.lists[name].scores):
                         best[document] = min(rank, best.get(document, rank))
                 ordered.append(sorted(best, key=lambda document, best=best: (best[document], document)))  # type: ignore[misc]
             inside = [
@@ -191,8 +191,8 @@ class TrialRanker:
         if (by, name) not in layout.values:
             method = fusion.method(by)
             matrix = np.zeros_like(layout.gains)
-            for row, (each, documents) in enumerate(zip(self._candidates, layout.documents, strict=True)):
-                ranked = each.lists[name]
+            for row, (candidates, documents) in enumerate(zip(self._candidates, layout.documents, strict=True)):
+                ranked = candidates.lists[name]
                 worth = dict(zip(ranked.scores, method.values(ranked), strict=True))
                 matrix[row, : len(documents)] = [worth.get(document, 0.0) for document in documents]
             layout.values[by, name] = matrix

@@ -124,7 +124,8 @@ def tune(
     random.Random(seed).shuffle(queries)  # noqa: S311 - a split, not a secret
     notes = judgements.absent_from_index(index, dataset.name, qrels)
     needs: list[Need] = ["vectors"] if "dense" in index.signals else []
-    ranker = _recorded(ranker)
+    recorded = None if ranker is None else _recorded(ranker)
+    ranker = None if ranker is None else replace(ranker, scorer=cast("Ranker", recorded))
     current = find(index.lineage, None)
     if ranker is not None or (current and current.ranker):
         needs.append("texts")
@@ -146,7 +147,7 @@ def tune(
         RankedQueries(candidates[part], grades[part], dataset.relevant_from, measure) for part in (slice(half), slice(half, None))
     ]
     first = [] if reranking is None else [reranking]
-    chosen = None if ranker is None else choose(ranked[0], mode, first, ranker, progress)
+    chosen = choose(ranked[0], mode, first, ranker, recorded, progress) if ranker and recorded else None
     tuned = ranked[1].values(mode, [*first, replace(chosen, budget=None)]) if chosen else held_out_half.values(mode, reranking)
     untuned = _untuned(held_out_half, index.signals)
     if ranker is not None:
@@ -166,7 +167,7 @@ def tune(
         held_out=len(queries) - half,
         trials=search.trials,
         profile=Profile(
-            name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted, _stored(chosen)
+            name, mode.weights, mode.fusion, None if reranking is None else asdict(reranking), fitted, _stored(chosen, recorded)
         ),
         in_force=current.name if current else "",
         figures=figures,
@@ -178,20 +179,18 @@ def tune(
     )
 
 
-def _recorded(ranker: CrossEncoderReranker | None) -> CrossEncoderReranker | None:
-    """The ranker, opened, with a scorer that reads no pair twice."""
-    if ranker is None:
-        return None
+def _recorded(ranker: CrossEncoderReranker) -> RecordedLogits:
+    """The ranker's model, opened, as a scorer that reads no pair twice."""
     from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
 
-    return replace(ranker, scorer=cast("Ranker", RecordedLogits(ranker.scorer or Ranker.load(ranker.model))))
+    return RecordedLogits(ranker.scorer or Ranker.load(ranker.model))
 
 
-def _stored(ranker: CrossEncoderReranker | None) -> dict[str, Any] | None:
+def _stored(ranker: CrossEncoderReranker | None, recorded: RecordedLogits | None) -> dict[str, Any] | None:
     """The parameters of a ranker for a profile. This host notes the model's folder: an index can open only models that a host has."""
-    if ranker is None or not isinstance(ranker.scorer, RecordedLogits):
+    if ranker is None or recorded is None:
         return None
-    info = ranker.scorer.ranker.info
+    info = recorded.ranker.info
     models.remember([info])
     parameters: dict[str, Any] = {name: getattr(ranker, name) for name in ("candidates", "weight", "budget")}
     return {"model": info.name, "hash": info.hash, **parameters}

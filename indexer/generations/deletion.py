@@ -97,8 +97,11 @@ def _find(engine: Engine, index: str, ids: Sequence[str]) -> Deletion:
         for document in stored_where(engine, index, {"bool": {"should": [{"terms": {"id": page}}, {"ids": {"values": page}}]}})
         if (document.parent or document.id) in page  # not one whose field `id` is wrong
     ]
-    held = {document.parent or document.id for document in stored}
-    present, absent = [identity for identity in asked if identity in held], [each for each in asked if each not in held]
+    stored_ids = {document.parent or document.id for document in stored}
+    present, absent = (
+        [identity for identity in asked if identity in stored_ids],
+        [each for each in asked if each not in stored_ids],
+    )
     return Deletion(index, present, [document.id for document in stored], absent)
 
 

@@ -56,7 +56,7 @@ class Generation:
         missed: The requirement that its gate found missed, which kept it from being published; "" for none.
         unreadable: Why its lineage cannot be read; only index, size and position are known then.
         signals: Signal name -> parameters.
-        models: "weights" and "dense" -> name of the model.
+        models: "weights", "dense" and "dense_query" -> name of the model.
         passages: `Lineage.passages`.
         neighbours: `Lineage.neighbours`.
     """
@@ -140,7 +140,8 @@ def live(engine: Engine, name: str) -> str | None:
 def behind_alias(engine: Engine, name: str) -> list[str]:
     """The indices that an alias points at; none if there is no such alias."""
     try:
-        return sorted(engine.of_indices(f"/_alias/{quote(name)}", "aliases"))
+        # Not `/_alias/NAME`: that asks about all indices, and a role may be limited to those of one name.
+        return sorted(engine.of_indices(f"/{quote(name)}/_alias/{quote(name)}", "aliases"))
     except EngineResponseError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
+from termweave.engine.client.server_errors import block_hint
 from termweave.errors import EngineError
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     failure = answer.get("error") or next(iter(response.get("failures", ())), None)
     reason = failure.get("cause", failure).get("reason", failure) if failure else response.get("canceled")
     if reason:
-        raise EngineError(f"The engine could not copy {live}: {reason}.", "Run the command again: it continues from there.")
+        hint = f"{block_hint(str(reason))} Run the command again: it continues from there.".lstrip()
+        raise EngineError(f"The engine could not copy {live}: {reason}.", hint)
 
 
 def stop(engine: Engine, index: str) -> None:

@@ -74,9 +74,16 @@ def resume(engine: Engine, name: str, planned: BuildPlan, live: str | None) -> t
 
 def _inputs_of(lineage: Lineage) -> dict[str, str]:
     """The inputs of a build, read from its lineage; for ledgers of versions that did not store them."""
-    models = {f"--{output}": f"{model.name} ({model.hash[:8]})" for output, model in lineage.models.items()}
+    models = {f"--{output.replace('_', '-')}": f"{model.name} ({model.hash[:8]})" for output, model in lineage.models.items()}
     source = f"{lineage.source['name']} ({lineage.source['fingerprint'][:8]})"
-    return {"source": source, "--weights": "none", "--dense": "none", **models, "--signals": ",".join(lineage.signals)}
+    return {
+        "source": source,
+        "--weights": "none",
+        "--dense": "none",
+        "--dense-query": "none",
+        **models,
+        "--signals": ",".join(lineage.signals),
+    }
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:

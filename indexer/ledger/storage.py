@@ -12,7 +12,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from termweave.engine import EngineResponseError
-from termweave.errors import TermweaveError, UsageError
+from termweave.engine.client.credentials import is_serverless
+from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.search.catalog import lineage
@@ -30,10 +31,19 @@ _PLAIN = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 def folder(engine: Engine) -> Path:
-    """The folder with the ledgers of this cluster."""
+    """The folder with the ledgers of this cluster.
+
+    Raises:
+        EngineError: The cluster does not answer, or it is one that cannot be built on.
+    """
     try:
         cluster: str = engine.request("GET", "/")["cluster_uuid"]
     except EngineResponseError as error:
+        if is_serverless(engine.url) and error.status != HTTPStatus.FORBIDDEN:
+            raise EngineError(
+                "OpenSearch Serverless lacks requests that builds and verification need (GET /, _refresh, _tasks).",
+                "Use a domain of Amazon OpenSearch Service or another cluster; an index that stands on Serverless can be searched.",
+            ) from error
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         cluster = blake2b(engine.url.encode(), digest_size=8).hexdigest()  # this user may not read the id

@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
 
-#: How long the server waits for a missing shard before it answers 503. Its default, 60 s, is as long as we wait for the response.
-_SHARD_PATIENCE = "20s"
-#: The parts of a response that are read: a twentieth of it.
-_ANSWER = "items.*.status,items.*.error.reason,items.*.error.caused_by.reason"
+_PARAMETERS = {
+    "require_alias": True,
+    # How long the server waits for a missing shard before it answers 503. Its default, 60 s, is as long as we wait for the response.
+    "timeout": "20s",
+    # The parts of a response that are read: a twentieth of it.
+    "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason",
+}
 #: Batches that may wait for a connection; more would cost memory and gain no speed.
 _WAITING = 2
 #: Seconds between checks whether to stop.
@@ -69,7 +72,7 @@ class BulkSender:
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
-        self._path = f"/{writer(index)}/_bulk?require_alias=true&timeout={_SHARD_PATIENCE}&filter_path={_ANSWER}"
+        self._path = f"/{writer(index)}/_bulk"
         self._index = index
         self._on_acknowledged = acknowledged
         self._on_refused = refused
@@ -122,8 +125,12 @@ class BulkSender:
                     continue
                 break
         self._join()
-        self._engine.add_wait(self._throttle.waited)
         self._raise_failure()
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which the server took nothing."""
+        return self._throttle.waited
 
     def abandon(self) -> None:
         """Stop when the open requests are answered; their documents are acknowledged, and nothing is sent again."""
@@ -194,7 +201,7 @@ class BulkSender:
         body = b"".join(item.lines for item in batch)
         began, timeout = time.monotonic(), self._timeout()
         try:
-            answer = self._engine.request("POST", self._path, body=body, timeout=timeout, retry=False)
+            answer = self._engine.request("POST", self._path, params=_PARAMETERS, body=body, timeout=timeout, retry=False)
         except EngineResponseError as error:
             if limit := exceeded_limit(error):
                 return self._too_large(batch, len(body), limit)
@@ -231,7 +238,7 @@ class BulkSender:
         self._throttle.limit_size(size)
         if len(batch) > 1:
             return _halves(batch)
-        reason = f"one document of {size:,} bytes is larger than the server's {limit}"
+        reason = f"one document of {size:,} bytes is larger than the server, or a proxy before it, allows ({limit})"
         self._results.put(([], [(batch[0].id, reason)]))
         return []
 

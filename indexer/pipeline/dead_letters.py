@@ -26,9 +26,13 @@ _ADVICE = (
         "too many tokens for field",
         "Split it, or index with --passage-size 160: a document can hold about 60,000 weighted terms.",
     ),
-    *(
-        (limit, f"Split the document, index with --passage-size 160, or raise {limit} on the server.")
-        for limit in ("http.max_content_length", "indexing_pressure.memory.limit")
+    (
+        "http.max_content_length",
+        "Split the document, index with --passage-size 160, or raise http.max_content_length on the server (client_max_body_size on nginx).",
+    ),
+    (
+        "indexing_pressure.memory.limit",
+        "Split the document, index with --passage-size 160, or raise indexing_pressure.memory.limit on the server.",
     ),
     ("dimension", "Index with the model that the index was built with."),
     ("depth", "Flatten the metadata."),

@@ -121,6 +121,7 @@ class Pipeline:
                 sender.submit(batch)
                 report(counts)
             sender.close()
+            self.engine.add_wait(sender.waited)
         except BaseException as error:
             stop.set()
             counts.interrupted = isinstance(error, KeyboardInterrupt)

@@ -126,9 +126,9 @@ def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[
     most = _BLOCK_DOCUMENTS if count is None else min(_BLOCK_DOCUMENTS, max(_FEWEST, count // _PARTS))
     block: list[Document] = []
     size = 0
-    for number, each in enumerate(documents, 1):
+    for number, original in enumerate(documents, 1):
         document = (
-            each if each.line is not None else replace(each, line=number)
+            original if original.line is not None else replace(original, line=number)
         )  # the line distinguishes two documents with the same id
         full = len(block) >= most or size >= _BLOCK_CHARACTERS
         if full and (document.passage is None or document.passage.number == 1):

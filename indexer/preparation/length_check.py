@@ -18,7 +18,7 @@ def warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: bool) -> l
         texts: The sample.
         passages: Whether the texts are passages of documents.
     """
-    longest = min((model.max_length for model in encoder.models.values()), default=0)
+    longest = min((model.max_length for output, model in encoder.models.items() if output != "dense_query"), default=0)
     long = share([length > longest for length in encoder.lengths(texts)]) if longest else ""
     if not long:
         return []

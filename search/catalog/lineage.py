@@ -48,7 +48,7 @@ class Lineage:
         source: Name and fingerprint of the corpus.
         fingerprint: Hash of source, models, signals and settings: equal fingerprints mean equal indices.
         signals: Signal name -> parameters.
-        models: "weights" and "dense" -> model.
+        models: "weights" and "dense" -> model; "dense_query" -> the encoder of queries, where it is another one than "dense".
         statistics: Hash, documents and analysis of the collection statistics; empty without a weights model.
         documents: Number of documents of the source.
         complete: Whether the build is finished and verified.
@@ -144,7 +144,13 @@ def _sound(made: Lineage) -> bool:
 
 def exists(engine: Engine, name: str) -> bool:
     """Whether an index or alias with this name exists."""
-    return bool(engine.request("HEAD", f"/{quote(name)}"))
+    try:  # not HEAD: its answer to a role that lacks a permission does not say which
+        engine.of_indices(f"/{quote(name)}/_alias", "aliases")
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 def resolve(engine: Engine, name: str) -> str:

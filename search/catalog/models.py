@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from termweave.search.catalog.lineage import Lineage, ModelLineage
 
 
-def encoder_of(lineage: Lineage, name: str, given: Mapping[str, str | Path | None]) -> TextEncoder:
+def encoder_of(
+    lineage: Lineage, name: str, given: Mapping[str, str | Path | None], *, new_query: str | Path | None = None
+) -> TextEncoder:
     """Open the models that a lineage names.
 
     Args:
         lineage: The lineage.
         name: Name of the index, for messages.
-        given: "weights" and "dense" -> model name or folder that the user gives instead of the stored name, or None.
+        given: "weights", "dense" and "dense_query" -> model name or folder that the user gives instead of the stored name, or None.
+        new_query: Another encoder of queries than that of the lineage; "none": the one that the dense model has for them.
 
     Raises:
         UsageError: The user's name or folder is not a model.
@@ -38,10 +41,17 @@ def encoder_of(lineage: Lineage, name: str, given: Mapping[str, str | Path | Non
     from termweave import encoders  # noqa: PLC0415 - the runtime is loaded only if a model is needed
     from termweave.encoders.model_lookup import resolve_local  # noqa: PLC0415 - likewise
 
-    names = dict.fromkeys(("weights", "dense"), "none")
-    folders = {lineage.models[output].hash: folder for output, folder in given.items() if folder and output in lineage.models}
+    names = dict.fromkeys(("weights", "dense", "dense_query"), "none")
+    wanted = {output: model for output, model in lineage.models.items() if output != "dense_query"}
+    if (
+        new_query is None and "dense_query" in lineage.models
+    ):  # last: it may lie in the folder of "dense", whatever the order of the JSON
+        wanted["dense_query"] = lineage.models["dense_query"]
+    folders = {wanted[output].hash: folder for output, folder in given.items() if folder and output in wanted}
     missing: dict[str, ModelLineage] = {}
-    for output, model in lineage.models.items():  # if one model has both outputs, one option is enough
+    for output, model in wanted.items():  # if one model has both outputs, one option is enough
+        if output == "dense_query" and not given.get(output) and _has_query_encoder(names["dense"], model):
+            continue
         folder = given.get(output) or folders.get(model.hash) or _remembered(model) or resolve_local(model.name)
         if folder is None:
             missing[output] = model
@@ -49,19 +59,32 @@ def encoder_of(lineage: Lineage, name: str, given: Mapping[str, str | Path | Non
             names[output] = str(folder)
     if missing:
         raise _missing(name, missing)
-    encoder = encoders.load(weights=names["weights"], dense=names["dense"])
+    query = names["dense_query"] if new_query is None else new_query
+    encoder = encoders.load(weights=names["weights"], dense=names["dense"], dense_query=query)
     # A model that the user named comes first, so that the message speaks of the option that was given.
-    for output, model in sorted(lineage.models.items(), key=lambda item: not given.get(item[0])):
-        opened = encoder.models.get(output)
+    for output, model in sorted(wanted.items(), key=lambda item: not given.get(item[0])):
+        opened, flag = encoder.models.get(output), output.replace("_", "-")
         if opened is None:
-            raise ModelError(f"The index {name!r} needs its {output} model {model.name!r}.", f"Name its folder with --{output}.")
+            raise ModelError(f"The index {name!r} needs its {flag} model {model.name!r}.", f"Name its folder with --{flag}.")
         if opened.hash != model.hash:
             raise ModelError(
-                f"The index {name!r} was built with the {output} model {model.name!r} ({model.hash}); "
+                f"The index {name!r} was built with the {flag} model {model.name!r} ({model.hash}); "
                 f"the model on this host is {opened.name!r} ({opened.hash}).",
-                f"Name the right model folder with --{output}, or index again. Another model would give wrong scores.",
+                f"Name the right model folder with --{flag}, or index again. Another model would give wrong scores.",
             )
     return encoder
+
+
+def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
+    """Whether the folder of the dense model holds this encoder of queries."""
+    from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
+    from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
+
+    if folder == "none":
+        return False
+    dense = ModelFolder.read(resolve(folder), check=False)
+    return kind_of(dense.manifest).towers(dense)["query"].manifest.hash == model.hash
 
 
 def ranker_folder(model: ModelLineage) -> str:
@@ -88,7 +111,7 @@ def _missing(index: str, models: Mapping[str, ModelLineage]) -> ModelError:
 
     names = " and ".join(dict.fromkeys(repr(model.name) for model in models.values()))
     options = " and ".join(
-        f"--{output} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()
+        f"--{output.replace('_', '-')} {model.name if hub.well_formed(model.name) else 'DIR'}" for output, model in models.items()
     )
     return ModelError(
         f"The index {index!r} was built with {names}, and this host has no model of that name. "

@@ -9,6 +9,7 @@ names its features and weights in ``termweave.json`` (`encoders.kinds.ranker.anc
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import TermweaveError, UsageError
@@ -26,16 +27,23 @@ _NEIGHBOURS, _AVERAGED = 10, 3
 
 
 @cache
-def needs_vectors(model: str) -> bool:
-    """Whether a ranker's anchor reads vectors. A model that is not on this host, or cannot be read, has no anchor."""
+def needs_vectors(model: str, expected: str = "") -> bool:
+    """Whether a ranker's anchor reads vectors. A model that is not on this host, or cannot be read, has no anchor.
+
+    Args:
+        model: A name or folder.
+        expected: The model's hash, if the profile of an index names it: then only models that this host has are read.
+    """
     from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
     from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
     from termweave.encoders.manifest import MANIFEST, ModelFolder  # noqa: PLC0415
+    from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
+    from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
 
-    if hub.named(model):
+    if hub.named(model) and not expected:
         return False
     try:
-        folder = model_lookup.resolve(model)
+        folder = Path(ranker_folder(ModelLineage(model, expected))) if expected else model_lookup.resolve(model)
         weights = anchor_of(ModelFolder.read(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
     except TermweaveError:  # opening the model says what is wrong
         return False

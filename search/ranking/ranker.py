@@ -86,7 +86,7 @@ class CrossEncoderReranker:
     @property
     def needs(self) -> frozenset[Need]:
         """The documents' texts, and their vectors if the model's anchor reads them."""
-        return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model) else {"texts"})
+        return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model, self.hash) else {"texts"})
 
     def with_option(self, option: str) -> CrossEncoderReranker:
         """The same ranker if the option names its model; else that model with the defaults."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search.results import explanation, term_shading
@@ -114,6 +116,18 @@ def wanted(fields: Sequence[str]) -> list[str]:
     return sorted({*fields, *long, "id", "passage", "passage_start", "passage_end"})
 
 
+def _check_permitted(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Check that the user's role may read the documents: `_mget` says so for each document, in an answer of status 200.
+
+    Raises:
+        EngineError: It may not.
+    """
+    for error in (entry["error"] for entry in entries if "error" in entry):
+        if error.get("type") == "security_exception":
+            hint = hint_for(HTTPStatus.FORBIDDEN, error)
+            raise EngineError(f"OpenSearch does not let this user read the documents that were found: {error['reason']}.", hint)
+
+
 def _stored(
     engine: Engine, opened: OpenGeneration, candidates: Candidates, places: Sequence[Place], fields: Sequence[str]
 ) -> dict[str, Any]:
@@ -127,6 +141,7 @@ def _stored(
     # Not in real time, so that the fields are from the same refresh as the search.
     params = {"_source_includes": ",".join(wanted(fields)), "realtime": False}
     answer = engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
+    _check_permitted(answer["docs"])
     stored = {
         document: as_written(entry["_source"])
         for document, entry in zip(keys.values(), answer["docs"], strict=True)

@@ -111,7 +111,8 @@ def _label(given: Any) -> str:
 
 def _unseen(opened: OpenGeneration, query: str) -> tuple[int, int] | None:
     """The number of word-pieces that the dense model reads, and the number in the query, if the query has more."""
-    longest = opened.encoder.models["dense"].max_length
+    models = opened.encoder.models
+    longest = models.get("dense_query", models["dense"]).max_length
     if len(query) < longest:  # a word-piece has at least one character, so ordinary queries need not be tokenised again
         return None
     (length,) = opened.encoder.lengths([query])

@@ -81,8 +81,8 @@ def read(engine: Engine, index: str, ids: Sequence[str], signals: Sequence[Signa
         "docvalue_fields": ["id", VECTOR_FIELD] if any(signal.needs == "dense" for signal in signals) else ["id"],
     }
     hits = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["hits"]["hits"]
-    found = {hit["fields"]["id"][0] for hit in hits}
-    if missing := [each for each in ids if each not in found]:
+    stored_ids = {hit["fields"]["id"][0] for hit in hits}
+    if missing := [each for each in ids if each not in stored_ids]:
         raise UsageError(
             f"The index has no document {missing[0]!r} to search with.",
             "Give an id of the source, as 'termweave search' shows it.",

@@ -18,6 +18,11 @@ def numbered(count):
     return [{"_id": f"d{number}", "title": f"title {number}", "text": f"text about number{number}"} for number in range(count)]
 
 
+def command(source, name, url, *options):
+    """`termweave index` of a source without models, as its arguments."""
+    return ["index", str(source), name, "--weights", "none", "--dense", "none", "--url", url, *options]
+
+
 def check(engine, name, *, deep=True):
     index = live(engine, name)
     with storage.existing(engine, index) as ledger:

@@ -17,6 +17,7 @@ import orjson
 import pytest
 
 from termweave import corpora
+from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.embedded import node, process
 from termweave.errors import EngineError
@@ -24,6 +25,8 @@ from termweave.indexer import builder, verify
 from termweave.indexer.generations.generations import live
 from termweave.indexer.ledger import storage
 from termweave.settings import load
+
+from .builds import command
 
 #: Blocks of 100 documents and batches of 64 KB: many small steps to be killed between, on a corpus that is indexed in seconds.
 PRELUDE = """
@@ -166,6 +169,20 @@ def corpus(tmp_path):
         return corpora.open_source(path, skip_bad=skip_bad)
 
     return write
+
+
+@pytest.fixture
+def index(opensearch_engine, name, tmp_path, capsys):
+    """A function that runs `termweave index` over documents and returns its output."""
+    path = tmp_path / "corpus.jsonl"
+
+    def call(documents, *arguments, status=0):
+        lines = [each if isinstance(each, bytes) else orjson.dumps(each) for each in documents]
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        assert run(command(path, name, opensearch_engine.url, *arguments)) == status
+        return capsys.readouterr()
+
+    return call
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def test_a_block_on_the_index_is_said_and_the_build_goes_on_when_it_is_gone(benc
 #: The server gives up on a shard after a second, not twenty; and who waits here says so.
 IMPATIENT = """
 from termweave.indexer.pipeline import throttle, bulk_sender
-bulk_sender._SHARD_PATIENCE = "1s"
+bulk_sender._PARAMETERS["timeout"] = "1s"
 trouble = throttle.Throttle.failed
 def said(self, *arguments, **options):
     print("TROUBLE", flush=True)

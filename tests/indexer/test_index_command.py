@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import orjson
 import pytest
 
@@ -12,25 +10,9 @@ from termweave.indexer import builder
 from termweave.indexer.generations import generations, publication
 from termweave.indexer.generations.generations import live
 from termweave.indexer.ledger import storage
-from termweave.search import Index
 from termweave.search.catalog import statistics_store
 
 from .builds import numbered
-
-
-@pytest.fixture
-def index(opensearch_engine, name, tmp_path, capsys):
-    """Run the verb over documents; what it said."""
-    path = tmp_path / "corpus.jsonl"
-
-    def call(documents, *arguments, status=0):
-        lines = [each if isinstance(each, bytes) else orjson.dumps(each) for each in documents]
-        path.write_bytes(b"\n".join(lines) + b"\n")
-        plain = ["index", str(path), name, "--weights", "none", "--dense", "none", "--url", opensearch_engine.url]
-        assert run([*plain, *arguments]) == status
-        return capsys.readouterr()
-
-    return call
 
 
 def documents(engine, name):
@@ -160,75 +142,6 @@ def test_a_passage_and_a_document_of_one_id_are_named_and_none_is_dropped(index)
     index([long, odd])  # whole, each has its own
 
 
-ANALYSIS = '{"analyzer": {"own": {"type": "custom", "tokenizer": "standard", "filter": ["lowercase"]}}}'
-LONG_ID = "y" * 40_000
-
-
-@pytest.mark.engine
-def test_what_was_refused_is_counted_nowhere_and_said_everywhere(opensearch_engine, name, index, tmp_path, capsys):
-    odd = [{"_id": f"{number}{LONG_ID}", "text": "an id that no field can hold"} for number in range(4)]
-    first = index([*numbered(196), *odd], "--allow-refused", "5%")
-    assert f"{name}: 196 documents in" in first.out
-    assert "refused 4 of 200" in first.err
-    assert "a term has at most 32,766 bytes" in first.err  # what to do, and not only in the file
-    assert Index.open(opensearch_engine, name).lineage.documents == 196
-    again = index([*numbered(197), *odd], "--allow-refused", "5%", "--update", "--json")
-    found = orjson.loads(again.out)
-    assert found["update"] == {"new": 1, "changed": 0, "unchanged": 196, "gone": 0, "refused": 4, "deleted": 0, "outdated": 0}
-    assert found["documents"] == 197
-    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
-    assert "4 documents or passages were refused" in capsys.readouterr().err
-    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--json", "--url", opensearch_engine.url]) == 4
-    told = capsys.readouterr()
-    assert len(orjson.loads(told.out)["refused"]) == 4
-    assert "correct them in the source" in told.err
-    assert "to mend it" not in told.err
-
-
-@pytest.mark.engine
-def test_a_changed_document_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys):
-    file = tmp_path / "own.json"
-    file.write_text('{"properties": {"year": {"type": "integer"}}}')
-    documents = [{**each, "year": 1999} for each in numbered(20)]
-    index(documents, "--mapping", str(file))
-    changed = [*documents[:7], {**documents[7], "year": "long ago"}, *documents[8:]]
-    for _ in range(2):
-        told = index(changed, "--update", "--allow-refused", "10%")
-        assert "0 new, 0 changed, 1 refused, 19 unchanged" in told.out
-        assert "Correct the value in the source" in told.err
-        assert run(["verify", name, "--deep", "--url", opensearch_engine.url]) == 0
-        assert "1 document or passage was refused" in capsys.readouterr().err
-    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 4
-    assert "refused all documents that differ" in capsys.readouterr().err
-    assert "refused" not in index(documents, "--update").out
-    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
-    assert "refused" not in capsys.readouterr().err
-
-
-@pytest.mark.engine
-@pytest.mark.parametrize("parts", [(1, 40), (40, 1), (40, 20)])
-def test_a_document_in_passages_that_is_refused_stays_what_it_was(opensearch_engine, name, index, tmp_path, capsys, parts):
-    file = tmp_path / "own.json"
-    file.write_text('{"properties": {"year": {"type": "integer"}}}')
-    before, after = ({"_id": "long", "text": "This is a sentence of a text. " * part} for part in parts)
-    index([*numbered(3), {**before, "year": 1999}], "--mapping", str(file), "--passage-size", "20")
-    told = index([*numbered(3), {**after, "year": "long ago"}], "--update", "--allow-refused", "99%")
-    assert "0 new, 0 changed, 1 refused, 3 unchanged" in told.out
-    assert f"{name}: 4 documents" in told.out
-    assert [hit.id for hit in Index.open(opensearch_engine, name).search("sentence", mode="lexical")] == ["long"]
-    assert run(["verify", name, "--url", opensearch_engine.url]) == 0
-    index([*numbered(3), {**after, "year": 2000}], "--update")
-    assert run(["verify", name, str(tmp_path / "corpus.jsonl"), "--url", opensearch_engine.url]) == 0
-    capsys.readouterr()
-
-
-@pytest.mark.engine
-def test_where_all_are_refused_nobody_is_told_to_allow_a_few(index):
-    said = index([{"_id": LONG_ID, "text": "x"}], "--allow-refused", "100%", status=1).err
-    assert "refused 1 of 1" in said
-    assert "--allow-refused" not in said
-
-
 @pytest.mark.engine
 def test_an_object_of_a_mapping_that_names_some_of_its_entries_is_what_has_to_be_mended(index, tmp_path):
     (mapping := tmp_path / "mapping.json").write_text('{"properties": {"owner": {"properties": {"city": {"type": "keyword"}}}}}')
@@ -288,62 +201,6 @@ def test_a_build_says_what_it_leaves_out_of_what_is_live(index):
     index(numbered(2), "--passage-size", "50")
     assert said in index(numbered(3)).err
     assert said not in index(numbered(4)).err
-
-
-@pytest.mark.engine
-def test_an_update_takes_the_options_of_its_build_and_no_others(index, tmp_path):
-    mapping, settings = tmp_path / "mapping.json", tmp_path / "settings.json"
-
-    def files(kind, interval):
-        mapping.write_text(f'{{"properties": {{"year": {{"type": "{kind}"}}}}}}')
-        settings.write_text(f'{{"refresh_interval": "{interval}", "number_of_routing_shards": 4, "analysis": {ANALYSIS}}}')
-        return ["--mapping", str(mapping), "--settings", str(settings)]
-
-    same = ["--passage-size", "50", "--signals", "lexical", "--analyzer", "german", "--shards", "2", "--replicas", "0"]
-    same += files("integer", "5s")
-    index(numbered(2), *same)
-    assert "1 new" in index(numbered(3), "--update", *same).out
-    for option, value, held in (
-        ("--passage-size", "60", "50"),
-        ("--analyzer", "english", "german"),
-        ("--shards", "1", "2"),
-        ("--prune", "0.1", "none"),
-    ):
-        told = index(numbered(4), "--update", option, value, status=2).err
-        assert f"An update cannot change {option}: the live generation was built with {held}, not {value}" in told
-        assert f"remove {option}; to build anew, remove --update" in told
-    assert '"index.refresh_interval":"5s"' in index(numbered(4), "--update", *files("integer", "6s"), status=2).err
-    assert '"type":"keyword"' in index(numbered(4), "--update", *files("keyword", "5s"), status=2).err
-
-
-@pytest.mark.engine
-def test_an_update_knows_its_mapping_again_however_the_engine_tells_it(index, tmp_path):
-    mapping = tmp_path / "mapping.json"
-
-    def write(**changed):
-        owner = {"type": "object", "dynamic": False, "properties": {"city": {"type": "keyword", "doc_values": True, **changed}}}
-        seen = {"type": "date", "format": "strict_date_optional_time||epoch_millis"}
-        raw = {"type": "text", "index": "true", "fields": {"raw": {"type": "keyword", "ignore_above": 2147483647}}}
-        mapping.write_text(json.dumps({"properties": {"owner": owner, "seen": seen, "kind": raw}}))
-
-    write()
-    index(numbered(2), "--signals", "lexical", "--mapping", str(mapping))
-    assert "1 new" in index(numbered(3), "--update", "--mapping", str(mapping)).out
-    for other in ({"doc_values": False}, {"ignore_above": 5}, {"fields": {"raw": {"type": "keyword"}}}, {"type": "integer"}):
-        write(**other)
-        assert "to build anew, remove --update" in index(numbered(3), "--update", "--mapping", str(mapping), status=2).err
-
-
-@pytest.mark.engine
-def test_an_update_says_documents_as_documents_and_passages_as_passages(index):
-    long = {"_id": "long", "text": "This is a sentence of a text. " * 40}
-    index([*numbered(3), long], "--passage-size", "20")
-    changed = index([*numbered(2), {**long, "text": "Short now."}], "--update").out
-    assert "Documents: 0 new, 1 changed, 2 unchanged, 1 no longer in the source (kept; --delete-missing deletes it)" in changed
-    assert "1 deleted" not in changed
-    assert "that changed documents have no longer were deleted" in changed
-    found = orjson.loads(index(numbered(2), "--update", "--delete-missing", "--allow-deletions", "50%", "--json").out)["update"]
-    assert (found["gone"], found["deleted"], found["outdated"]) == (2, 2, 0)
 
 
 @pytest.mark.engine

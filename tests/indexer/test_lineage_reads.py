@@ -7,7 +7,7 @@ import pytest
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations.generations import live
-from tests.indexer.builds import LEXICAL, numbered
+from tests.indexer.builds import LEXICAL, command, numbered
 from tests.indexer.busy_proxy import BusyProxy
 
 pytestmark = pytest.mark.engine
@@ -32,19 +32,7 @@ def test_the_lineage_of_the_live_generation_is_read_once(opensearch_engine, name
     corpus([*numbered(18), {"_id": "new", "text": "something new"}])
     with BusyProxy(opensearch_engine.url) as proxy:
         more = [str(mapping) if each == "MAPPING" else each for each in more]
-        command = [
-            "index",
-            str(tmp_path / "corpus.jsonl"),
-            name,
-            "--weights",
-            "none",
-            "--dense",
-            "none",
-            "--url",
-            proxy.url,
-            *more,
-        ]
-        assert run(command) == 0
+        assert run(command(tmp_path / "corpus.jsonl", name, proxy.url, *more)) == 0
     reads = [path for method, path in proxy.requests if method == "GET" and path == f"/{index}/_mapping"]
     assert len(reads) == expected
 

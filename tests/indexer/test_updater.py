@@ -20,7 +20,7 @@ from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.diff import ChangeCounts
 from termweave.indexer.preparation.passages import Window
 from termweave.search import Index
-from tests.indexer.builds import LEXICAL, clean
+from tests.indexer.builds import LEXICAL, clean, command
 
 pytestmark = pytest.mark.engine
 WINDOW = Window(20, 15)
@@ -212,17 +212,7 @@ def test_documents_that_another_host_added_are_kept(opensearch_engine, name, cor
 
 def test_what_verification_advises_mends_what_it_found(opensearch_engine, name, corpus, tmp_path, capsys):
     built = build(opensearch_engine, corpus(numbered(10)), name, LEXICAL)
-    again = [
-        "index",
-        str(tmp_path / "corpus.jsonl"),
-        name,
-        "--weights",
-        "none",
-        "--dense",
-        "none",
-        "--url",
-        opensearch_engine.url,
-    ]
+    again = command(tmp_path / "corpus.jsonl", name, opensearch_engine.url)
     looked = ["verify", name, "--deep", "--url", opensearch_engine.url]
     for fields, advised in (({"text": "other"}, "without --update"), ({"encoding_digest": 7}, "or index with --update")):
         alter(opensearch_engine, live(opensearch_engine, name), "d8", **fields)

@@ -38,6 +38,7 @@ INDEXED = {
     "fusion": (["{set}"], ("## Tuning", "| adaptive+rNN |", "| mean |")),
     "rnn_share": (["{set}"], ("| lambda | 0.5 |", "| mean |", "| r | gap |")),
     "explanations": (["{index}", "{set}", "--hits", "8"], ("8 hits of {index}",)),
+    "passages": (["{set}"], ("| squad | 0% | x 1.00 |",)),
     "vectors": (["{index}", "{set}"], ("| {index} | 48 | 24 | 1.0000 |",)),
     "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
 }
@@ -188,7 +189,7 @@ def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures
     del figures
     arguments, expected = INDEXED[script]
     names = {"set": data / "squad", "index": f"{prefix}-squad"}
-    own = ["--name", prefix] if script in {"fusion", "rnn_share"} else []
+    own = ["--name", prefix] if script in {"fusion", "passages", "rnn_share"} else []
     output = printed(script, *(each.format(**names) for each in arguments), *own, url=opensearch_engine.url)
     for part in expected:
         assert part.format(**names) in output

@@ -75,9 +75,9 @@ def bm25_weights(
     texts: Sequence[str], analysis: Analysis, statistics: CorpusStatistics, bm25: BM25, kind: Kind
 ) -> list[TermWeights]:
     """BM25 impacts of documents, or occurrences of query terms: the weights of an untrained anchored model."""
-    found = []
+    weights = []
     for part in in_parts(texts, ANALYSED):
         for words in analysis.words(part):
             anchor = anchored(words, statistics, bm25, kind)
-            found.append(TermWeights(anchor.terms, anchor.anchor.astype(np.float32)))
-    return found
+            weights.append(TermWeights(anchor.terms, anchor.anchor.astype(np.float32)))
+    return weights

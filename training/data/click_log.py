@@ -47,8 +47,8 @@ class Clicks:
             (self.unknown, "about a document that the corpus does not hold"),
             (self.empty, "without a query or without a click"),
         ]
-        said = " and ".join(f"{counted(count, 'line')} {what}" for count, what in parts if count)
-        return f"click log: {said} left out" if said else ""
+        reasons = " and ".join(f"{counted(count, 'line')} {what}" for count, what in parts if count)
+        return f"click log: {reasons} left out" if reasons else ""
 
     def pairs(self) -> Pairs:
         """Return questions with their clicked documents; a question is drawn in proportion to log(1 + its clicks)."""
@@ -67,22 +67,22 @@ def gather(path: Path, place: Mapping[str, int]) -> Clicks:
         UsageError: There is no such file.
         InputError: A line is no click, or none names a document of the corpus.
     """
-    found = Clicks()
+    clicks = Clicks()
     for query, document, count in read(path):
         if not query or count <= 0:
-            found.empty += 1
+            clicks.empty += 1
         elif document not in place:
-            found.unknown += 1
+            clicks.unknown += 1
         else:
-            of = found.counts.setdefault(query, {})
+            of = clicks.counts.setdefault(query, {})
             of[place[document]] = of.get(place[document], 0.0) + count
-    if not found.counts:
+    if not clicks.counts:
         raise InputError(
-            f"No line of {path} is a click on a document of the corpus: {found.unknown:,} lines name an unknown document, "
-            f"{found.empty:,} have no query or a count that is not positive.",
+            f"No line of {path} is a click on a document of the corpus: {clicks.unknown:,} lines name an unknown document, "
+            f"{clicks.empty:,} have no query or a count that is not positive.",
             "Check the document ids and the counts.",
         )
-    return found
+    return clicks
 
 
 def read(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -111,8 +111,8 @@ def read(path: Path) -> Iterator[tuple[str, str, float]]:
 
 def _click(line: str) -> tuple[str, str, float]:
     if line.lstrip().startswith("{"):
-        found = orjson.loads(line)
-        query, document, count = found["query"], found["document"], found.get("count")
+        entry = orjson.loads(line)
+        query, document, count = entry["query"], entry["document"], entry.get("count")
     else:
         query, document, count, *more = [*line.split("\t"), "1"] if line.count("\t") == 1 else line.split("\t")
         if more:

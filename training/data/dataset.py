@@ -90,10 +90,10 @@ def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> t
         title_field=settings.get("title_field") or None,
         text_fields=[name for name in settings.get("text_field", "").split(",") if name],
     )
-    found: dict[str, Document] = {}
+    by_id: dict[str, Document] = {}
     again = 0
     for document in source.documents():
-        first = found.setdefault(document.id, document)
+        first = by_id.setdefault(document.id, document)
         if first is document:
             continue
         again += 1
@@ -102,12 +102,12 @@ def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> t
                 f"{source.name} has two documents {document.id!r} that say different things ({_place(first)} and {_place(document)}).",
                 "Give each an id of its own, or train on the first of each with --skip-bad.",
             )
-    said = list(source.remarks)
+    remarks = list(source.remarks)
     if again:
-        said.append(f"{counted(again, 'document')} left out, with the id of an earlier document")
+        remarks.append(f"{counted(again, 'document')} left out, with the id of an earlier document")
     if skipped := source.skipped.count:
-        said.append(f"{counted(skipped, 'entry', 'entries')} that cannot be read left out")
-    return [each for each in found.values() if each.content.strip()], "\n".join(said)
+        remarks.append(f"{counted(skipped, 'entry', 'entries')} that cannot be read left out")
+    return [each for each in by_id.values() if each.content.strip()], "\n".join(remarks)
 
 
 def _place(document: Document) -> str:
@@ -154,7 +154,7 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
     def pairs(name: str) -> tuple[list[str], Pairs]:
         opened = open_dataset(f"{base}:{name}")
         qrels = opened.qrels()
-        found = [
+        questions = [
             (
                 query.id,
                 query.text,
@@ -162,8 +162,8 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
             )
             for query in opened.queries()
         ]
-        found = [each for each in found if each[2] and each[1].strip()]
-        return [each[0] for each in found], Pairs([each[1] for each in found], [each[2] for each in found])
+        questions = [each for each in questions if each[2] and each[1].strip()]
+        return [each[0] for each in questions], Pairs([each[1] for each in questions], [each[2] for each in questions])
 
     names, train = pairs(split)
     texts, ids = [document.content for document in documents], [document.id for document in documents]
@@ -199,34 +199,34 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
     del base, split
     wanted = pseudo_queries.parse(str(settings["views"]))
     generator = random.Random(int(settings["seed"]))  # noqa: S311 - a draw, not a secret
-    found = []
+    examples = []
     for document in documents:
         made = [(view, *pair) for view in wanted for pair in pseudo_queries.made(document, (view,), generator)]
         for number, (view, question, rest) in enumerate(made):
             text = replace(document, title="", text=rest).content
-            found.append((f"{document.id}#{number}", question, text, document.id, view in pseudo_queries.PARTS))
-    generator.shuffle(found)
-    found = found[: int(settings["questions"]) + int(settings["dev"])]
+            examples.append((f"{document.id}#{number}", question, text, document.id, view in pseudo_queries.PARTS))
+    generator.shuffle(examples)
+    examples = examples[: int(settings["questions"]) + int(settings["dev"])]
     wholes, every_text = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
-    for place, (*_, document_id, is_part) in enumerate(found):
+    for place, (*_, document_id, is_part) in enumerate(examples):
         every_text[document_id].add(place)
         if not is_part:
             wholes[document_id].add(place)
     spared = [
         frozenset((wholes if is_part else every_text)[document_id] - {place})
-        for place, (*_, document_id, is_part) in enumerate(found)
+        for place, (*_, document_id, is_part) in enumerate(examples)
     ]
-    relevant = [frozenset({place}) for place in range(len(found))]
-    train, dev, kept = _held_out(Pairs([each[1] for each in found], relevant, spared=spared), settings)
-    texts, ids = [each[2] for each in found], [each[0] for each in found]
+    relevant = [frozenset({place}) for place in range(len(examples))]
+    train, dev, kept = _held_out(Pairs([each[1] for each in examples], relevant, spared=spared), settings)
+    texts, ids = [each[2] for each in examples], [each[0] for each in examples]
     return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, [ids[each] for each in kept])
 
 
 def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, list[int]]:
     """Split questions into training and held-out ones (a tenth at most); also return the indices of the former."""
-    held = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
-    kept = [place for place in range(len(every)) if place not in held]
-    return every.part(kept), every.part(sorted(held)), kept
+    held_out = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
+    kept = [place for place in range(len(every)) if place not in held_out]
+    return every.part(kept), every.part(sorted(held_out)), kept
 
 
 def _drawn(size: int, count: int, seed: int) -> list[int]:

@@ -156,9 +156,9 @@ def sample(pairs: Pairs, documents: int, questions: int, seed: int) -> tuple[lis
     generator = random.Random(seed)  # noqa: S311 - a draw, not a secret
     every = sorted({document for relevant in pairs.relevant for document in relevant})
     chosen = sorted(generator.sample(every, min(documents, len(every))))
-    held = frozenset(chosen)
-    answered = [number for number, relevant in enumerate(pairs.relevant) if relevant & held]
+    drawn = frozenset(chosen)
+    answered = [number for number, relevant in enumerate(pairs.relevant) if relevant & drawn]
     generator.shuffle(answered)
     part = pairs.part(answered[:questions])
-    relevant = [each & held for each in part.relevant]
+    relevant = [each & drawn for each in part.relevant]
     return chosen, replace(part, relevant=relevant, spared=[known - own for known, own in zip(part.known, relevant, strict=True)])

@@ -179,10 +179,10 @@ def written(spec: str, setup: RunSetup) -> Written | None:
     for query, document, score in scored(path):
         if document in position:
             scores.setdefault(text_of.get(query, query), {})[position[document]] = score
-    found: list[Mapping[int, float]] = [scores.get(question, {}) for question in setup.train.questions]
-    if not any(found):
+    by_question: list[Mapping[int, float]] = [scores.get(question, {}) for question in setup.train.questions]
+    if not any(by_question):
         raise InputError(f"{path} scores no pair of a training question.", "Its queries are ids or texts of the training split.")
-    return Written(found)
+    return Written(by_question)
 
 
 def scored(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -195,15 +195,15 @@ def scored(path: Path) -> Iterator[tuple[str, str, float]]:
         line = (raw or b"").removeprefix(lines.BOM).decode(errors="replace").strip("\r\n")
         tabs, parts = line.split("\t"), line.split()
         try:
-            found = (tabs[0], tabs[1], float(tabs[2])) if len(tabs) == 3 else None
-            if found is None and parts:
-                found = parts[0], parts[2], float(parts[4])
-            if found is not None and not math.isfinite(found[2]):
+            row = (tabs[0], tabs[1], float(tabs[2])) if len(tabs) == 3 else None
+            if row is None and parts:
+                row = parts[0], parts[2], float(parts[4])
+            if row is not None and not math.isfinite(row[2]):
                 raise ValueError  # noqa: TRY301 - the same sentence for all
         except (ValueError, IndexError):
             raise InputError(
                 f"{path}, line {number} is no score: {line.strip()[:60]!r}.",
                 "Write query, document and score with tabs between them.",
             ) from None
-        if found is not None:
-            yield found
+        if row is not None:
+            yield row

@@ -101,12 +101,12 @@ class RankedLists:
 def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32], depth: int) -> RankedLists:
     """The documents with the largest inner products, ties by index: an exact search in blocks of bounded memory."""
     depth = min(depth, len(documents))
-    found = np.zeros((len(queries), depth), dtype=np.int64)
+    columns = np.zeros((len(queries), depth), dtype=np.int64)
     size = max(1, _BLOCK // max(1, len(documents)))
     for first in range(0, len(queries), size):
         scores = queries[first : first + size] @ documents.T
-        found[first : first + size] = best(scores, depth)
-    return RankedLists(found)
+        columns[first : first + size] = best(scores, depth)
+    return RankedLists(columns)
 
 
 def best(scores: NDArray[np.floating], depth: int) -> NDArray[np.int64]:

@@ -44,11 +44,11 @@ def estimate(method: DenseMethod, model: Towers, settings: Mapping[str, Any], se
     looking = (searched * document_seconds + len(setup.dev) * query_seconds) / 3  # forwards alone
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     fixed = sum(each.numel() for each in model.parameters()) - trained
-    held = max(min(chunk, documents) * document_bytes, min(chunk, queries) * query_bytes)
+    activations = max(min(chunk, documents) * document_bytes, min(chunk, queries) * query_bytes)
     model.zero_grad(set_to_none=True)
     return RunEstimate(
         minutes=method.rounds(settings) * (int(settings["steps"]) * step + looks * looking) / 60,
-        memory_bytes=round(4 * (4 * trained + fixed) + held),
+        memory_bytes=round(4 * (4 * trained + fixed) + activations),
     )
 
 

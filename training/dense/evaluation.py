@@ -41,8 +41,8 @@ class DenseDevelopment(DevelopmentSet):
         questions = model.vectors("query", self.questions)
         if stored:
             documents = as_stored(documents)
-        found = list(rankings(questions, documents, depth(self.measure), self.pairs.spared))
-        return ranking_measure(found, self.gains(), self.measure)
+        ranked = list(rankings(questions, documents, depth(self.measure), self.pairs.spared))
+        return ranking_measure(ranked, self.gains(), self.measure)
 
 
 def rankings(

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds import sentence_layout, sentence_modules
-from termweave.encoders.manifest import TOKENIZER, Manifest, digests, write_manifest
+from termweave.encoders.manifest import TOKENIZER, WEIGHTS, Manifest, digests, write_manifest
 from termweave.training.backbone import loading
 from termweave.training.dense.preparation import reading_of
 
@@ -54,7 +54,7 @@ def _write_tower(model: Towers, backbone: Any, folder: Path, contents: FolderCon
     source = contents.setup.backbone
     manifest, reading = reading_of(source)
     backbone.save_pretrained(folder)
-    (folder / sentence_modules.WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
+    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
     for name in _TOKENISER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

@@ -97,8 +97,8 @@ class TrainingMethod:
     def own(self) -> ParameterGroup:
         """The method's own parameters as a group, the preset first."""
         presets = {DEFAULT: "what serves best", **{name: preset.help for name, preset in self.presets.items()}}
-        said = "; ".join(f"{name}: {text}" for name, text in presets.items())
-        preset = TrainingParameter("preset", DEFAULT, f"Settings to begin with. {said}.", tuple(presets))
+        choices = "; ".join(f"{name}: {text}" for name, text in presets.items())
+        preset = TrainingParameter("preset", DEFAULT, f"Settings to begin with. {choices}.", tuple(presets))
         return ParameterGroup(f"Of {self.name}", (preset, *self.parameters), self.check, self.defaults)
 
     @property

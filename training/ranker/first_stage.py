@@ -242,5 +242,5 @@ def _best(known: dict[int, float], spared: frozenset[int], depth: int, *, fused:
     own = sorted((-score, document) for document, score in known.items() if document not in spared)[:depth]
     if fused or not own:
         return {document: (-negative,) for negative, document in own}
-    low, extent = -own[-1][0], (own[-1][0] - own[0][0]) or 1.0
-    return {document: ((-negative - low) / extent,) for negative, document in own}
+    low, extent = -own[-1][0], own[-1][0] - own[0][0]
+    return {document: ((-negative - low) / extent if extent else 1.0,) for negative, document in own}  # as `Ranked.normalised`

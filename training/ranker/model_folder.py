@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds import sentence_layout, sentence_modules
-from termweave.encoders.manifest import digests, write_manifest
+from termweave.encoders.manifest import WEIGHTS, digests, write_manifest
 from termweave.training.backbone import loading
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def save(model: AnchoredRanker, names: Sequence[str], folder: Path, contents: Fo
     """
     source = contents.setup.backbone
     model.classifier.save_pretrained(folder)
-    (folder / sentence_modules.WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
+    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone
     for name in _TOKENISER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

@@ -127,9 +127,9 @@ class BatchSide:
         pieces = [self.prepared.pieces[text] for text in self.texts.tolist()]
         ids = np.zeros((len(pieces), max(len(each.ids) for each in pieces)), dtype=np.int64)
         mask, features = np.zeros_like(ids), np.zeros((*ids.shape, 3), dtype=np.float32)
-        for row, each in enumerate(pieces):
-            ids[row, : len(each.ids)], mask[row, : len(each.ids)] = each.ids, 1
-            features[row, : len(each.ids), 2] = place_tags(each.words)
+        for row, text in enumerate(pieces):
+            ids[row, : len(text.ids)], mask[row, : len(text.ids)] = text.ids, 1
+            features[row, : len(text.ids), 2] = place_tags(text.words)
         return tuple(torch.from_numpy(each).to(self.device) for each in (ids, mask, features))
 
     def live(self, hidden: Tensor, means: Tensor) -> HeadInputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from termweave.encoders.manifest import digest
+from termweave.encoders.manifest import digest, weight_files
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.training.backbone import loading
@@ -70,7 +70,7 @@ class TermWeightFamily:
         teacher: teacher_scores.Teacher | None = teacher_scores.written(wanted, setup)  # before the states, which take minutes
         bm25, form = BM25(settings["k1"], settings["b"]), form_of(method, settings)
         length = loading.length(model.backbone, int(settings["training_length"]))
-        identity = digest(setup.backbone / "model.safetensors")
+        identity = "".join(digest(file) for file in weight_files(setup.backbone))
         common = (setup.analysis, setup.tokenizer, setup.statistics, bm25)
         documents = inputs.prepare(texts, *common, "document", length, form)
         train = inputs.prepare(setup.train.questions, *common, "query", length, form)

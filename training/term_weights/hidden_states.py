@@ -86,8 +86,8 @@ def states(
     """
     layers = model.backbone.config.num_hidden_layers
     key = blake2b(f"{identity} {model.shape.layer} {layers}".encode(), digest_size=12)
-    for each in pieces:
-        key.update(each.ids.tobytes() + b"|")
+    for text in pieces:
+        key.update(text.ids.tobytes() + b"|")
     folder = (home or paths.cache() / "states") / key.hexdigest()
     starts = np.concatenate(([0], np.cumsum([len(each.ids) for each in pieces]))).astype(np.int64)
     width = 2 * int(model.backbone.config.hidden_size)

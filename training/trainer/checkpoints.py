@@ -14,10 +14,10 @@ HISTORY = "history.json"
 
 def latest(home: Path) -> Path | None:
     """Return the newest complete checkpoint in `home`, or None; remove incomplete ones."""
-    found = []
+    complete = []
     for folder in home.glob("checkpoint-*"):
         if (folder / HISTORY).is_file():
-            found.append(folder)
+            complete.append(folder)
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    return max(found, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+    return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)

@@ -56,8 +56,8 @@ class Average:
             try:
                 yield
             finally:
-                for name, each in before.items():
-                    current[name].copy_(each)
+                for name, value in before.items():
+                    current[name].copy_(value)
 
     def save(self, folder: Path) -> None:
         """Write the averages into a checkpoint's folder."""

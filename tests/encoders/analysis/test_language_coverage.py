@@ -22,15 +22,15 @@ def familiar(texts):
 #: Language -> (text, analyzer).
 FOREIGN = {
     "German": (("Die Stadt liegt am Rhein und wurde im Jahr 1245 gegründet. Der Bürgermeister erklärte, dass die Verhandlungen "
-               "mit den Gewerkschaften fortgesetzt werden. Wenn das Wetter schlecht ist, bleiben viele Menschen zu Hause."), "standard"),
+               "mit den Gewerkschaften fortgesetzt werden. Wenn das Wetter schlecht ist, bleiben viele Menschen zu Hause."), "german"),
     "French": (("La ville se trouve au bord du fleuve et fut fondée en 1245. Le maire a déclaré que les négociations avec les "
-               "syndicats continueront. Quand il fait mauvais temps, beaucoup de gens préfèrent rester à la maison."), "standard"),
+               "syndicats continueront. Quand il fait mauvais temps, beaucoup de gens préfèrent rester à la maison."), "french"),
     "Spanish": (("La ciudad está situada a orillas del río y fue fundada en el año 1245. El alcalde declaró que las negociaciones "
-                "continuarán la próxima semana. Cuando hace mal tiempo, mucha gente prefiere quedarse en casa."), "standard"),
+                "continuarán la próxima semana. Cuando hace mal tiempo, mucha gente prefiere quedarse en casa."), "spanish"),
     "Turkish": (("Şehir nehrin kıyısında yer alır ve 1245 yılında kurulmuştur. Belediye başkanı sendikalarla görüşmelerin "
                 "önümüzdeki hafta devam edeceğini açıkladı. Hava kötü olduğunda birçok insan evde kalır."), "standard"),
     "Arabic": ("القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها وتقع على ضفاف النيل", "standard"),
-    "Russian": ("Город расположен на берегу реки и был основан в 1245 году.", "standard"),
+    "Russian": ("Город расположен на берегу реки и был основан в 1245 году.", "russian"),
     "Hebrew": ("ירושלים היא עיר הבירה של ישראל", "standard"),
     "Chinese": ("重庆是中国西南部的一个直辖市。", "cjk"),
     "Japanese": ("京都は日本の都市です。川のほとりにあり、1245年に設立されました。", "cjk"),

@@ -1,6 +1,7 @@
 """Small random models of many architectures, saved by sentence-transformers itself."""
 
 import random
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,27 @@ def made_with_head(tmp_path_factory):
         target = tmp_path_factory.mktemp("saved") / "model"
         whole.save(str(target))
         return target, whole
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def inference_free(tmp_path_factory, made_with_head):
+    """A function: a folder of a sparse encoder with a table of query weights, and the SparseEncoder that saved it."""
+    from sentence_transformers import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import Router, SparseStaticEmbedding, SpladePooling, Transformer
+
+    @cache
+    def make(architecture="bert", activation="log1p_relu"):
+        inner, _ = made_with_head("SparseEncoder", architecture)
+        encoder = Transformer(str(inner), transformer_task="fill-mask")
+        torch.manual_seed(5)
+        table = SparseStaticEmbedding(encoder.tokenizer, weight=torch.rand(len(encoder.tokenizer)) * 3 - 0.1, frozen=True)
+        pooling = SpladePooling("max", activation_function=activation)
+        router = Router.for_query_document(query_modules=[table], document_modules=[encoder, pooling])
+        path = tmp_path_factory.mktemp("saved") / "model"
+        SparseEncoder(modules=[router], device="cpu", similarity_fn_name="dot").save(str(path))
+        return path, SparseEncoder(str(path), device="cpu")
 
     return make
 

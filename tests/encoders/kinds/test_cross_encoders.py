@@ -51,7 +51,7 @@ def test_architectures(ranked, texts, architecture):
     assert np.ptp(scores) > 1e-2  # the texts are told apart
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "modernbert", "deberta-v2"])
 def test_two_labels_become_the_difference_of_their_logits(ranked, texts, architecture):
     path, reference = ranked(architecture, labels=2)
     assert difference(path, reference, texts) < 1e-4

@@ -54,6 +54,14 @@ def test_prompts(made, texts, pooling, include_prompt):
     assert np.abs(encoder.encode(texts[:1], kind="query") - encoder.encode(texts[:1], kind="document")).max() > 1e-3
 
 
+def test_truncated_vectors(made, texts):
+    """Models of the Matryoshka sort: sentence-transformers keeps the first numbers of a vector."""
+    path, reference = made(truncate_dim=12)
+    assert load(weights="none", dense=path).dimension == 12
+    assert reference.encode(texts[:1]).shape == (1, 12)
+    assert difference(path, reference, texts) < 1e-4
+
+
 @pytest.fixture
 def two_towers(made, tmp_path):
     """A folder with an encoder for documents and another one for queries."""

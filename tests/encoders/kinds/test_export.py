@@ -16,7 +16,8 @@ from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds.dense import DenseKind
 from termweave.encoders.manifest import GRAPHS, ModelFolder, write_manifest
 from termweave.encoders.onnx import export as exporting
-from termweave.errors import ModelError, UsageError
+from termweave.errors import ModelError, TermweaveError, UsageError
+from termweave.training.model_folder import sample_cost
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
@@ -118,14 +119,70 @@ def test_an_int8_graph_with_other_vectors_is_refused(made, tmp_path, monkeypatch
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command(made, texts, tmp_path):
+@pytest.fixture
+def corpus(tmp_path):
+    """A BEIR folder of 30 documents, of which the first twenty are the answers to twenty queries."""
+    folder = tmp_path / "corpus"
+    (folder / "qrels").mkdir(parents=True)
+    words = [f"{chr(97 + number % 26)}{chr(97 + number // 3)} thing number {number}" for number in range(30)]
+    documents = [
+        json.dumps({"_id": f"d{number}", "title": "", "text": f"All about {text}."}) for number, text in enumerate(words)
+    ]
+    (folder / "corpus.jsonl").write_text("\n".join(documents))
+    queries = [json.dumps({"_id": f"q{number}", "text": text}) for number, text in enumerate(words[:20])]
+    (folder / "queries.jsonl").write_text("\n".join(queries))
+    judgements = ["query-id\tcorpus-id\tscore", *(f"q{number}\td{number}\t1" for number in range(20))]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(judgements))
+    return folder
+
+
+def test_what_int8_costs_on_a_corpus(made_with_head, corpus, tmp_path):
+    """The figures are those of the two graphs: the cosines are computed again here, and without judgements there is no nDCG."""
+    path, _ = made_with_head("SparseEncoder")
+    exporting.export(path, tmp_path / "sparse")
+    sample = sample_cost.draw(str(corpus))
+    assert (len(sample.queries), len(sample.documents)) == (20, 30)
+    assert [sample.documents[next(iter(gains))] for gains in sample.gains] == [f"All about {query}." for query in sample.queries]
+    figures = sample_cost.cost(tmp_path / "sparse", "weights", sample)
+    assert figures["ndcg"]["change"] == pytest.approx(figures["ndcg"]["int8"] - figures["ndcg"]["fp32"])
+    assert 0 < figures["ndcg"]["fp32"] <= 1
+    assert "nDCG@10" in sample_cost.in_words("weights", figures)
+    plain = sample_cost.draw(str(corpus / "corpus.jsonl"))
+    assert (len(plain.queries), plain.gains) == (30, [])
+    assert plain.queries[0] == plain.documents[0]
+    alone = sample_cost.cost(tmp_path / "sparse", "weights", plain)
+    assert alone.keys() == {"queries", "documents", "overlap"}
+    assert 0 < alone["overlap"] <= 1
+
+
+def test_a_corpus_that_cannot_be_compared_on(ranked, corpus, tmp_path):
+    path, _ = ranked("bert")
+    with pytest.raises(UsageError, match="is a cross-encoder, and --on compares"):
+        CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--on", str(corpus)], catch_exceptions=False)
+    (tmp_path / "one.jsonl").write_text('{"_id": "a", "text": "alone"}')
+    with pytest.raises(UsageError, match="fewer than two documents"):
+        sample_cost.draw(str(tmp_path / "one.jsonl"))
+    with pytest.raises(TermweaveError):
+        sample_cost.draw(str(tmp_path / "nowhere"))
+
+
+def test_the_command(made, corpus, texts, tmp_path):
     path, _ = made("distilbert")
-    result = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--json", "--quiet"], catch_exceptions=False)
+    arguments = [str(path), "--out", str(tmp_path / "out"), "--on", str(corpus), "--json", "--quiet"]
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     data = json.loads(result.stdout)
     jsonschema.validate(data, json.loads((SCHEMAS / "export.1.json").read_text(encoding="utf-8")))
     assert data["parity"]["fp32_difference"] <= 1e-4
     assert {graph["file"] for graph in data["graphs"].values()} == set(GRAPHS.values())
     assert DenseEncoder.load(tmp_path / "out").encode(texts).shape == (len(texts), 32)
+    documents = sample_cost.draw(str(corpus)).documents
+    rows = [
+        np.stack([each.vector for each in load("", tmp_path / "out", precision=precision).encode(documents, kind="document")])
+        for precision in ("fp32", "int8")
+    ]
+    figures = data["sample"]["dense"]
+    assert figures["cosine_min"] == pytest.approx(float((rows[0] * rows[1]).sum(axis=1).min()), abs=1e-6)
+    assert figures["documents"] == 30
     plain = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "again")], catch_exceptions=False)
     assert "int8 vectors, smallest cosine" in plain.stdout
     assert "multipliers" not in plain.stdout  # a dense model has none

@@ -123,6 +123,64 @@ def test_what_cannot_be_run_is_one_sentence(folder, file, changes, sentence):
     assert error.value.hint
 
 
+def test_weights_in_parts_are_the_same_model(folder, texts, tmp_path):
+    from transformers import AutoModel
+
+    whole = DenseEncoder.load(folder).encode(texts)
+    AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "parts", max_shard_size="20KB")
+    (folder / "model.safetensors").unlink()
+    for file in (tmp_path / "parts").glob("model*"):
+        shutil.copy(file, folder / file.name)
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    assert np.abs(DenseEncoder.load(folder).encode(texts) - whole).max() < 1e-6
+    first = min(folder.glob("model-*.safetensors"))
+    assert first.name in ModelFolder.read(folder).manifest.files  # the hash covers every part
+    first.unlink()
+    with pytest.raises(ModelError, match=f"incomplete: .*{first.name} is missing"):
+        dense(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../b"}}')
+    with pytest.raises(ModelError, match="names the file"):
+        dense(folder)
+
+
+def test_pickled_weights_are_not_read(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="are a pickle") as error:
+        dense(folder)
+    assert "safetensors" in error.value.hint
+
+
+def test_weights_that_are_no_numbers(folder):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["embeddings.LayerNorm.weight"][:] = float("nan")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match="no numbers"):
+        dense(folder).encode(["a"], kind="query")
+
+
+def test_code_of_a_model_is_not_run(folder):
+    """A graph holds all of its code: such a model runs, whatever the configuration says."""
+    from termweave.encoders.kinds.dense import DenseKind
+
+    graph = folder.parent / "model.onnx"
+    write_fp32(DenseKind().load_torch(ModelFolder.read(folder)), graph, ["last_hidden_state"])
+    expected = dense(folder).encode(["a"], kind="query")[0].vector
+    change(folder / "config.json", auto_map={"AutoModel": "modeling.Own"}, model_type="own-bert")
+    with pytest.raises(ModelError, match="brings code of its own"):
+        dense(folder)
+    (folder / "onnx").mkdir()
+    shutil.copy(graph, folder / "onnx" / "model.onnx")
+    assert np.abs(dense(folder).encode(["a"], kind="query")[0].vector - expected).max() < 1e-5
+
+
+def test_a_dense_model_gives_no_term_weights(folder):
+    with pytest.raises(ModelError, match="it gives vectors, not term weights") as error:
+        load(weights=folder, dense="none")
+    assert "termweave train" in error.value.hint
+
+
 def test_an_architecture_that_transformers_does_not_know(folder):
     change(folder / "config.json", model_type="tomorrow")
     with pytest.raises(ModelError, match="describes no model that transformers knows"):
@@ -157,11 +215,30 @@ def test_a_model_for_dot_products_needs_vectors_of_length_1(made, tmp_path):
     ("modules", "sentence"),
     [
         ([], "lists the modules"),
-        ([{"type": "x.Router", "path": ""}], "'Router'"),
-        ([{"type": "x.Transformer", "path": ""}, {"type": "x.SpladePooling", "path": "1_Pooling"}], "sparse encoder"),
-        ([{"type": "x.Transformer", "path": "../other"}, {"type": "x.Pooling", "path": "1_Pooling"}], "not inside"),
-        ([{"type": "x.Pooling", "path": "1_Pooling"}, {"type": "x.Transformer", "path": ""}], "in this order"),
+        ([{"type": "sentence_transformers.base.modules.router.Router", "path": ""}], "does not describe the modules"),
+        (
+            [
+                {"type": "sentence_transformers.models.Transformer", "path": ""},
+                {"type": "sentence_transformers.models.SpladePooling", "path": "1_Pooling"},
+            ],
+            "sparse encoder",
+        ),
+        (
+            [
+                {"type": "sentence_transformers.models.Transformer", "path": "../other"},
+                {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+            ],
+            "not inside",
+        ),
+        (
+            [
+                {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+                {"type": "sentence_transformers.models.Transformer", "path": ""},
+            ],
+            "in this order",
+        ),
         ([7], "does not list modules"),
+        ([{"type": "custom_st.Transformer", "path": ""}], "brings code of its own"),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,13 +26,15 @@ def weights_of(reference, vectors, vocabulary):
     ]
 
 
-@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "xlm-roberta", "mpnet", "modernbert"])
 def test_weights_are_those_of_sentence_transformers(made_with_head, texts, architecture):
     path, reference = made_with_head("SparseEncoder", architecture)
     vocabulary = {number: token for token, number in reference.tokenizer.get_vocab().items()}
     expected = weights_of(reference, reference.encode_document(texts), vocabulary)
     encodings = TermWeighter.load(path).encode(texts)  # such a model knows no corpus
-    again = TermWeighter.load(path).encode(texts, statistics=STATISTICS)
+    again = TermWeighter.load(path).encode(
+        texts, statistics=replace(STATISTICS, analysis=load(weights=path, dense="none").analysis)
+    )
     assert [weights.as_dict() for weights in again] == [weights.as_dict() for weights in encodings]
     for weights, reference_weights in zip(encodings, expected, strict=True):
         given = weights.as_dict()
@@ -53,13 +56,10 @@ def test_the_sum_and_the_max_are_different_graphs(made_with_head, texts):
         TermWeighter.load(path)
 
 
-def test_it_gives_no_vectors_and_needs_word_pieces(made_with_head):
+def test_it_gives_no_vectors(made_with_head):
     path, _ = made_with_head("SparseEncoder")
     with pytest.raises(ModelError, match="is a sparse encoder: it gives term weights, not vectors"):
         load(weights="none", dense=path)
-    path, _ = made_with_head("SparseEncoder", "roberta")
-    with pytest.raises(ModelError, match="has a tokeniser of the sort BPE"):
-        load(weights=path, dense="none")
 
 
 def test_export(made_with_head, texts, tmp_path):
@@ -77,9 +77,11 @@ def test_export(made_with_head, texts, tmp_path):
 
 
 @pytest.mark.engine
-def test_an_index_of_a_sparse_model_scores_by_its_dot_products(made_with_head, opensearch_engine, tmp_path):
-    path, reference = made_with_head("SparseEncoder")
-    documents = {"cat": "the cat sat on the mat", "dog": "a dog barked", "cell": "mitochondria are in the cell"}
+@pytest.mark.parametrize("sort", ["bert", "roberta", "table"])
+def test_an_index_of_a_sparse_model_scores_by_its_dot_products(made_with_head, inference_free, opensearch_engine, tmp_path, sort):
+    """Entries of RoBERTa's vocabulary hold dots, percent signs and a letter for the blank (Ġ); each comes back as it was sent."""
+    path, reference = inference_free() if sort == "table" else made_with_head("SparseEncoder", sort)
+    documents = {"cat": "the cat sat. 3.5% on the mat", "dog": "a dog barked", "cell": "mitochondria are in the cell"}
     source = tmp_path / "docs.jsonl"
     source.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in documents.items()))
     name = f"tw-sparse-{uuid.uuid4().hex[:12]}"
@@ -88,15 +90,21 @@ def test_an_index_of_a_sparse_model_scores_by_its_dot_products(made_with_head, o
         assert run([*arguments, "--quiet"]) == 0
         index = tw.connect(opensearch_engine.url).index(name)
         vocabulary = {number: token for token, number in reference.tokenizer.get_vocab().items()}
-        (asked,) = weights_of(reference, reference.encode_query(["the cat"]), vocabulary)
+        (asked,) = weights_of(reference, reference.encode_query(["the cat. 5%"]), vocabulary)
         rows = weights_of(reference, reference.encode_document(list(documents.values())), vocabulary)
+        assert sort != "roberta" or {".", "%", "Ġ."} & asked.keys()
         expected = {key: sum(asked.get(term, 0) * row[term] for term in row) for key, row in zip(documents, rows, strict=True)}
-        hits = index.search("the cat", mode="weights", k=3)
+        hits = index.search("the cat. 5%", mode="weights", k=3, explain=True)
         assert {hit.id for hit in hits} == set(documents)
         unit = hits[0].score / expected[hits[0].id]  # the server's scores are in units of the stored impacts, of 8 bits
         for hit in hits:
             assert hit.score == pytest.approx(unit * expected[hit.id], rel=0.02)
         assert len({round(value, 3) for value in expected.values()}) == 3
         assert index.search("the cat", mode="hybrid", k=1)
+        (part,) = (part for part in hits[0].explanation["parts"] if part["name"] == "weights")
+        assert {share["term"] for share in part["terms"]} == {
+            term for term in asked if term in rows[list(documents).index(hits[0].id)]
+        }
+        assert run(["verify", name, "--deep", "--quiet", "--url", opensearch_engine.url]) == 0
     finally:
         run(["delete", name, "--yes", "--quiet", "--url", opensearch_engine.url])

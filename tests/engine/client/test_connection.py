@@ -190,7 +190,7 @@ def test_two_who_ask_are_refused_with_both_places_and_without_a_password(monkeyp
     monkeypatch.setenv("OPENSEARCH_URL", "https://bob:hush@host:9200")
     monkeypatch.setenv("TERMWEAVE_PASSWORD", "hushed")
     for given, said in (
-        ({"user": "me"}, r"from \$OPENSEARCH_URL, names the user 'bob', and --user names the user 'me'"),
+        ({"user": "me"}, r"from \$OPENSEARCH_URL, names the user 'bob', and user names the user 'me'"),
         ({"user": "bob"}, r"from \$OPENSEARCH_URL, holds a password, and \$TERMWEAVE_PASSWORD gives a different one"),
         ({}, "holds a password"),
     ):

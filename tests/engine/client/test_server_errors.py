@@ -44,6 +44,34 @@ def test_the_reason_is_the_innermost_one(scripted):
     engine.close()
 
 
+def test_the_reason_of_a_refused_refresh_is_that_of_its_shard(scripted):
+    """The answer of OpenSearch's security plugin to a role that may not refresh a shard."""
+    reason = "no permissions for [indices:admin/refresh[s]] and User [name=w]"
+    failure = {"shard": 0, "index": "i", "status": "FORBIDDEN", "reason": {"type": "security_exception", "reason": reason}}
+    scripted.answers["*"] = (403, {"_shards": {"total": 1, "successful": 0, "failed": 1, "failures": [failure]}})
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
+        engine.request("POST", "/i/_refresh")
+    assert caught.value.reason == reason
+    assert "docs/permissions.md" in caught.value.hint
+    assert block_hint(reason) == caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("title", "hint"),
+    [
+        ("400 No required SSL certificate was sent", "--client-cert FILE"),
+        ("400 The SSL certificate error", "it has expired"),
+        ("400 The plain HTTP request was sent to HTTPS port", "https://"),
+    ],
+)
+def test_pages_of_nginx_say_what_to_do(scripted, title, hint):
+    scripted.answers["*"] = (400, f"<html><head><title>{title}</title></head></html>".encode())
+    with connect(load(url=scripted.url)) as engine, pytest.raises(EngineResponseError) as caught:
+        engine.request("GET", "/_cluster/health")
+    assert caught.value.reason == title
+    assert hint in caught.value.hint
+
+
 def test_something_that_is_no_opensearch(scripted):
     scripted.answers["*"] = (200, b"<html>hello</html>")
     engine = connect(load(url=scripted.url))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 from contextlib import contextmanager, suppress
 
@@ -13,53 +12,9 @@ import pytest
 from termweave.engine import connect
 from termweave.errors import EngineUnreachable, UsageError
 from termweave.settings import load
+from tests.engine.certificates import Authority, openssl
 
 _RESPONSE = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n{"ok":"safe"}'
-
-
-def _openssl(*arguments):
-    subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=True)
-
-
-class Authority:
-    """Certificates of one authority, made with openssl."""
-
-    def __init__(self, folder, name):
-        self.folder = folder
-        folder.mkdir()
-        self.key, self.certificate = folder / "ca.key", folder / "ca.pem"
-        _openssl(
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30, "-subj", f"/CN={name}",
-            "-keyout", self.key, "-out", self.certificate,
-        )  # fmt: skip
-
-    def issue(self, name, alternative="IP:127.0.0.1", *, dates=()):
-        """A certificate and its key, in two files."""
-        key, request, certificate = (self.folder / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
-        _openssl(
-            "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
-            "-keyout", key, "-out", request,
-        )  # fmt: skip
-        extensions = self.folder / f"{name}.ext"
-        extensions.write_text(f"subjectAltName={alternative}\n")
-        if dates:  # `openssl x509` cannot set the first day before version 3.4, `openssl ca` can
-            database = self.folder / f"{name}.db"
-            database.touch()
-            config = self.folder / f"{name}.cnf"
-            config.write_text(
-                f"[ca]\ndefault_ca=a\n[a]\ndatabase={database}\nnew_certs_dir={self.folder}\ndefault_md=sha256\nrand_serial=yes\n"
-                "policy=p\n[p]\ncommonName=supplied\n"
-            )
-            _openssl(
-                "ca", "-batch", "-config", config, "-in", request, "-out", certificate, "-cert", self.certificate, "-keyfile", self.key,
-                "-startdate", dates[0], "-enddate", dates[1], "-extfile", extensions, "-notext",
-            )  # fmt: skip
-        else:
-            _openssl(
-                "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", 30,
-                "-extfile", extensions, "-out", certificate,
-            )  # fmt: skip
-        return certificate, key
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +181,7 @@ def test_every_wrong_file_has_its_own_sentence(authority, tmp_path):
 def test_an_encrypted_key_needs_its_password(authority, tmp_path, monkeypatch):
     certificate, key = authority.issue("locked")
     locked = tmp_path / "locked.key"
-    _openssl("pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:open sesame")
+    openssl("pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:open sesame")
     files = {"client_cert": certificate, "client_key": locked}
     error = _refusal(**files)
     assert error.message == f"{locked}, the key of the client certificate, is encrypted."

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import jsonschema
 import numpy as np
@@ -17,7 +17,6 @@ from termweave.search.catalog.profiles import Profile
 from termweave.search.ranking.fusion import Ranked
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.ranker import CrossEncoderReranker
-from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.retrieval.candidates import Candidates
 
 MODE = Mode("dense", {"dense": 1.0})
@@ -26,6 +25,8 @@ SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "profiles.1.json"
 
 class Judge:
     """A ranker whose logit is the number in the text; it counts the pairs that it reads."""
+
+    anchor: ClassVar[dict[str, float]] = {}
 
     def __init__(self):
         self.read = []
@@ -37,25 +38,26 @@ class Judge:
 
 
 def queries(useful, count=30):
-    """Queries whose relevant document is the 15th of the first stage; a useful ranker gives it the highest logit."""
+    """Queries for a useful ranker: the 15th document is relevant and has the highest logit; for another: the first, with any logit."""
     generator = np.random.default_rng(3)
     found, judged = [], []
     for number in range(count):
         ids = [f"d{place:02}" for place in range(40)]
-        texts = {each: f"{value:.3f}" for each, value in zip(ids, generator.normal(size=40), strict=True)}
+        texts = {each: f"{value:.9f}" for each, value in zip(ids, generator.normal(size=40), strict=True)}
         if useful:
             texts["d14"] = "9.0"
         lists = {"dense": Ranked.of([(each, 1.0 - place / 40) for place, each in enumerate(ids)])}
         found.append(Candidates(Encoding(f"q{number}"), lists, {}, texts=texts))
-        judged.append({"d14": 1})
+        judged.append({"d14" if useful else "d00": 1})
     return RankedQueries(found, judged, 1, "nDCG@10")
 
 
 def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_documents():
     judge, progress = Judge(), []
-    ranker = CrossEncoderReranker("m", scorer=RecordedLogits(judge))
+    recorded = RecordedLogits(judge)
+    ranker = CrossEncoderReranker("m", scorer=recorded)
     fitted = queries(useful=True)
-    chosen = choose(fitted, MODE, [], ranker, lambda *step: progress.append(step))
+    chosen = choose(fitted, MODE, [], ranker, recorded, lambda *step: progress.append(step))
     assert chosen.candidates >= 20
     assert chosen.weight >= 0.5
     assert fitted.values(MODE, [chosen]).mean() > fitted.values(MODE, []).mean() + 0.5
@@ -64,8 +66,9 @@ def test_a_useful_ranker_is_chosen_with_a_depth_that_reaches_the_relevant_docume
 
 
 def test_a_ranker_that_gains_nothing_is_left_out():
-    ranker = CrossEncoderReranker("m", scorer=RecordedLogits(Judge()))
-    assert choose(queries(useful=False), MODE, [ReciprocalNeighbours()][:0], ranker, lambda *_: None) is None
+    recorded = RecordedLogits(Judge())
+    ranker = CrossEncoderReranker("m", scorer=recorded)
+    assert choose(queries(useful=False), MODE, [], ranker, recorded, lambda *_: None) is None
 
 
 def test_a_budget_limits_the_depth_and_is_kept(monkeypatch):
@@ -78,12 +81,13 @@ def test_a_budget_limits_the_depth_and_is_kept(monkeypatch):
         return np.arange(3.0) * len(stages)
 
     monkeypatch.setattr(RankedQueries, "values", values)
-    ranker = CrossEncoderReranker("m", scorer=RecordedLogits(Judge()), budget=70.0)
-    chosen = choose(queries(useful=True), MODE, [], ranker, lambda *_: None)
+    recorded = RecordedLogits(Judge())
+    ranker = CrossEncoderReranker("m", scorer=recorded, budget=70.0)
+    chosen = choose(queries(useful=True), MODE, [], ranker, recorded, lambda *_: None)
     assert {each.candidates for each in tried} == {10, 20, 30}  # 100 ms would be too much for 50
     assert all(each.budget is None for each in tried)  # the clock of tuning is not that of searches
     assert chosen is None or chosen.budget == 70.0
-    assert [point["candidates"] for point in ranker_search._points(replace(ranker, budget=1.0))][:1] == [10]
+    assert {point["candidates"] for point in ranker_search._points(1.0, 2.0)} == {10}  # too short for any: the smallest
 
 
 def test_a_profile_holds_rnn_and_a_ranker():

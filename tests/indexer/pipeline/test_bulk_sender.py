@@ -23,10 +23,11 @@ class Script:
 
     timeout = 60.0
 
-    def request(self, method, path, *, body, timeout, retry):
+    def request(self, method, path, *, params, body, timeout, retry):
         assert timeout is None or timeout <= 60
         assert (method, retry) == ("POST", False)
-        assert path.startswith("/target.write/_bulk?require_alias=true")
+        assert path == "/target.write/_bulk"
+        assert params["require_alias"]
         ids = [line.decode() for line in body.splitlines()[::2]]
         with self._lock:
             self.requests.append(ids)

@@ -1,5 +1,7 @@
 """The reranker `ranker`: mixing, budget, names. Its scores are numbers of words here; tests/cli runs real models."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,8 @@ SCORES = {"a": 0.9, "b": 0.8, "c": 0.6, "d": 0.6, "e": 0.1}
 
 class WordCount:
     """Scores a text by its number of words; within a budget of n milliseconds the first n texts."""
+
+    anchor: ClassVar[dict[str, float]] = {}
 
     def score(self, query, texts, windows=1):
         self.windows = windows
@@ -128,7 +132,7 @@ def test_names(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ranker", r"ships no ranker. Name a cross-encoder: --rerank ranker@FOLDER"),
+        ("ranker", r"ships no ranker, and no profile in use names one. Name a cross-encoder: "),
         ("ranker@nowhere-at-all", r"no model named 'nowhere-at-all'"),
         ("./nowhere", r"no model folder './nowhere'"),
         ("hf:team", r"names no model on the hub"),
@@ -159,12 +163,12 @@ def test_for_one_query_no_text_is_scored_twice_and_the_budget_is_shared():
             return super().score(query, texts, windows)
 
     scorer = Counting()
-    stage = CrossEncoderReranker("m", scorer=scorer).for_one_query()
+    stage = CrossEncoderReranker("m", weight=1.0, scorer=scorer).for_one_query()
     first = order(candidates(), DENSE, Reranking((stage,)))
     deeper = order(candidates({**SCORES, "f": 0.05}), DENSE, Reranking((stage,)))
     assert len(scorer.scored) == len(set(scorer.scored)) == 4
     assert [place.id for place in deeper if place.id != "f"] == [place.id for place in first]
-    limited = CrossEncoderReranker("m", scorer=Counting(), budget=2.4).for_one_query()
+    limited = CrossEncoderReranker("m", scorer=Counting(), budget=1.4).for_one_query()
     for _ in range(3):
         reports = []
         order(candidates(), DENSE, Reranking((limited,)), report=reports.append)

@@ -1,0 +1,195 @@
+"""Measure what int8 costs on a sample of a user's own corpus: search with the fp32 and the int8 graph of a model, in memory.
+
+The sample has at most 50 queries and 300 documents: some relevant documents of each query, and random ones. Without judged queries the
+titles of the documents, or their first words, are the queries. Three figures compare both graphs: nDCG@10 (with judgements), the
+share of the ten best documents that both have, and the cosine of the vectors of the documents.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from termweave import corpora
+from termweave.encoders import load
+from termweave.errors import TermweaveError, UsageError
+from termweave.statistics import CorpusStatistics, StatisticsCounter
+from termweave.training.data.bm25_index import SparseIndex
+from termweave.training.dev_measure import ranking_measure, stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from termweave.corpora import Source
+    from termweave.encoders import TextEncoder
+    from termweave.encoders.onnx.runtime import Precision
+    from termweave.records import Document, Encoding
+
+#: Number of queries, of documents, and the most relevant documents of a query.
+_QUERIES, _DOCUMENTS, _RELEVANT = 50, 300, 3
+#: Words at the beginning of a document that stand for a query, where there is no title.
+_WORDS = 12
+#: Places at the top that are compared.
+_TOP = 10
+#: Bits in which an index stores term weights.
+_BITS = 8
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Queries and documents of a corpus.
+
+    Attributes:
+        queries: Texts.
+        documents: Texts.
+        gains: For each query, place of a document -> grade; empty without judgements.
+    """
+
+    queries: list[str]
+    documents: list[str]
+    gains: list[dict[int, int]]
+
+
+def draw(spec: str) -> Sample:
+    """Draw a sample of the corpus that `spec` names; the same one every time.
+
+    Raises:
+        UsageError: The corpus has fewer than two documents.
+        TermweaveError: It cannot be read.
+    """
+    try:
+        dataset = corpora.open_dataset(spec)
+        judgements = dataset.qrels()
+        judged = [(query, judgements.get(query.id, {})) for query in dataset.queries()]
+        judged = [(query, grades) for query, grades in judged if max(grades.values(), default=0) >= dataset.relevant_from]
+    except TermweaveError:  # a corpus without judged queries
+        judged = []
+    if not judged:
+        documents = list(_drawn(spec, corpora.open_source(spec), frozenset()).values())
+        chosen = documents[:: -(-len(documents) // _QUERIES)]
+        return Sample([document.title or _beginning(document) for document in chosen], _texts(documents), [])
+    judged = judged[:: -(-len(judged) // _QUERIES)]
+    best = [sorted(grades, key=lambda key, grades=grades: (-grades[key], key))[:_RELEVANT] for _, grades in judged]  # type: ignore[misc]
+    drawn = _drawn(spec, dataset, frozenset(key for keys in best for key in keys))
+    place = {key: number for number, key in enumerate(drawn)}
+    gains = [{place[key]: grade for key, grade in grades.items() if key in place and grade > 0} for _, grades in judged]
+    return Sample([query.text for query, _ in judged], _texts(list(drawn.values())), gains)
+
+
+def cost(folder: Path, output: str, sample: Sample) -> dict[str, Any]:
+    """Compare both graphs of a model on a sample.
+
+    Args:
+        folder: The exported folder.
+        output: "weights" or "dense".
+        sample: The sample.
+
+    Returns:
+        ``{"queries", "documents", "overlap"}``, with judgements ``"ndcg": {"fp32", "int8", "change"}``, and of vectors ``"cosine_min"``
+        and ``"cosine_mean"``.
+    """
+    rankings: list[list[NDArray[np.int64]]] = []
+    measured: dict[str, float] = {}
+    vectors = []
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    for precision in precisions:
+        weights, dense = (str(folder) if name == output else "" for name in ("weights", "dense"))
+        encoder = load(weights, dense, precision=precision)
+        statistics = _statistics(encoder, sample.documents)
+        documents = encoder.encode(sample.documents, kind="document", statistics=statistics)
+        queries = encoder.encode(sample.queries, kind="query", statistics=statistics)
+        if output == "dense":
+            vectors.append(_vectors(documents))
+        ranked = _ranked(documents, queries, output)
+        rankings.append([places for places, _ in ranked])
+        if sample.gains:
+            measured[precision] = float(ranking_measure(ranked, sample.gains).mean())
+    shares = [len(set(one.tolist()) & set(other.tolist())) / max(1, len(one)) for one, other in zip(*rankings, strict=True)]
+    figures: dict[str, Any] = {
+        "queries": len(sample.queries),
+        "documents": len(sample.documents),
+        "overlap": float(np.mean(shares)),
+    }
+    if measured:
+        figures["ndcg"] = {**measured, "change": measured["int8"] - measured["fp32"]}
+    if vectors:
+        cosines = (vectors[0] * vectors[1]).sum(axis=1)
+        figures |= {"cosine_min": float(cosines.min()), "cosine_mean": float(cosines.mean())}
+    return figures
+
+
+def in_words(output: str, figures: Mapping[str, Any]) -> str:
+    """What int8 costs, in a sentence."""
+    name = {"weights": "weights", "dense": "vectors"}[output]
+    parts = []
+    if "ndcg" in figures:
+        ndcg = figures["ndcg"]
+        parts.append(f"nDCG@10 {ndcg['fp32']:.4f} in fp32, {ndcg['int8']:.4f} in int8 ({ndcg['change']:+.4f})")
+    parts.append(f"{figures['overlap']:.1%} of the ten best documents are the same")
+    if "cosine_min" in figures:
+        parts.append(f"cosine {figures['cosine_min']:.4f} at least, {figures['cosine_mean']:.4f} on average")
+    return f"{name}, {figures['queries']} queries in {figures['documents']} documents: {'; '.join(parts)}"
+
+
+def _drawn(spec: str, source: Source, wanted: frozenset[str]) -> dict[str, Document]:
+    """The wanted documents and random ones, by id, in the order of the source.
+
+    Raises:
+        UsageError: There are fewer than two.
+    """
+    fate = random.Random(0)  # noqa: S311 - a sample, no secret
+    kept: dict[str, tuple[int, Document]] = {}
+    others: list[tuple[int, Document]] = []
+    for number, document in enumerate(source.documents()):
+        if document.id in wanted:
+            kept[document.id] = (number, document)
+        elif len(others) < _DOCUMENTS:
+            others.append((number, document))
+        elif (place := fate.randrange(number + 1)) < _DOCUMENTS:
+            others[place] = (number, document)
+    chosen = sorted([*kept.values(), *others[: max(0, _DOCUMENTS - len(kept))]], key=lambda pair: pair[0])
+    if len(chosen) < 2:
+        raise UsageError(
+            f"{spec} has fewer than two documents, so nothing can be ranked.", "Name a corpus with more: --on DATASET."
+        )
+    return {document.id: document for _, document in chosen}
+
+
+def _texts(documents: Sequence[Document]) -> list[str]:
+    return [document.content for document in documents]
+
+
+def _beginning(document: Document) -> str:
+    return " ".join(document.text.split()[:_WORDS])
+
+
+def _statistics(encoder: TextEncoder, texts: Sequence[str]) -> CorpusStatistics | None:
+    """The statistics of the sample, for models whose weights depend on them."""
+    if encoder.analysis is None:
+        return None
+    counter = StatisticsCounter(encoder.analysis)
+    for terms in encoder.analyse(texts):
+        counter.add(terms)
+    return counter.result()
+
+
+def _ranked(
+    documents: Sequence[Encoding], queries: Sequence[Encoding], output: str
+) -> list[tuple[NDArray[np.int64], NDArray[np.floating[Any]]]]:
+    """The ten best documents of each query, and their scores."""
+    if output == "weights":
+        index = SparseIndex(stored([each.weights for each in documents if each.weights is not None], _BITS))
+        return [index.search(query.weights, _TOP, ()) for query in queries if query.weights is not None]
+    scores = _vectors(queries) @ _vectors(documents).T
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :_TOP]
+    return [(places, row[places]) for places, row in zip(best, scores, strict=True)]
+
+
+def _vectors(encoded: Sequence[Encoding]) -> NDArray[np.float32]:
+    return np.stack([each.vector for each in encoded if each.vector is not None])
