@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from termweave.errors import UsageError
 from termweave.training.dense.inputs import by_length
 from termweave.training.trainer.gradient_cache import CachedPasses
 
@@ -152,8 +153,13 @@ def reinitialise(backbone: Any, layers: int, seed: int) -> None:
     """Give the top layers new random weights, as the architecture initialises them.
 
     A backbone that is a retriever already becomes nearer to the plain BERT that the papers start from.
+
+    Raises:
+        UsageError: The backbone has fewer layers.
     """
     blocks = next(each for each in backbone.modules() if isinstance(each, nn.ModuleList))
+    if layers > len(blocks):
+        raise UsageError(f"reinitialise={layers}, but the backbone has {len(blocks)} layers.", f"Set at most {len(blocks)}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for block in list(blocks)[len(blocks) - layers :] if layers else ():
