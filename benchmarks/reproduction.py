@@ -111,6 +111,8 @@ def _rows(
         yield from _lines(table, (name, split, ""), _row("BM25", [record]), None)
     for start in _some(given.starts, table.starts):
         compared = None
+        if common.get("backbone") == "scratch" and start != table.starts[0]:
+            continue  # all of its layers are new
         if start == "as it came" and common.get("backbone") != "scratch":
             settings = {**common, "towers": "query"}
             record = measured(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from termweave.errors import UsageError
 from termweave.training.dense.inputs import by_length
 from termweave.training.trainer.gradient_cache import CachedPasses
 
@@ -81,7 +82,7 @@ class Towers(nn.Module):
         return nn.functional.normalize(pool(_exact(states), mask, self.pooling), dim=-1)
 
     def encode(self, side: Side, texts: TokenIds, rows: Sequence[int] | NDArray[np.int64], chunk: int = 0) -> Tensor:
-        """Encode texts with gradients; with `chunk`, keep the activations of so many texts at a time.
+        """Encode texts with gradients; with `chunk`, keep the activations of at most that many texts at a time.
 
         Gradient caching (Gao et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup"): every chunk is
         computed without its activations being kept, the loss is computed on all vectors, and the backward pass computes each chunk
@@ -152,8 +153,13 @@ def reinitialise(backbone: Any, layers: int, seed: int) -> None:
     """Give the top layers new random weights, as the architecture initialises them.
 
     A backbone that is a retriever already becomes nearer to the plain BERT that the papers start from.
+
+    Raises:
+        UsageError: The backbone has fewer layers.
     """
     blocks = next(each for each in backbone.modules() if isinstance(each, nn.ModuleList))
+    if layers > len(blocks):
+        raise UsageError(f"reinitialise={layers}, but the backbone has {len(blocks)} layers.", f"Set at most {len(blocks)}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for block in list(blocks)[len(blocks) - layers :] if layers else ():

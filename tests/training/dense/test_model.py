@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 transformers = pytest.importorskip("transformers", reason="training needs the extra [train]")
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer  # noqa: E402 - after the checks
+from termweave.errors import UsageError  # noqa: E402
 from termweave.training.dense.inputs import TokenIds, by_length, tokenise  # noqa: E402
 from termweave.training.dense.model import Towers, pool, reinitialise  # noqa: E402
 from termweave.training.methods import dtr  # noqa: E402
@@ -145,6 +146,22 @@ def test_top_layers_are_initialised_anew_and_the_others_stay():
     again = backbone()
     reinitialise(again, 2, seed=3)
     assert all(torch.equal(a, b) for a, b in zip(other.parameters(), again.parameters(), strict=True))
+
+
+def test_more_new_layers_than_there_are_is_refused():
+    with pytest.raises(UsageError, match="the backbone has 3 layers"):
+        reinitialise(backbone(), 4, seed=0)
+
+
+def test_texts_of_different_lengths_are_computed_in_pieces_and_in_their_order():
+    model, some = Towers(backbone()).eval(), texts(21, longest=40)
+    calls = []
+    model.backbone.register_forward_pre_hook(lambda *given: calls.append(given[2]["input_ids"].shape), with_kwargs=True)
+    together = model.encode("query", some, range(21))
+    assert [rows for rows, _ in calls] == [8, 8, 5]
+    assert calls[0][1] > calls[-1][1]
+    alone = torch.cat([model.encode("query", some, [row]) for row in range(21)])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
 
 
 def test_chunks_hold_texts_of_about_one_length():

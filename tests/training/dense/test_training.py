@@ -158,16 +158,17 @@ def test_alpha_is_chosen_on_the_development_questions(capsys, folder, base, tmp_
 @pytest.mark.exhaustive
 def test_a_killed_run_ends_with_the_same_model(capsys, folder, base, tmp_path):
     """kill -9 between two checkpoints, in a process of its own."""
-    settings = (*CODER, "steps=60", "every=4", "patience=100", "labels=hard")
+    settings = (*CODER, "steps=40", "every=4", "patience=100", "labels=hard")
     whole = train(capsys, folder, base, tmp_path / "whole", method="coder", settings=settings)
     out = tmp_path / "out"
     words = [word for each in (f"backbone={base}", *settings) for word in ("--set", each)]
-    command = [sys.executable, "-m", "termweave.cli", "train", "coder", str(folder), "--out", str(out), *words]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "termweave", "train", "coder", str(folder), "--out", str(out), *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and len(list((out / "checkpoints").glob(f"checkpoint-*/{checkpoints.HISTORY}"))) < 2:
         time.sleep(0.02)
     process.kill()
-    assert process.wait() == -signal.SIGKILL
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, said
     resumed = train(capsys, folder, base, out, "--resume", method="coder", settings=settings)
     assert (resumed["hash"], resumed["history"]) == (whole["hash"], whole["history"])
 
