@@ -8,7 +8,7 @@ import time
 import pytest
 
 from termweave.engine import EngineResponseError, connect
-from termweave.errors import EngineError, EngineUnreachable
+from termweave.errors import EngineError, EngineUnreachable, RefusedDocuments
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
 from termweave.settings import load
@@ -113,10 +113,9 @@ def test_a_document_that_is_too_large_for_the_proxy_is_named(opensearch_engine, 
     with (
         Nginx(tmp_path / "nginx", opensearch_engine.url, server="client_max_body_size 8k;") as nginx,
         connect(load(url=nginx.url)) as engine,
-        pytest.raises(EngineError) as caught,
+        pytest.raises(RefusedDocuments) as caught,
     ):
         build(engine, corpus(documents), name, LEXICAL)
-    assert "413" in caught.value.message
     assert "large" in caught.value.message
 
 
