@@ -6,6 +6,8 @@
 Every row begins with the same backbone and a new head, without an anchor, and stops after `--pairs` scored pairs: those of the blocks, of each
 level again for V3 and V4 (Algorithm 1), and those that V1 and V2 score to select (top). The candidates of training and test questions are
 BM25's best. The best `--depth` documents of the test questions are reranked.
+
+Rows: random, static hard negatives, lcl (localized contrastive loss), and v1 to v4 with their selector.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from entry_point import enter
 
 ROWS: dict[str, dict[str, object]] = {
     "random": {"variant": "random"},
-    "static hard": {"variant": "static"},
-    "localized contrastive": {"variant": "lcl"},
-    "V1 random": {"variant": "v1", "selector": "random"},
-    "V1 top": {"variant": "v1", "selector": "top"},
-    "V2 random": {"variant": "v2", "selector": "random"},
-    "V2 top": {"variant": "v2", "selector": "top"},
-    "V3 top": {"variant": "v3", "selector": "top"},
-    "V3 random": {"variant": "v3", "selector": "random"},
-    "V4 top": {"variant": "v4", "selector": "top"},
-    "V4 random": {"variant": "v4", "selector": "random"},
-    "V4 top, log": {"variant": "v4", "selector": "top", "chain": "log"},
+    "static": {"variant": "static"},
+    "lcl": {"variant": "lcl"},
+    "v1-random": {"variant": "v1", "selector": "random"},
+    "v1-top": {"variant": "v1", "selector": "top"},
+    "v2-random": {"variant": "v2", "selector": "random"},
+    "v2-top": {"variant": "v2", "selector": "top"},
+    "v3-top": {"variant": "v3", "selector": "top"},
+    "v3-random": {"variant": "v3", "selector": "random"},
+    "v4-top": {"variant": "v4", "selector": "top"},
+    "v4-random": {"variant": "v4", "selector": "random"},
+    "v4-top-log": {"variant": "v4", "selector": "top", "chain": "log"},
 }
 #: What `--quick` runs: half the layers, short texts, few questions, smaller blocks.
 QUICK: dict[str, object] = {

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 _MAGIC = b"PAR1"
+#: What pyarrow raises for a damaged file beside its own exceptions: RuntimeError where its C++ throws.
+_DAMAGED = (OSError, RuntimeError)
 #: Number of rows that are Python objects at the same time.
 _ROWS = 256
 
@@ -88,7 +90,7 @@ class Parquet(FileSource):
         columns = [name for name in self._names if name not in self._binary]
         try:
             with self._opened() as table:
-                ends = _Ends(table.metadata)
+                ends = _Ends(table.metadata, self.size)
                 for group in range(table.num_row_groups):
                     for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
                         for row in _rows(batch.cast(_readable(batch.schema), safe=False)):
@@ -96,7 +98,7 @@ class Parquet(FileSource):
                             yield number, _document(mapper, row, number)
                         if progress:
                             progress(ends.position(group, number))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, *_DAMAGED) as error:
             hint = "Write or download it again."
             raise InputError(f"{self.shown} is damaged after row {number:,}: {first_line(error)}.", hint) from error
         if progress:
@@ -110,7 +112,7 @@ class Parquet(FileSource):
         try:
             # A row group can have gigabytes: with these options its pages are read one by one, and none in advance.
             return pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, *_DAMAGED) as error:
             hint = "Write or download it again: without its end, no part of a Parquet file can be read."
             raise InputError(f"{self.shown} is damaged or cut short: {first_line(error)}.", hint) from error
 
@@ -140,13 +142,14 @@ class Parquet(FileSource):
 class _Ends:
     """Approximate positions of rows in the file, because progress is counted in bytes on disk."""
 
-    def __init__(self, metadata: Any) -> None:
+    def __init__(self, metadata: Any, size: int) -> None:
         self._rows, self._bytes = [0], [0]
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            size = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+        # Not the columns' compressed sizes: asking for a column aborts the process if the column's statistics are damaged (pyarrow 26).
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        total = max(1, sum(group.total_byte_size for group in groups))
+        for group in groups:
             self._rows.append(self._rows[-1] + group.num_rows)
-            self._bytes.append(self._bytes[-1] + size)
+            self._bytes.append(self._bytes[-1] + size * group.total_byte_size // total)
 
     def position(self, group: int, row: int) -> int:
         """Bytes up to a row: within a group all rows count alike."""

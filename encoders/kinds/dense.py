@@ -168,7 +168,7 @@ class DenseReader:
         if len(vector) != self.manifest.dimension:
             raise ModelError(
                 f"The graph of {self.manifest.name!r} gives vectors of {states.shape[-1]} numbers, "
-                f"which do not become the {self.manifest.dimension} that its description promises.",
+                f"but its description says {self.manifest.dimension}.",
                 "The graph belongs to another model: export it again with `termweave export`.",
             )
         return unit(vector)
@@ -206,7 +206,7 @@ class DenseKind(ModelKind):
         return StatesOfTokens.load(folder.path / DenseSettings.of(folder.manifest).transformer)
 
     def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
-        """Prose, read as documents."""
+        """Sample texts for the comparison of the graphs, read as documents."""
         del module
         ids, _ = DenseReader(folder, DenseSettings.of(folder.manifest)).read(sample_texts(), "document")
         return [GraphInput(row) for row in ids if len(row)]

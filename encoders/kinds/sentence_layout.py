@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.kinds.dense import DenseSettings
 from termweave.encoders.kinds.ranker import RankerSettings
-from termweave.encoders.kinds.sentence_modules import CONFIG, MODULES, Modules, read_json, read_layers, read_modules
+from termweave.encoders.kinds.sentence_modules import AGAIN, CONFIG, MODULES, Modules, read_json, read_layers, read_modules
 from termweave.encoders.kinds.sparse import SparseSettings
 from termweave.encoders.manifest import (
     MANIFEST,
@@ -163,7 +163,9 @@ def _query_table(path: Path, modules: Modules) -> dict[str, Any]:
     names = [f"{home}/{WEIGHTS}".lstrip("/"), f"{home}/{IDF}".lstrip("/"), IDF] if home else [IDF]
     if isinstance(given, str) and given.endswith(".json") and is_inside(given):
         names = [given, f"{home}/{given}", *names]
-    table = next((name for name in names if (path / name).is_file()), names[-1])
+    table = next((name for name in names if (path / name).is_file()), "")
+    if not table:
+        raise ModelError(f"The model in {path} has no table of query weights: {names[0]} is missing.", AGAIN)
     tokenizer = home if (path / home / TOKENIZER).is_file() else ""
     length = read_json(path / tokenizer / "tokenizer_config.json", missing={}).get("model_max_length")
     limited = isinstance(length, int | float) and 0 < length < _NO_LENGTH

@@ -140,7 +140,7 @@ class SparseKind(ModelKind):
         return manifest.pooling, SparseSettings.of(manifest).twice
 
     def parity_sample(self, folder: ModelFolder, module: Any) -> list[GraphInput]:
-        """Prose, read without a prompt."""
+        """Sample texts for the comparison of the graphs, without a prompt."""
         del module
         tokenizer = ModelTokenizer(folder.path / SparseSettings.of(folder.manifest).transformer / TOKENIZER)
         return [GraphInput(ids) for ids in tokenizer.encode(sample_texts(), folder.manifest.max_length) if len(ids)]

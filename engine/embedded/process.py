@@ -207,7 +207,7 @@ def launch(layout: Layout, distribution: Path, java: Java, *, heap: int, port: i
     except OSError as error:
         raise TermweaveError(
             f"The server could not be started: {error.strerror or error}.",
-            "Run as an ordinary user." if uid is not None else "Look at: termweave doctor.",
+            "Run as an ordinary user." if uid is not None else "Run: termweave doctor.",
         ) from error
     child.returncode = 0  # it keeps running: without this, Popen warns when the object is deleted
     return NodeProcess(layout.name, child.pid, port, transport)

@@ -65,9 +65,9 @@ TRAINING = {
     "ranker_variants": (
         (
             "--data {data} --sets squad --quick --pairs 40 --questions 4 --depth 3 --set backbone={base} --set layers=1 --set dev=5 "
-            "--set blocks=4,3,2 --set questions=12"
+            "--set blocks=4,3,2 --set questions=12 --rows v1-top,v4-top"
         ),
-        ("| squad | BM25 | 1 |", "| squad | V3 top | 1 |", "| squad | V1 random | 1 |"),
+        ("| squad | BM25 | 1 |", "| squad | v1-top | 1 |", "| squad | v4-top | 1 |"),
     ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",

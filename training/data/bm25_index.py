@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SparseIndex:
-    """Postings of term weights.
+    """An inverted index: for each term the documents that contain it, with their weights.
 
     Example:
         >>> import numpy as np

@@ -82,7 +82,7 @@ class Towers(nn.Module):
         return nn.functional.normalize(pool(_exact(states), mask, self.pooling), dim=-1)
 
     def encode(self, side: Side, texts: TokenIds, rows: Sequence[int] | NDArray[np.int64], chunk: int = 0) -> Tensor:
-        """Encode texts with gradients; with `chunk`, keep the activations of so many texts at a time.
+        """Encode texts with gradients; with `chunk`, keep the activations of at most that many texts at a time.
 
         Gradient caching (Gao et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup"): every chunk is
         computed without its activations being kept, the loss is computed on all vectors, and the backward pass computes each chunk

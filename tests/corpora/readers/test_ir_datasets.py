@@ -135,5 +135,5 @@ def test_a_collection_that_cannot_be_fetched_ends_in_a_sentence(register):
 
 def test_without_ir_datasets_the_command_that_brings_it_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(UsageError, match=r"ir_datasets, which is not installed\. Run `pip install 'termweave\[ir\]'`"):
+    with pytest.raises(UsageError, match=r"ir_datasets, which is not installed\. Run `pip install '.*\[ir\]'`"):
         open_source("ir:vaswani")

@@ -98,7 +98,7 @@ def test_bad_rows_are_named_or_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "options", "reason"),
     [
-        ({"name": ["a"], "about": ["b"]}, {}, "has a usual name for the text.*--text-field; columns: 'name', 'about'"),
+        ({"name": ["a"], "about": ["b"]}, {}, "has a usual name for the text.*text_fields; columns: 'name', 'about'"),
         ({"id": ["a"], "text": ["b"]}, {"title_field": "name"}, "no column 'name'. Columns: 'id', 'text'"),
         ({"id": ["a"], "text": ["b"]}, {"id_field": "1"}, "no column '1'"),
     ],
@@ -155,5 +155,5 @@ def test_damage_in_the_middle_is_named_with_the_row(tmp_path):
 def test_without_pyarrow_the_command_that_brings_it_is_said(tmp_path, monkeypatch):
     path = write(tmp_path, {"id": ["1"], "text": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UsageError, match=r"pyarrow is not installed\. Run `pip install 'termweave\[parquet\]'`"):
+    with pytest.raises(UsageError, match=r"pyarrow is not installed\. Run `pip install '.*\[parquet\]'`"):
         open_source(path)

@@ -124,6 +124,14 @@ def test_a_damaged_table_is_one_sentence(opensearch_layout, content, sentence):
         sparse.SparseKind().open(opened, None, None)
 
 
+def test_a_router_without_its_table_is_one_sentence(inference_free, tmp_path):
+    path, _ = inference_free()
+    folder = shutil.copytree(path, tmp_path / "model")
+    (folder / "query_0_SparseStaticEmbedding" / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"no table of query weights: query_0.*is missing"):
+        TermWeighter.load(folder)
+
+
 def test_a_table_of_another_vocabulary_is_one_sentence(inference_free, tmp_path):
     path, _ = inference_free()
     other, _ = inference_free("roberta")

@@ -310,7 +310,7 @@ def test_a_graph_of_another_model_is_one_sentence(made, folder):
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([entry for entry in modules if "Dense" not in entry["type"]]))
     write_fp32(module, folder / "onnx" / "model.onnx", ["last_hidden_state"])
-    with pytest.raises(ModelError, match="vectors of 32 numbers, which do not become the 64"):
+    with pytest.raises(ModelError, match="vectors of 32 numbers, but its description says 64"):
         dense(folder).encode(["a"], kind="query")
 
 

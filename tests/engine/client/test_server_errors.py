@@ -203,7 +203,7 @@ def test_a_redirection_is_not_followed_and_says_what_to_give(scripted):
             "disk is full",
         ),
         ("[FORBIDDEN/12/index read-only / allow delete (api)]", "disk is full"),
-        ("no permissions for [indices:data/write/bulk]", ""),
+        ("no permissions for [indices:data/write/bulk]", "docs/permissions.md"),
     ],
 )
 def test_blocks_by_a_full_disk_and_by_a_person_are_told_apart(said, hint):

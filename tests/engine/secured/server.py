@@ -119,7 +119,7 @@ class SecuredServer:
         folders.own(conf)
 
     def _wait(self):
-        until = time.monotonic() + 180
+        until = time.monotonic() + 400
         while True:
             if not self._layout.mine(self._process):
                 pytest.fail("The secured server ended: " + " ".join(process.cause_of_death(self._layout)))

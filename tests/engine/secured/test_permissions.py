@@ -44,7 +44,7 @@ COMMANDS = {
     "indices:admin/create": _BUILD,
     "indices:admin/settings/update": _BUILD,
     "indices:admin/refresh*": ("verify", "docs"),
-    "indices:admin/delete": ("prune", "docs", "--keep", "0", "--yes"),
+    "indices:admin/delete": ("prune", "docs", "--keep", "1", "--yes"),
     "indices:monitor/segments": ("generations", "docs"),
     "indices:data/write/delete": ("delete", "docs", "--id", "timer", "--yes"),
     "indices:admin/get": _COPY,
@@ -74,9 +74,11 @@ def secured(tmp_path_factory, own_places):
 def corpus(tmp_path):
     """Write the first documents as a BEIR folder; returns its path."""
 
-    def write(count, folder=tmp_path / "beir"):
+    def write(count, edition="", folder=tmp_path / "beir"):
         (folder / "qrels").mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps({"_id": key, "title": key, "text": text}) for key, text in list(DOCUMENTS.items())[:count]]
+        lines = [
+            json.dumps({"_id": key, "title": key, "text": f"{text} {edition}"}) for key, text in list(DOCUMENTS.items())[:count]
+        ]
         (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
         (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "run a function later"}\n')
         (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttimer\t1\n")
@@ -130,17 +132,11 @@ def test_the_least_roles_suffice(secured, corpus, termweave):
     assert _done(termweave("builder", "generations", "docs")).count("docs-") >= 2
     _done(termweave("builder", "rollback", "docs"))
     _done(termweave("builder", "delete", "docs", "--id", "timer", "--yes"))
-    _done(termweave("builder", "prune", "docs", "--keep", "0", "--yes"))
+    _done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
     code, text = termweave("searcher", "delete", "docs", "--yes")
     assert code == 1
     assert "no permissions for [" in text
     _done(termweave("builder", "delete", "docs", "--yes"))
-
-
-@pytest.fixture(scope="module")
-def two_generations(secured, tmp_path_factory):
-    """Whether the index of the next test has been built."""
-    return {"built": False}
 
 
 def _without(role, permission):
@@ -168,11 +164,11 @@ def test_one_permission_less_is_named(secured, corpus, termweave):
     """All in one test: they share one index, and the server takes long to start."""
     secured.role("builder", FULL)
     folder = corpus(3)
-    for _ in range(2):
+    for _ in range(3):
         _done(termweave("builder", "index", folder, "docs", "--weights", "none", "--dense", "none"))
     unnamed = {}
     for number, (permission, command) in enumerate(COMMANDS.items()):
-        corpus(3 + number % 2)  # every update has something to send
+        corpus(3, edition=f"edition{number}")  # every update has something to send
         role = SEARCH if command == _QUERY else FULL
         secured.role("builder", _without(role, permission))
         code, text = termweave("builder", *(word.format(corpus=folder) for word in command))

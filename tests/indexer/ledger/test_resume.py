@@ -85,10 +85,10 @@ def test_an_unfinished_generation_of_another_source_is_named_until_fresh(opensea
         build(opensearch_engine, other, name, LEXICAL)
     same = corpus(numbered(10))
     for setting, said in (
-        ({"shards": 2}, "--shards was 1 and is 2"),
-        ({"analyzer": "german"}, "--analyzer was english and is german"),
-        ({"dense": None}, "--dense was none and is .*; --signals was lexical and is lexical,dense"),
-        ({"settings": {"index.codec": "default"}}, '--settings was none and is {"index.codec":"default"}'),
+        ({"shards": 2}, "shards was 1 and is 2"),
+        ({"analyzer": "german"}, "analyzer was english and is german"),
+        ({"dense": None}, "dense was none and is .*; signals was lexical and is lexical,dense"),
+        ({"settings": {"index.codec": "default"}}, 'settings was none and is {"index.codec":"default"}'),
     ):
         with pytest.raises(UsageError, match=rf"with another source, model or setting: {said}"):
             build(opensearch_engine, same, name, replace(LEXICAL, **setting))
