@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from termweave.training.dense import negatives
+from termweave.training.dense import mined_negatives
 from termweave.training.dense.inputs import DenseBatchSampler
 from termweave.training.trainer.objective import Objective
 
@@ -46,13 +46,13 @@ class DenseObjective(Objective):
         if not every or step % every or step >= int(self.settings["steps"]):
             return
         self._refreshed[step] = [inputs.mine() for inputs in self.inputs]
-        negatives.save(home, step, self._refreshed[step])
+        mined_negatives.save(home, step, self._refreshed[step])
         for old in sorted(self._refreshed)[:-2]:  # the batch that is drawn ahead may still need the one before
             del self._refreshed[old]
 
     def resume(self, step: int, home: Path) -> None:
         """Read the hard negatives that were mined last before a step."""
-        self._refreshed.update(negatives.read(home, step))
+        self._refreshed.update(mined_negatives.read(home, step))
 
     def train(self, mode: bool = True) -> DenseObjective:  # noqa: FBT001, FBT002 - torch's signature
         """Switch dropout on or off, in the towers too."""

@@ -21,8 +21,8 @@ from termweave.search import Index
 from termweave.support import atomic_files, paths
 from termweave.training.backbone import loading
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
-from termweave.training.dense import candidate_lists
-from termweave.training.dense.candidate_lists import RankedLists
+from termweave.training.dense.labels import candidate_lists
+from termweave.training.dense.labels.candidate_lists import RankedLists
 
 if TYPE_CHECKING:
     from collections.abc import Callable

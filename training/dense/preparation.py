@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import Manifest
-    from termweave.training.dense.candidate_lists import RankedLists
     from termweave.training.dense.declaration import DenseMethod
+    from termweave.training.dense.labels.candidate_lists import RankedLists
     from termweave.training.dense.model import Towers
     from termweave.training.mixture import DataPart
     from termweave.training.setup import RunSetup

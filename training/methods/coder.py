@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from termweave.training.dense.dense_objective import DenseObjective
     from termweave.training.dense.inputs import DenseBatch, DenseInputs
-    from termweave.training.dense.list_targets import ListTargets
+    from termweave.training.dense.labels.list_targets import ListTargets
     from termweave.training.dense.model import Towers
     from termweave.training.dense.preparation import TargetContext
 else:
@@ -88,7 +88,7 @@ class Smoothing:
     """How the target distribution of a candidate list is made.
 
     Attributes:
-        labels: "hard", "uniform" or "evidence"; hybrid labels need no list of judged documents (`dense.list_targets`).
+        labels: "hard", "uniform" or "evidence"; hybrid labels need no list of judged documents (`dense.labels.list_targets`).
         smoothing: The share that uniform smoothing moves to the other candidates.
         boost: b of Algorithm 1.
         keep: n_max of Algorithm 1; 0: all candidates keep a label.
@@ -127,7 +127,7 @@ class Smoothing:
                 "Evidence-based labels need the similarities of the candidates.", "Compute them with evidence_scores."
             )
         from termweave.rerank.evidence import labels as algorithm_labels  # noqa: PLC0415 - numpy
-        from termweave.training.dense.program_labels import program_labels  # noqa: PLC0415 - numpy
+        from termweave.training.dense.labels.program_labels import program_labels  # noqa: PLC0415 - numpy
 
         make = algorithm_labels if self.path == "algorithm" else program_labels
         return make(evidence, relevant, boost=self.boost, keep=self.keep or None, normalize=self.normalize)
@@ -162,7 +162,7 @@ def list_loss(scores: Tensor, targets: Tensor, log_temperature: Tensor | float =
 
 def _targets(context: TargetContext) -> ListTargets:
     """Retrieve the candidates with the base model and make the target distributions, once."""
-    from termweave.training.dense import list_targets  # noqa: PLC0415 - numpy
+    from termweave.training.dense.labels import list_targets  # noqa: PLC0415 - numpy
 
     if context.settings["teacher"] != "none":
         from termweave.training.ranker.candidate_targets import ranker_targets  # noqa: PLC0415 - numpy

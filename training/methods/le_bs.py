@@ -143,7 +143,7 @@ class LabelSource:
 
 def _targets(context: TargetContext) -> LabelSource:
     """The term weights that Eq. 5 reads, by the scorer or by Eq. 1."""
-    from termweave.training.dense import term_label_weights  # noqa: PLC0415 - onnxruntime
+    from termweave.training.dense.labels import term_label_weights  # noqa: PLC0415 - onnxruntime
 
     sources = {"scorer": term_label_weights.scorer_weights, "tfidf": term_label_weights.tfidf_weights}
     weigh = sources.get(str(context.settings["labels"]))

@@ -42,7 +42,7 @@ _BITS = 8
 
 
 @dataclass(frozen=True)
-class Sample:
+class CorpusSample:
     """Queries and documents of a corpus.
 
     Attributes:
@@ -56,7 +56,7 @@ class Sample:
     gains: list[dict[int, int]]
 
 
-def draw(spec: str) -> Sample:
+def draw(spec: str) -> CorpusSample:
     """Draw a sample of the corpus that `spec` names; the same one every time.
 
     Raises:
@@ -73,16 +73,16 @@ def draw(spec: str) -> Sample:
     if not judged:
         documents = list(_drawn(spec, corpora.open_source(spec), frozenset()).values())
         chosen = documents[:: -(-len(documents) // _QUERIES)]
-        return Sample([document.title or _beginning(document) for document in chosen], _texts(documents), [])
+        return CorpusSample([document.title or _beginning(document) for document in chosen], _texts(documents), [])
     judged = judged[:: -(-len(judged) // _QUERIES)]
     best = [sorted(grades, key=lambda key, grades=grades: (-grades[key], key))[:_RELEVANT] for _, grades in judged]  # type: ignore[misc]
     drawn = _drawn(spec, dataset, frozenset(key for keys in best for key in keys))
     place = {key: number for number, key in enumerate(drawn)}
     gains = [{place[key]: grade for key, grade in grades.items() if key in place and grade > 0} for _, grades in judged]
-    return Sample([query.text for query, _ in judged], _texts(list(drawn.values())), gains)
+    return CorpusSample([query.text for query, _ in judged], _texts(list(drawn.values())), gains)
 
 
-def cost(folder: Path, output: str, sample: Sample) -> dict[str, Any]:
+def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
     """Compare both graphs of a model on a sample.
 
     Args:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from termweave.training.dense.list_targets import ListTargets
+from termweave.training.dense.labels.list_targets import ListTargets
 from termweave.training.ranker.teacher import teach
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.support import paths
-from termweave.training.dense import candidate_lists
+from termweave.training.dense.labels import candidate_lists
 from tests.training.conftest import train
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")

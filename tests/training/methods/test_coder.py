@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra [train]")
 from termweave.errors import UsageError  # noqa: E402 - after the check
 from termweave.rerank.evidence import evidence  # noqa: E402
 from termweave.rerank.rules import Rules  # noqa: E402
-from termweave.training.dense.program_labels import program_labels  # noqa: E402
+from termweave.training.dense.labels.program_labels import program_labels  # noqa: E402
 from termweave.training.methods import coder  # noqa: E402
 
 GOLDEN = Path(__file__).parents[4] / "shared" / "golden" / "labels"

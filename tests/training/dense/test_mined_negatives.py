@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from termweave.training.data.pairs import Pairs
-from termweave.training.dense import negatives
+from termweave.training.dense import mined_negatives
 from termweave.training.dense.inputs import DenseBatchSampler, DenseInputs, TokenIds
 
 NOTHING = TokenIds(np.zeros(0, np.int32), np.zeros(1, np.int64))
@@ -14,12 +14,12 @@ NOTHING = TokenIds(np.zeros(0, np.int32), np.zeros(1, np.int64))
 def test_what_was_mined_before_a_step_is_read_again(tmp_path):
     lists = {step: [[np.array([step, 1]), np.zeros(0, np.int64), np.array([2])], []] for step in (2, 4, 6, 8)}
     for step, each in lists.items():
-        negatives.save(tmp_path, step, each)
-    found = negatives.read(tmp_path, 7)
+        mined_negatives.save(tmp_path, step, each)
+    found = mined_negatives.read(tmp_path, 7)
     assert sorted(found) == [4, 6]
     assert [each.tolist() for each in found[6][0]] == [[6, 1], [], [2]]
     assert found[6][1] == []
-    assert negatives.read(tmp_path, 1) == {}
+    assert mined_negatives.read(tmp_path, 1) == {}
 
 
 def test_negatives_serve_from_the_second_batch_after_the_step_that_mined_them():

@@ -6,8 +6,8 @@ import pytest
 from termweave.errors import InputError
 from termweave.records import TermWeights
 from termweave.training.data.bm25_index import SparseIndex
-from termweave.training.dense import candidate_lists
-from termweave.training.dense.candidate_lists import NOTHING, RankedLists, by_bm25, from_run, nearest
+from termweave.training.dense.labels import candidate_lists
+from termweave.training.dense.labels.candidate_lists import NOTHING, RankedLists, by_bm25, from_run, nearest
 
 
 def units(generator, count, width=8):

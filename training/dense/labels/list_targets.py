@@ -11,8 +11,8 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.rerank.rules import Rules
 from termweave.support import paths
 from termweave.training.data import teacher_scores
-from termweave.training.dense.candidate_lists import RankedLists, best
-from termweave.training.dense.evidence_labels import EvidenceSettings, evidence_scores
+from termweave.training.dense.labels.candidate_lists import RankedLists, best
+from termweave.training.dense.labels.evidence_labels import EvidenceSettings, evidence_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -25,7 +25,7 @@ import numpy as np
 from termweave.rerank.evidence import evidence
 from termweave.rerank.rules import Rules
 from termweave.support import atomic_files
-from termweave.training.dense.candidate_lists import NOTHING
+from termweave.training.dense.labels.candidate_lists import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from termweave.training.dense.candidate_lists import RankedLists
+    from termweave.training.dense.labels.candidate_lists import RankedLists
 
 #: Questions of a block: the unit of work, and what is lost by a kill.
 BLOCK = 128

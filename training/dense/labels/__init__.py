@@ -1,0 +1,1 @@
+"""The target distributions of dense training: labels of candidate lists, of pairs, and of terms."""
