@@ -39,7 +39,7 @@ class Retries:
 
     Args:
         patience: Seconds for which every request is repeated, counted from its first failure; None: calls that change nothing are
-            repeated four times.
+            repeated four times. A server that never answered is not waited for: its address is more likely wrong.
 
     Attributes:
         patience: The same.
@@ -50,6 +50,7 @@ class Retries:
         self.patience = patience
         self.waited = 0.0
         self._lock = threading.Lock()
+        self._answered = False
         #: When the first request failed since the last one that succeeded.
         self._failing_since: float | None = None
 
@@ -78,7 +79,8 @@ class Retries:
         # tenacity costs more than all else here: it is imported when a request has failed.
         from tenacity import Retrying, retry_if_exception, stop_after_attempt  # noqa: PLC0415
 
-        end = None if self.patience is None else self._end(self.patience)
+        strange = isinstance(failure, EngineUnreachable) and not self._answered
+        end = None if self.patience is None or strange else self._end(self.patience)
         until = end if end is not None or limit is None else began + limit
 
         def over(_: object) -> bool:
@@ -98,9 +100,11 @@ class Retries:
         try:
             result = call(None if end is None else max(_SHORTEST_TIMEOUT, end - time.monotonic()))
         except EngineError as error:
+            self._answered = self._answered or not isinstance(error, EngineUnreachable)
             if not is_temporary(error):  # the server answers
                 self._failing_since = None
             raise
+        self._answered = True
         self._failing_since = None
         return result
 

@@ -187,7 +187,9 @@ class _Reader:
         return Comparison(self._field(name), operator[0], self._value())
 
     def _field(self, text: str) -> str:
-        name = text.strip().removeprefix("metadata.")
+        name = text.strip()
+        if name != "metadata.id":  # `id` alone is the id of the document
+            name = name.removeprefix("metadata.")
         if not name or re.search(r"\s(AND|OR)\s", name):
             raise self.error(f"{text.strip()!r} is not the name of a field" if name else "the name of a field is missing")
         return name
@@ -222,7 +224,12 @@ def _unquoted(text: str) -> str:
 
 def _stored(name: str) -> str:
     """The field that holds an entry as text."""
-    return name if name == "id" else f"metadata.{name}"
+    return name if name == "id" else f"metadata.{_entry(name)}"
+
+
+def _entry(name: str) -> str:
+    """The key of an entry of the metadata."""
+    return name.removeprefix("metadata.")
 
 
 def _none_of(clause: Clause) -> Clause:
@@ -231,7 +238,7 @@ def _none_of(clause: Clause) -> Clause:
 
 def _equal(name: str, value: str, layout: DocumentLayout) -> Clause:
     """An entry equals a value. A value of another type than the field's is compared as text."""
-    kind = layout.types.get(name, "keyword")
+    kind = layout.types.get(_entry(name), "keyword")
     if name == "id" or kind == "keyword":
         return {"term": {_stored(name): value}}
     if kind == "date":
@@ -249,7 +256,7 @@ def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clau
     Raises:
         UsageError: The value does not have the type of the field, or the type has no order.
     """
-    kind = layout.types.get(name)
+    kind = layout.types.get(_entry(name))
     if name in layout.extra:
         return {"range": {name: {_BOUNDS[operator]: value}}}
     if name == "id" or kind in {None, "keyword"}:
@@ -273,7 +280,7 @@ def _range(name: str, operator: str, value: str, layout: DocumentLayout) -> Clau
 
 
 def _typed(name: str) -> str:
-    return f"{typed_fields.FIELD}.{name}"
+    return f"{typed_fields.FIELD}.{_entry(name)}"
 
 
 def clauses(where: Sequence[Any], layout: DocumentLayout) -> list[Clause]:

@@ -78,7 +78,9 @@ def test_show_query_prints_requests_that_the_engine_takes(termweave, live, opens
     assert fetch["path"].startswith(f"/{live}/_mget?")  # not the generation's: it may be pruned when an application asks
     found = opensearch_engine.request(fetch["method"], fetch["path"], body={"ids": best})["docs"]
     assert [each["_source"]["id"] for each in found] == best
-    assert termweave("search", live, "parse json", "--show-query").stdout.startswith(f"POST /{live}/_msearch\n{{}}\n")
+    assert termweave("search", live, "parse json", "--show-query").stdout.startswith(
+        f'POST /{live}/_msearch\n{{"allow_partial_search_results":false}}\n'
+    )
 
 
 def test_explain_one_document_and_one_that_is_no_candidate(termweave, live):

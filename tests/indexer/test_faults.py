@@ -50,7 +50,7 @@ def test_ctrl_c_once_finishes_what_is_under_way_and_twice_stops_at_once(bench):
         process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
         process.send_signal(signal.SIGINT)
-        until(process, "Ctrl-C stops at once")
+        until(process, "Ctrl-C again stops at once")
         assert process.poll() is None  # it waits for the batch
         said, _ = process.communicate("\n")
         assert process.returncode == 130, said
@@ -58,7 +58,7 @@ def test_ctrl_c_once_finishes_what_is_under_way_and_twice_stops_at_once(bench):
         process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
         process.send_signal(signal.SIGINT)
-        until(process, "Ctrl-C stops at once")
+        until(process, "Ctrl-C again stops at once")
         process.send_signal(signal.SIGINT)
         process.wait(60)  # nobody lets the batch go
         said, _ = process.communicate()
@@ -73,7 +73,7 @@ def test_sigterm_ends_as_ctrl_c_does(bench):
     process = bench.start(prelude=HOLD, stdin=subprocess.PIPE)
     until(process, "HELD")
     process.send_signal(signal.SIGTERM)
-    until(process, "a second SIGTERM stops at once")
+    until(process, "A second SIGTERM stops at once")
     said, _ = process.communicate("\n")
     assert process.returncode == 143, said
     assert "to continue from there" in said

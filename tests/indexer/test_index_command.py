@@ -220,7 +220,7 @@ def test_an_unfinished_first_build_is_not_said_to_begin_anew(opensearch_engine, 
     (whole,) = generations.of(opensearch_engine, name)
     assert (whole.index, whole.documents) == (unfinished.index, 3)
     assert whole.bytes > unfinished.bytes  # what `_stats` says may be 10 s old
-    assert "an unfinished build is finished" in said
+    assert "its unfinished build is finished" in said
     assert "Resumed" in said
     assert "was made from" not in index(numbered(4)).err  # the same source's new version
 

@@ -64,7 +64,7 @@ def test_a_graph_that_differs_is_not_written(folder, monkeypatch):
 def test_nan_is_no_parity(folder, monkeypatch):
     run = exporting.run_torch
     monkeypatch.setattr(exporting, "run_torch", lambda *given: [[part * np.nan for part in each] for each in run(*given)])
-    with pytest.raises(ModelError, match="nothing was written"):
+    with pytest.raises(ModelError, match="no numbers"):
         exporting.export(folder)
 
 

@@ -69,8 +69,12 @@ def _check_pooling(given: str, folder: Path) -> None:
             if "pooling_mode" in pooling
             else [mode for mode, chosen in pooling.items() if chosen is True]
         )
-        modes = [str(mode).removeprefix("pooling_mode_") for mode in named if mode != "include_prompt"]
-        if modes not in (["mean_tokens"], ["mean"]):
+        modes = [
+            str(mode).removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+            for mode in named
+            if mode != "include_prompt"
+        ]
+        if modes != ["mean"]:
             raise UsageError(
                 f"{given} was trained with {' and '.join(modes) or 'another'} pooling. termweave uses mean pooling, which would give other "
                 "vectors.",

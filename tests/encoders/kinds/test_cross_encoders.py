@@ -164,7 +164,7 @@ def test_logits_that_are_no_numbers_are_an_error(folder):
     tensors = load_file(folder / "model.safetensors")
     tensors["classifier.bias"] = torch.full_like(tensors["classifier.bias"], float("nan"))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"differs from torch by nan|is no number"):
+    with pytest.raises(ModelError, match="values that are no numbers"):
         Ranker.load(folder).score("cat", ["a text"])
 
 

@@ -157,7 +157,7 @@ def test_what_int8_costs_on_a_corpus(made_with_head, corpus, tmp_path):
 
 def test_a_corpus_that_cannot_be_compared_on(ranked, corpus, tmp_path):
     path, _ = ranked("bert")
-    with pytest.raises(UsageError, match="is a cross-encoder, and --on compares"):
+    with pytest.raises(UsageError, match="is a cross-encoder, and on compares"):
         CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--on", str(corpus)], catch_exceptions=False)
     (tmp_path / "one.jsonl").write_text('{"_id": "a", "text": "alone"}')
     with pytest.raises(UsageError, match="fewer than two documents"):

@@ -126,6 +126,8 @@ class Forbidding:
     def request(self, *_, **__):
         raise EngineResponseError(403, "no permissions for [indices:admin/get]", None)
 
+    of_indices = request
+
 
 def test_a_role_without_permission_builds_under_the_lock_of_its_host():
     with held(Forbidding(), "name", "here") as lease:

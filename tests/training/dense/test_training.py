@@ -207,7 +207,7 @@ def test_a_plan_counts_every_fit():
     ("method", "given", "said"),
     [
         ("dtr", {"alpha": 0, "beta": 0, "gamma": 0}, "nothing to minimise"),
-        ("dtr", {"towers": "query"}, "towers=query fixes them"),
+        ("dtr", {"towers": "query"}, "towers=query freezes it"),
         ("coder", {"top_layers": 0}, "freezes all of them"),
         ("le-bs", {"labels": "none", "alpha": 0.5}, "no label distribution"),
         ("le-bs", {"refresh_every": 100}, "mines with the model in training"),
