@@ -22,8 +22,18 @@ help:
 demo: $(STAMPS)/base
 	@$(BIN)/termweave demo
 
+# Without ARGS the suite runs in two halves at the same time, each with its own server and one thread for models: two cores are busy.
+HALF   := tests/browser tests/cli tests/corpora tests/engine tests/indexer tests/rerank tests/signals tests/termweave
+OTHER  := $(filter-out $(HALF),$(patsubst %/,%,$(wildcard tests/[a-z]*/)))
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not exhaustive$(if $(FAST), and not slow)"
+
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -m "not exhaustive$(if $(FAST), and not slow)" $(ARGS)
+ifdef ARGS
+	$(PYTEST) $(ARGS)
+else
+	@$(PYTEST) $(HALF) >$(STAMPS)/half.log 2>&1 & half=$$!; $(PYTEST) $(OTHER); other=$$?; \
+	  wait $$half; half=$$?; cat $(STAMPS)/half.log; test $$half -eq 0 -a $$other -eq 0
+endif
 
 exhaustive: $(STAMPS)/test
 	$(BIN)/python -m pytest -m exhaustive $(ARGS)

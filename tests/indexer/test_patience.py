@@ -38,14 +38,14 @@ def test_an_update_repeats_its_search_for_neighbours(opensearch_engine, name, co
         {"_id": "bank", "text": "Interest rates of the central bank."},
     ]
     build(opensearch_engine, corpus(lines), name, BuildOptions(neighbours=1))
-    with BusyProxy(opensearch_engine.url, share=0.5, seed=1, surely="_msearch") as proxy:
+    with BusyProxy(opensearch_engine.url, share=0.3, seed=1, surely="_msearch") as proxy:
         engine = connect(load(url=proxy.url))
-        for number in range(4):
+        for number in range(2):
             lines.append({"_id": f"new{number}", "text": f"How to tune the {number} strings of a ukulele."})
             update(engine, corpus(lines), name, BuildOptions())
         engine.close()
     assert any("_msearch" in path for _, path in proxy.turned_away)
-    assert clean(opensearch_engine, name) == 6
+    assert clean(opensearch_engine, name) == 4
 
 
 @pytest.mark.parametrize("turned_away", ["everything", "documents"])
