@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders import model_lookup
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.manifest import TOKENIZER
@@ -33,7 +34,7 @@ from termweave.training.dense.inputs import tokenise
 from termweave.training.dense.preparation import reading_of
 from termweave.training.methods import base as methods
 from termweave.training.mixture import learn, parts
-from termweave.training.setup import _analysis as analysis_of
+from termweave.training.setup import analysis_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +99,7 @@ class TestSet:
 
     def bm25(self, measures: Sequence[str]) -> Figures:
         """BM25 on these documents."""
-        tokenizer = PieceTokenizer(lookup.find("", [], Path(), {}) / TOKENIZER)
+        tokenizer = PieceTokenizer(model_lookup.resolve(model_lookup.DEFAULT) / TOKENIZER)
         analysis = analysis_of("word", self.documents, tokenizer)
         from termweave.training.data.pairs import count
 

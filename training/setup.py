@@ -92,7 +92,7 @@ def set_up(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str
     examples = dataset.read(spec, settings)
     backbone = lookup.find(str(settings["backbone"]), examples.corpus, out, settings)
     tokenizer = PieceTokenizer(backbone / TOKENIZER)
-    analysis = _analysis(str(settings.get("terms", "word")), examples.corpus, tokenizer)
+    analysis = analysis_of(str(settings.get("terms", "word")), examples.corpus, tokenizer)
     chosen, drawn = sample(examples.train, int(settings["documents"]), int(settings["questions"]), int(settings["seed"]))
     say(
         f"{len(examples.texts):,} documents, {len(examples.train):,} questions ({examples.origin}), {len(examples.dev):,} held out"
@@ -139,7 +139,7 @@ def _apart(train: Pairs, dev: Pairs, say: Callable[[str], None]) -> Pairs:
     return train.part(kept)
 
 
-def _analysis(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
+def analysis_of(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
     """Choose the analysis; for "word" it is Chinese words if more than a tenth of the characters are ideographs."""
     if terms == "piece":
         return PieceTerms(tokenizer.tokenizer)
