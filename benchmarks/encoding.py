@@ -32,7 +32,7 @@ from termweave.encoders import load
 from termweave.encoders.analysis.words import ANALYSIS
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.models import store
-from termweave.encoders.models.anchored import HeadShape, JointModel
+from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.onnx.export import export
 from termweave.encoders.onnx.runtime import OnnxModel, available_cores
 from termweave.errors import UsageError

@@ -92,7 +92,7 @@ def trained_folder(base, tmp_path):
 @pytest.fixture
 def model(base):
     from termweave.encoders.models import store
-    from termweave.encoders.models.anchored import HeadShape, JointModel
+    from termweave.encoders.models.joint_model import HeadShape, JointModel
 
     torch.manual_seed(0)
     return JointModel(store.load_backbone(base), HeadShape(layer=1, hidden=16))

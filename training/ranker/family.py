@@ -90,10 +90,10 @@ class Rankers:
     def save(self, model: AnchoredRanker, folder: Path, contents: FolderContents) -> None:
         """Write the layout of CrossEncoder and the manifest."""
         from termweave.encoders.kinds.ranker import FEATURES  # noqa: PLC0415 - numpy
-        from termweave.training.ranker import model_folder  # noqa: PLC0415 - torch
+        from termweave.training.ranker import model_files  # noqa: PLC0415 - torch
 
         names = FEATURES[: 0 if model.weights is None else len(model.weights)]
-        model_folder.save(model, names, folder, contents)
+        model_files.save(model, names, folder, contents)
 
     def export(self, folder: Path) -> Any:
         """Write the ONNX graphs."""

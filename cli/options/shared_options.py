@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.number_types import FloatRange
-from termweave.cli.common.option_groups import CONNECTION, OUTPUT, option_group
 from termweave.cli.common.output import Output
+from termweave.cli.options.number_types import FloatRange
+from termweave.cli.options.option_groups import CONNECTION, OUTPUT, option_group
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
