@@ -251,8 +251,8 @@ def _plan(server: Engine, source: Source, name: str, queries: list[str], options
 
     from termweave.cli.common.plan_table import table
     from termweave.errors import TermweaveError
-    from termweave.indexer.estimate import estimate_build
     from termweave.indexer.generations import generations, statistics_drift
+    from termweave.indexer.preparation.estimate import estimate_build
 
     live = generations.find_live(server, name)
     statistics = None
