@@ -21,7 +21,8 @@ from synthetic import NAME, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.ledger.ledger import Ledger, LedgerEntry
+from termweave.indexer.ledger.entries import LedgerEntry
+from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.support.messages import sized
 

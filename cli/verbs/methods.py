@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from termweave.cli.common.output import Output
     from termweave.training.methods.base import TrainingMethod
-    from termweave.training.methods.parameters import TrainingParameter
+    from termweave.training.methods.parameter_declaration import TrainingParameter
 
 SCHEMA = "termweave.methods/1"
 

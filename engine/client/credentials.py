@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from termweave.errors import UsageError
+from termweave.settings_trust import PASSWORDS
 from termweave.support.extras import install
 from termweave.support.messages import without_password
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from termweave.settings import Settings
 
-#: Settings that give the password, see `termweave.settings.PASSWORDS`.
-_PASSWORDS = ("password", "password_file", "password_command")
 #: Hosts whose traffic does not leave this machine.
 _THIS_MACHINE = ("localhost", "127.", "::1")
 
@@ -83,7 +82,7 @@ def _user_and_password(settings: Settings, url: str, user: str | None, password:
         )
     secret = _password(settings, settings.user or user, url)
     if secret is not None and password is not None and secret != password:
-        place = next(settings.place(name) for name in _PASSWORDS if getattr(settings, name))
+        place = next(settings.place(name) for name in PASSWORDS if getattr(settings, name))
         raise UsageError(f"The address, from {source}, holds a password, and {place} gives a different one.", hint)
     return settings.user or user, password if secret is None else secret
 
@@ -94,7 +93,7 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
     Raises:
         UsageError: More than one is given in one place, or the file, the command or the terminal gives no password.
     """
-    given = [name for name in _PASSWORDS if getattr(settings, name) is not None]
+    given = [name for name in PASSWORDS if getattr(settings, name) is not None]
     if len(given) > 1:
         first, second = map(settings.place, given[:2])
         raise UsageError(f"{given[0]} (from {first}) and {given[1]} (from {second}) both give a password.", "Remove one of them.")

@@ -32,7 +32,8 @@ from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import with_defaults
 from termweave.training.families import Fit
 from termweave.training.methods.base import Preset
-from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER, TrainingParameter
+from termweave.training.methods.parameter_declaration import TrainingParameter
+from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER
 from termweave.training.ranker.declaration import CANDIDATES, CROSS_ENCODER, RankerMethod
 
 if TYPE_CHECKING:
