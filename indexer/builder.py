@@ -196,7 +196,7 @@ def pass_gate(
     live: LiveGeneration | None,
     built: Callable[[], Built | Updated],
 ) -> None:
-    """Call the gate. If the generation misses it, its lineage says so: it is complete, and can be promoted or pruned.
+    """Measure a generation with the gate. If it fails, mark it as complete in its lineage, so that it can be promoted or pruned.
 
     The gate searches with the default profile, so the generation is first given the profiles that it would be published with.
 

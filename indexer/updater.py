@@ -95,7 +95,7 @@ def update(
     progress: BuildProgress = lambda *_: None,
     gate: Callable[[str], None] | None = None,
 ) -> Updated:
-    """Bring the live generation of `name`, or a copy that then takes its place, up to date with `source`.
+    """Bring an index up to date with `source`: its live generation, or a copy that is then published in its place.
 
     Args:
         engine: The server.

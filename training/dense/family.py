@@ -107,7 +107,7 @@ class DenseVectors:
         return export(folder)
 
     def card_text(self, manifest: Manifest) -> CardText:
-        """Vectors, pooling and encoders, and the export's parity."""
+        """Text for the card: the vectors, the encoders, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]
         encoders = "one encoder for documents, one for queries" if manifest.settings.get("query_folder") else "one encoder"
         return CardText(

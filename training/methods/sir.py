@@ -222,7 +222,7 @@ def _check(settings: Mapping[str, Any]) -> None:
     sizes = chain_of(settings)
     if settings["variant"] not in _BASELINES and sizes[0] - 1 > settings["candidates"]:
         raise UsageError(
-            f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong ones, and candidates={settings['candidates']}.",
+            f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong documents, but candidates={settings['candidates']}.",
             "Raise candidates, or shorten the first block.",
         )
     if settings["variant"] == "random" and settings["anchor"]:

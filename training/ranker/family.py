@@ -102,7 +102,7 @@ class Rankers:
         return export(folder)
 
     def card_text(self, manifest: Manifest) -> CardText:
-        """The anchor, and the export's parity."""
+        """Text for the card: the anchor, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]
         weights = manifest.anchor.get("weights", {})
         anchor = ", ".join(f"{weight:.3g} x {name}" for name, weight in weights.items())
