@@ -10,7 +10,7 @@ where it stopped. With --neighbours, a pass between the two encodes everything (
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
@@ -217,7 +217,7 @@ def pass_gate(
         gate(target.index)
     except GateNotMet as missed:
         profile_transfer.write(engine, target.index, replace(whole, missed=missed.message), live)
-        target.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that calls the gate again
+        target.ledger.put("lineage", replace(whole, complete=False).as_meta())  # for a build that calls the gate again
         target.ledger.put("state", "missed")
         raise NotPublished(missed, built()) from missed
 

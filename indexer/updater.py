@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,7 +167,7 @@ def update(
                 pass_gate(engine, gate, target, after, live, updated)
             lease.check()
             profile_transfer.write(engine, target.index, after, live)
-            ledger.put("lineage", asdict(after))
+            ledger.put("lineage", after.as_meta())
             if mode.new:
                 publication.publish(engine, name, target.index, live.index)
             else:
