@@ -139,17 +139,9 @@ def _unknown_variables() -> list[str]:
 
 def _exposed_secrets(deciding: Mapping[str, SettingsPlace]) -> list[str]:
     """Sentences about passwords in use that other users of this machine can read."""
-    sentences = []
-    if "password" in deciding and deciding["password"].name == "flag" and deciding["password"].values["password"] != ASK:
-        sentences.append(
-            "--password is visible to other users of this machine, in the list of processes. "
-            "Use --password - (asks), --password-file or $TERMWEAVE_PASSWORD."
-        )
     places = {deciding[name].name for name in _SECRET if name in deciding and deciding[name].is_file}
     readable = [file for file in sorted(places) if os.name == "posix" and Path(file).stat().st_mode & _OTHERS]
-    return sentences + [
-        f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" for file in readable
-    ]
+    return [f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" for file in readable]
 
 
 def _wrong(name: str, value: object, reason: str, deciding: Mapping[str, SettingsPlace]) -> str:
