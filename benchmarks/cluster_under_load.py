@@ -79,7 +79,7 @@ class Cluster:
         return bool(health["status"] == "green" and health["number_of_nodes"] == NODES)
 
 
-class Writer:
+class ClusterWriter:
     """Builds, updates, promotes and rolls back, one command after the other, each a process of its own."""
 
     def __init__(self, url: str, folder: Path, record: Record) -> None:
@@ -203,7 +203,7 @@ def answer(index: Index, query: str) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in index.search(query, k=10)]
 
 
-def in_peace(writer: Writer, queries: list[str], record: Record) -> None:
+def in_peace(writer: ClusterWriter, queries: list[str], record: Record) -> None:
     """Build every generation and note its answers."""
     for label in CORPORA:
         if label == "updated":
@@ -262,7 +262,7 @@ def load(record: Record, minutes: float, seed: int, rate: float, folder: Path) -
     ended = threading.Event()
     try:
         with LoadBalancer([each.port for each in cluster.state.nodes]) as balancer:
-            writer = Writer(balancer.url, folder, record)
+            writer = ClusterWriter(balancer.url, folder, record)
             queries = write_corpora(folder)
             in_peace(writer, queries, record)
             record.begin(NODES)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.build_options import build_options
-from termweave.cli.common.gate_option import PublicationGate
-from termweave.cli.common.number_types import FloatRange
-from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import (
+from termweave.cli.common.progress import watched
+from termweave.cli.options.build_options import build_options
+from termweave.cli.options.gate_option import PublicationGate
+from termweave.cli.options.number_types import FloatRange
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.shared_options import (
     check_together,
     confirm,
     connection_options,
@@ -23,7 +24,6 @@ from termweave.cli.common.options import (
     share,
     source_options,
 )
-from termweave.cli.common.progress import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,8 +251,8 @@ def _plan(server: Engine, source: Source, name: str, queries: list[str], options
 
     from termweave.cli.common.plan_table import table
     from termweave.errors import TermweaveError
-    from termweave.indexer.estimate import estimate_build
     from termweave.indexer.generations import generations, statistics_drift
+    from termweave.indexer.preparation.estimate import estimate_build
 
     live = generations.find_live(server, name)
     statistics = None

@@ -25,6 +25,7 @@ from termweave.engine.client.server_errors import EngineResponseError, NotOpenSe
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from termweave.records import Capabilities
@@ -48,10 +49,11 @@ class Engine:
         user: User name that the requests carry; "" for none (certificates and AWS signatures have no user name here).
     """
 
-    def __init__(self, client: Any, url: str, user: str = "") -> None:
+    def __init__(self, client: Any, url: str, user: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.client = client
         self.url = url
         self.user = user
+        self._tls = tls
         self._retries = retries.Retries()
         _ENGINES.add(self)
 
@@ -193,7 +195,7 @@ class Engine:
                 method, path, params, data, timeout=timeout, ignore=_EVERY_STATUS, headers=headers
             )
         except Exception as error:
-            failure = server_errors.from_exception(error, self.url, f"{method} {path}")
+            failure = server_errors.from_exception(error, self.url, f"{method} {path}", self._tls)
             if failure is None:
                 raise
             raise failure from error
@@ -273,4 +275,5 @@ def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False
         "http_compress": compress,
         "max_retries": 0,  # `Engine.request` decides what is sent again
     }
-    return Engine(opensearchpy.OpenSearch(**options, **authentication), url, credentials.user_of(authentication))
+    client = opensearchpy.OpenSearch(**options, **authentication)
+    return Engine(client, url, credentials.user_of(authentication), authentication.get("ssl_context"))

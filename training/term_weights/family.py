@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import Manifest
-    from termweave.encoders.models.anchored import JointModel
+    from termweave.encoders.models.joint_model import JointModel
     from termweave.training.dev_measure import DevelopmentSet
     from termweave.training.methods.base import TrainingMethod
     from termweave.training.mixture import DataPart
