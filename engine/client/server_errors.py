@@ -122,6 +122,15 @@ def from_response(status: int, body: Any, text: str, url: str, request: str) -> 
     return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint)
 
 
+def missing_index(error: EngineResponseError) -> str:
+    """The name of the index or alias that the engine says it does not have; "" for any other error."""
+    cause = error.body.get("error") if isinstance(error.body, dict) else None
+    if error.status != HTTPStatus.NOT_FOUND or not isinstance(cause, dict) or cause.get("type") != "index_not_found_exception":
+        return ""
+    name = cause.get("index")
+    return name if isinstance(name, str) and "*" not in name else ""
+
+
 def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> EngineUnreachable:
     """Say why there is no connection to an address, as far as the client's exception tells."""
     from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where a connection failed
