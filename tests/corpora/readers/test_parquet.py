@@ -153,6 +153,18 @@ def test_damage_in_the_middle_is_named_with_the_row(tmp_path):
         read(path, skip_bad=True)
 
 
+@pytest.mark.parametrize("place", [0, None])
+def test_the_name_of_a_column_that_is_not_utf8_is_said(tmp_path, place):
+    """Found by fuzzing: pyarrow decodes the names as it opens the file."""
+    path = write(tmp_path, {"id": ["1"], "text": ["a"]})
+    parts = path.read_bytes().split(b"\x04text")
+    assert len(parts) == 3
+    names = [b"\x04t\xeext" if place in (number, None) else b"\x04text" for number in (0, 1)]
+    path.write_bytes(parts[0] + names[0] + parts[1] + names[1] + parts[2])
+    with pytest.raises(InputError, match=r"table\.parquet is damaged"):
+        read(path)
+
+
 def test_without_pyarrow_the_command_that_brings_it_is_said(tmp_path, monkeypatch):
     path = write(tmp_path, {"id": ["1"], "text": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
