@@ -106,6 +106,12 @@ class DenseVectors:
             export(folder / QUERY)
         return export(folder)
 
+    def int8_cost(self, folder: Path, outputs: Sequence[str], development: DevelopmentSet, setup: RunSetup) -> dict[str, Any]:
+        """Search the held-out questions with both graphs."""
+        from termweave.training.model_folder import quantisation_check  # noqa: PLC0415 - numpy
+
+        return quantisation_check.cost(folder, outputs, development, setup.texts, setup.statistics)
+
     def card_text(self, manifest: Manifest) -> CardText:
         """Text for the card: the vectors, the encoders, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]

@@ -101,6 +101,13 @@ class Rankers:
 
         return export(folder)
 
+    def int8_cost(self, folder: Path, outputs: Sequence[str], development: DevelopmentSet, setup: RunSetup) -> dict[str, Any]:
+        """Rerank the held-out questions with both graphs."""
+        from termweave.training.ranker import evaluation  # noqa: PLC0415 - numpy
+
+        del outputs, setup
+        return evaluation.int8_cost(folder, cast("RankerDevelopment", development))
+
     def card_text(self, manifest: Manifest) -> CardText:
         """Text for the card: the anchor, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]

@@ -153,6 +153,12 @@ class TermWeightFamily:
 
         return export(folder)
 
+    def int8_cost(self, folder: Path, outputs: Sequence[str], development: DevelopmentSet, setup: RunSetup) -> dict[str, Any]:
+        """Search the held-out questions with both graphs."""
+        from termweave.training.model_folder import quantisation_check  # noqa: PLC0415 - numpy
+
+        return quantisation_check.cost(folder, outputs, development, setup.texts, setup.statistics)
+
     def card_text(self, manifest: Manifest) -> CardText:
         """Text for the card: the outputs, the formula of a weight, and how close the exported graph is to the model."""
         dense = "dense" in manifest.outputs
