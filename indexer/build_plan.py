@@ -72,6 +72,8 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     possible, notes = _choose_signals(options.signals, encoder, capabilities)
     advice = language_check.advise(source, encoder, options, possible)
     signals = advice.signals
+    if advice.weights:
+        encoder = encoders.load(weights=advice.weights, dense=options.dense, dense_query=options.dense_query)
     _refuse_options_without_effect(options, signals)
     encoder = encoder.only({signal_class(name).needs for name in signals})  # no model runs for nothing
     resolved = {"signals": signals, "analyzer": advice.analyzer}

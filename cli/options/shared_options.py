@@ -211,7 +211,10 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmati
 def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> OpenedSource:
     """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over."""
     from termweave import corpora
+    from termweave.corpora.formats import download
 
+    if download.is_address(source):
+        out.say(f"Downloading {download.shown(source)}.")
     opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
     for remark in opened.remarks:
         out.say(remark)
