@@ -18,15 +18,27 @@ from termweave.corpora.formats.csv_dialect import DELIMITERS
 from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
 from termweave.corpora.in_memory import open_documents
 from termweave.corpora.readers.beir import folders_in
-from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, OpenedSource, Progress, Reading, Skipped, Skips, Source
+from termweave.corpora.sources import (
+    DEFAULT_SPLIT,
+    Dataset,
+    Fields,
+    IndexReading,
+    OpenedSource,
+    Progress,
+    Reading,
+    Skipped,
+    Skips,
+    Source,
+)
 from termweave.errors import TermweaveError, UsageError
-from termweave.support.messages import few
+from termweave.support.messages import few, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
     "Dataset",
+    "IndexReading",
     "OpenedSource",
     "Progress",
     "Skipped",
@@ -39,6 +51,8 @@ __all__ = [
     "path_and_split",
 ]
 
+#: Beginnings of the addresses of indices, which have colons and no splits.
+_INDICES = ("opensearch:", "http://", "https://")
 _DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME` or `demo`."
 
 
@@ -50,16 +64,19 @@ def open_source(
     title_field: str | None = None,
     text_fields: Sequence[str] = (),
     include: Sequence[str] = (),
+    index: IndexReading | None = None,
 ) -> OpenedSource:
     """Open the corpus that a SOURCE argument names.
 
     Args:
-        spec: A path, ``-`` for standard input, ``ir:NAME``, or the name of a built-in corpus (``demo``).
+        spec: A path, ``-`` for standard input, ``opensearch:INDEX`` or ``https://HOST:9200/INDEX``, ``ir:NAME``, or the name of a
+            built-in corpus (``demo``).
         skip_bad: Skip entries that cannot be read and list them in `Source.skipped`, instead of raising an error.
         id_field: Key or column of the id, if it has an unusual name; in a table without a header line the column's number, from 1.
         title_field: Key or column of the title, in the same way.
         text_fields: Keys or columns of the text, in the same way; several are joined by line ends.
         include: Patterns such as ``*.py`` of the files to read in a folder, whatever their type; (): the files of known types.
+        index: How an index is read; None: all documents, with the credentials of the settings.
 
     Raises:
         UsageError: The source does not exist, its format is unknown, or it has no such field.
@@ -83,7 +100,7 @@ def open_source(
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields, tuple(include)))
+        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields, tuple(include), index or IndexReading()))
     except BaseException:
         _remove(copies)
         raise
@@ -128,7 +145,7 @@ def open_dataset(spec: str | Path) -> Dataset:
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
     reader = _reader(spec, spec)
     if not hasattr(reader, "open_dataset"):
-        raise UsageError(f"{spec} is a corpus without queries and judgements.", _DATASETS)
+        raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)
     dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
     return dataset
 
@@ -146,9 +163,9 @@ def _spec(spec: object, what: str) -> str:
 
 
 def path_and_split(spec: str) -> tuple[str, str | None]:
-    """Split ``PATH:SPLIT``. The split is None if none is named; a path that exists is never split, even if it contains a colon."""
+    """Split ``PATH:SPLIT``. The split is None if none is named; an index or a path that exists is never split."""
     path, colon, split = spec.rpartition(":")
-    if not colon or exists(spec) or path == "ir":
+    if not colon or exists(spec) or path == "ir" or spec.startswith(_INDICES):
         return spec, None
     return path, split
 

@@ -43,7 +43,7 @@ PASSWORDS = ("password", "password_file", "password_command")
 #: The value of --password that means: ask for it on the terminal.
 ASK = "-"
 #: Settings that belong to one server: in a file that names an address they count for that address.
-_OF_A_SERVER = (*CREDENTIALS, "ca_certs", "insecure")
+OF_A_SERVER = (*CREDENTIALS, "ca_certs", "insecure")
 #: Settings that the working folder's file never decides, and what the file could do with them.
 _NEVER_FROM_WORKING_FOLDER = {
     "insecure": "turn off the check of the server's certificate",
@@ -150,7 +150,7 @@ def load(**flags: Any) -> Settings:
     winners, ignored = _winners(_places(given))
     # Every one is passed: pydantic-settings would look for a missing one in the places whose value must not be used.
     server = {
-        name: winners[name].values[name] if name in winners else Settings.model_fields[name].default for name in _OF_A_SERVER
+        name: winners[name].values[name] if name in winners else Settings.model_fields[name].default for name in OF_A_SERVER
     }
     try:
         settings = Settings(**given | server)
@@ -167,13 +167,21 @@ def load(**flags: Any) -> Settings:
 
 def _unknown_variables() -> list[str]:
     """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
-    known = [*(_variable(name)[1:] for name in Settings.model_fields), *_OTHER_VARIABLES]
+    ours = [_variable(name)[1:] for name in Settings.model_fields]
+    of_source = [_variable(f"source_{name}")[1:] for name in OF_A_SERVER]
+    known = [*ours, *of_source, *_OTHER_VARIABLES]
     sentences = []
     for name in sorted(os.environ):
         if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
             near = get_close_matches(name.upper(), known, 1)
             sentences.append(f"${name} is no setting and is not read." + (f" Did you mean ${near[0]}?" if near else ""))
     return sentences
+
+
+def users_file() -> tuple[Path, Mapping[str, Any]]:
+    """The settings file of the user, and the settings in it; none if there is no such file."""
+    path = paths.config() / FILE_NAME
+    return path, _read(path) if os.path.lexists(path) else {}
 
 
 def _exposed_secrets(winners: Mapping[str, _Place]) -> list[str]:
@@ -248,7 +256,7 @@ def _winners(places: Sequence[_Place]) -> tuple[dict[str, _Place], tuple[Ignored
         for place in places:
             if name not in place.values:
                 continue
-            reason = server.refuses(name, place) if name in _OF_A_SERVER else None
+            reason = server.refuses(name, place) if name in OF_A_SERVER else None
             if reason is None:
                 winners[name] = place
                 break

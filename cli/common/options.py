@@ -184,11 +184,22 @@ def models_to_open(given: Mapping[str, str | None], settings: Settings) -> dict[
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> OpenedSource:
-    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over."""
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:
+    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
+
+    Args:
+        source: The SOURCE argument.
+        reading: Keyword arguments of `corpora.open_source`.
+        out: Where remarks are printed.
+        skip_bad: Skip entries that cannot be read.
+        fresh: Forget the snapshot of an index that an earlier build left.
+    """
     from termweave import corpora
+    from termweave.cli.common.source_index import release
 
     opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    if fresh:
+        release(opened)
     for remark in opened.remarks:
         out.say(remark)
     return opened

@@ -24,6 +24,7 @@ from termweave.cli.common.options import (
     source_options,
 )
 from termweave.cli.common.progress import watched
+from termweave.cli.common.source_index import for_build, released_unless_stopped, source_index_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
 @include_option
 @output_options
 @connection_options
+@source_index_options
 def command(
     *,
     source: str,
@@ -109,9 +111,10 @@ def command(
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
     SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of .txt, .md, .rst, .adoc or .html files,
-    'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. Everything except id, title and
-    text becomes metadata. The live generation can be searched until the new one is whole. If a build is stopped, the same
-    command resumes it. Ctrl-C once finishes the requests that were sent; Ctrl-C twice stops at once.
+    an index ('opensearch:INDEX' on the same server, 'https://HOST:9200/INDEX' on another), 'ir:NAME' of ir_datasets, 'demo', or '-' for
+    standard input; files may be .gz or .zst. Everything except id, title and text becomes metadata. The live generation can be
+    searched until the new one is whole. If a build is stopped, the same command resumes it. Ctrl-C once finishes the requests that were
+    sent; Ctrl-C twice stops at once.
 
     \b
     Examples:
@@ -121,6 +124,8 @@ def command(
       termweave index products.csv.zst products --id-field sku --title-field name --text-field description
       termweave index collection.tsv passages --id-field 1 --text-field 2
       termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
+      termweave index opensearch:products products-tw --title-field name --text-field description
+      termweave index https://reader@old:9200/products products --text-field description --source-password -
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
       termweave index ./nfcorpus docs --neighbours 5
@@ -151,7 +156,8 @@ def command(
     )
     models = {"weights": flags["weights"] or settings.weights, "dense": flags["dense"] or settings.dense}
     options = from_flags({**flags, **models, "skip_bad": skip_bad})
-    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
+    reading = reading if only_plan or update else for_build(reading, name)
+    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience)
     updating = update and _has_live_generation(server, name, out)
@@ -172,12 +178,13 @@ def command(
         run = partial(indexer.build, gate=gate, live=live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     try:
-        try:
-            built = watched(partial(run, server, opened, name, options), out, nouns)
-        except indexer.LargeDeletion as large:
-            _ask(large, name)
-            mode = replace(mode, allow_deletions=large.share)
-            built = watched(partial(run, server, opened, name, options, mode=mode), out, nouns)
+        with released_unless_stopped(opened):
+            try:
+                built = watched(partial(run, server, opened, name, options), out, nouns)
+            except indexer.LargeDeletion as large:
+                _ask(large, name)
+                mode = replace(mode, allow_deletions=large.share)
+                built = watched(partial(run, server, opened, name, options, mode=mode), out, nouns)
     except indexer.NotPublished as missed:
         report(missed.built, opened, gate, out, published=False, kept=not delete_missing)
         raise

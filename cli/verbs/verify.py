@@ -9,6 +9,7 @@ import click
 
 from termweave.cli.common.option_groups import GroupedCommand, verb
 from termweave.cli.common.options import check_together, connection_options, include_option, output_options, share, source_options
+from termweave.cli.common.source_index import source_index_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +48,7 @@ class _Command(GroupedCommand):
 @include_option
 @output_options
 @connection_options
+@source_index_options
 def command(
     *,
     name: str,

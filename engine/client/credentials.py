@@ -102,7 +102,7 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
         from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
 
         secret = settings.password.get_secret_value()
-        if secret == ASK and settings.origin("password") == "flag":  # no file may have a user asked
+        if secret == ASK and settings.origin("password") in {"flag", "--source-password"}:  # no file may have a user asked
             return _asked(f"Password of {user or 'the user'} at {url}: ")
         return secret
     if settings.password_file is not None:
