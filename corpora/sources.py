@@ -206,6 +206,19 @@ class Derived:
         return self._source.skipped
 
 
+def underlying(source: Source) -> Source:
+    """The source that a derived source is made from in the end."""
+    while isinstance(source, Derived):
+        source = source._source  # noqa: SLF001 - its own
+    return source
+
+
+def origin(source: Source) -> dict[str, str]:
+    """Name and fingerprint of a source for the lineage, and for an index how far it was read."""
+    marks = getattr(underlying(source), "marks", "")
+    return {"name": source.name, "fingerprint": source.fingerprint, **({"marks": marks} if marks else {})}
+
+
 class OpenedSource(Source, Protocol):
     """A source that a reader opened, with remarks about its format."""
 

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
+from termweave.corpora.sources import origin
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
@@ -83,7 +84,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             name=name,
             created=generations.creation_time(engine, name),
             termweave=__version__,
-            source={"name": source.name, "fingerprint": source.fingerprint},
+            source=origin(source),
             fingerprint=planned.fingerprint,
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},

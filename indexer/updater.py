@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave.corpora.sources import origin
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
@@ -137,7 +138,7 @@ def update(
         source = in_passages(source, Window.of(live.lineage.passages))
         path = Path(scratch) / "source.sqlite"
         counter = encoder if statistics else None
-        corpus = update_plan.read_source(source, path, counter, skip_bad=options.skip_bad, progress=checked)
+        corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=checked)
         if mode.delete_missing:
             mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
         now = generations.creation_time(engine, name)
@@ -247,7 +248,7 @@ class _Changes:
         self.sent = self.deleted = self.outdated = 0
         self._engine, self._options, self._encoder, self._target = engine, options, encoder, target
         self._source = source
-        self._origin = {"name": source.name, "fingerprint": source.fingerprint}
+        self._origin = origin(source)
         self._live_index = live_index
 
     def apply(self, path: Path, corpus: CorpusPass, progress: BuildProgress, *, delete_missing: bool) -> None:

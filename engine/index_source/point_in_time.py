@@ -53,6 +53,11 @@ class ShardView:
     state: str = ""
     renewed: bool = False
 
+    @property
+    def key(self) -> str:
+        """A name of this shard that no shard of another index has."""
+        return f"{self.uuid}/{self.number}"
+
 
 class PointInTime:
     """The shards of an index at one moment, kept alive by a thread until `close`. Threads may share it.
@@ -113,8 +118,16 @@ class PointInTime:
                     _search(self._engine, view.pit, {"size": 0, "terminate_after": 1, "track_total_hits": False})
 
 
-def open_views(engine: Engine, indices: Sequence[str], query: Mapping[str, Any] | None) -> list[ShardView]:
+def open_views(
+    engine: Engine, indices: Sequence[str], query: Mapping[str, Any] | None, after: Mapping[str, int] | None = None
+) -> list[ShardView]:
     """Open a point in time for every shard of some indices, one directly after the other.
+
+    Args:
+        engine: The server.
+        indices: The concrete indices.
+        query: Which documents are read; None: all.
+        after: `ShardView.key` -> sequence number; of that shard only later documents are read.
 
     Raises:
         EngineError: The server refuses the query, or this user may not read the index.
@@ -127,7 +140,8 @@ def open_views(engine: Engine, indices: Sequence[str], query: Mapping[str, Any] 
     for view in views:
         view.pit = _open(engine, view)
     for view in views:
-        _describe(engine, view, query or _ALL)
+        later = {"range": {"_seq_no": {"gt": (after or {}).get(view.key, -1)}}}
+        _describe(engine, view, {"bool": {"filter": [query or _ALL, later]}})
     return views
 
 

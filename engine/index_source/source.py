@@ -18,13 +18,13 @@ from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.index_source import address, entries
 from termweave.engine.index_source.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
-from termweave.engine.index_source.point_in_time import PointInTime, ShardView, open_views
+from termweave.engine.index_source.point_in_time import PointInTime, ShardView, open_views, uuid_of
 from termweave.engine.index_source.spool import Spool
 from termweave.errors import UsageError
 from termweave.support import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from termweave.corpora.sources import Progress, Reading
     from termweave.records import Document
@@ -89,6 +89,23 @@ class IndexSource(EntrySource):
     def shown(self) -> str:
         """The source in messages."""
         return self.name
+
+    @property
+    def query(self) -> Mapping[str, Any] | None:
+        """What the documents that are read match; None: all are read."""
+        return self.reading.index.query
+
+    @property
+    def marks(self) -> str:
+        """The highest sequence number of each shard that was read, for the lineage."""
+        return " ".join(f"{view.key}={view.last}" for view in self._views if view.uuid)
+
+    def marks_of(self, stored: str) -> dict[str, int]:
+        """Shard -> sequence number, from stored `marks`; {} unless they are those of all indices that are read now."""
+        pairs = (mark.rpartition("=") for mark in stored.split())
+        marks = {key: int(number) for key, _, number in pairs if number.lstrip("-").isdigit()}
+        uuids = {uuid_of(self.engine, index) for index in self.mappings}
+        return marks if uuids == {key.partition("/")[0] for key in marks} else {}
 
     @property
     def fingerprint(self) -> str:
@@ -193,13 +210,8 @@ class IndexSource(EntrySource):
         """What the spool knows of the snapshot; a new point in time is opened if there is none."""
         if (stored := self._spool.get()) is not None:
             return stored
-        views = open_views(self.engine, sorted(self.mappings), self.reading.index.query)
-        parts = [
-            self.KIND,
-            self.reading.fields and repr(self.reading.fields),
-            self.reading.index.query,
-            *(view.state for view in views),
-        ]
+        views = self._open()
+        parts = [self.KIND, repr(self.reading.fields), self.query, *(view.state for view in views)]
         state = {
             "fingerprint": blake2b(orjson.dumps([str(part) for part in parts]), digest_size=16).hexdigest(),
             "complete": False,
@@ -209,6 +221,9 @@ class IndexSource(EntrySource):
         }
         self._spool.put(state)
         return state
+
+    def _open(self) -> list[ShardView]:
+        return open_views(self.engine, sorted(self.mappings), self.query)
 
     def _keep(self, *, complete: bool) -> None:
         self._state["complete"] = complete
@@ -224,7 +239,7 @@ class IndexSource(EntrySource):
 
     @cached_property
     def _point_in_time(self) -> PointInTime:
-        point = PointInTime(self.engine, self.reading.index.query, [] if self._state["complete"] else self._views)
+        point = PointInTime(self.engine, self.query, [] if self._state["complete"] else self._views)
         # A build that is stopped goes on in the same point in time, if the server still has it.
         weakref.finalize(self, point.close, delete=not self._spool.lasting)
         return point

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from termweave.cli import run
-from termweave.engine.index_source import pages
+from termweave.engine.index_source import changes, pages
 from termweave.engine.index_source.source import IndexSource
 from termweave.indexer.pipeline.bulk_sender import BulkSender
 from termweave.search import Index
@@ -139,3 +139,45 @@ def test_what_cannot_be_meant(build, shop, opensearch_engine, name, tmp_path, ca
 def _run(words, capsys, status):
     assert run(words) == status
     return capsys.readouterr().err
+
+
+def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch):
+    monkeypatch.setattr(changes, "_MARGIN", 0)
+    dated = {
+        key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(60).items())
+    }
+    shop(dated)
+    build()
+    shop(
+        {"p3": {**dated["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}, "new": {"description": "new"}},
+        gone=["p4"],
+    )
+    read = []
+    rest = IndexSource.documents
+
+    def counted(self, progress=None):
+        for document in rest(self, progress):
+            read.append(document.id)
+            yield document
+
+    monkeypatch.setattr(IndexSource, "documents", counted)
+    plan = orjson.loads(build("--update", "--since", "changed", "--delete-missing", "--plan", "--json").out)
+    assert plan["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
+    assert set(read) == {"p3", "new", "p59"}  # p59 has the newest time of the index itself
+    read.clear()
+    assert "1 new, 1 changed, 58 unchanged" in build("--update", "--since", "changed", "--delete-missing").out
+    assert clean(opensearch_engine, name) == 60
+    read.clear()
+    shop({"p7": {**dated["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
+    assert "0 changed" in build("--update", "--since", "changed").out
+    said = build("--update", "--since", "_seq_no", "--delete-missing")
+    assert "all of it is compared" in said.err  # the update by time leaves no sequence numbers
+    assert "1 changed" in said.out
+    shop({"p10": {**dated["p10"], "description": "fourth"}}, gone=["p11"])
+    read.clear()
+    assert "1 changed" in build("--update", "--since", "_seq_no", "--delete-missing").out
+    assert set(read) == {"p10"}
+    assert clean(opensearch_engine, name) == 57
+    assert "0 new, 0 changed, 57 unchanged" in build("--update", "--since", "_seq_no", "--delete-missing").out
+    assert "has no metadata entry 'description' of times or numbers" in build("--update", "--since", "description", status=2).err
+    assert "--delete-missing, --new and --since belong to --update" in build("--since", "changed", status=2).err
