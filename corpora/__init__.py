@@ -53,7 +53,7 @@ __all__ = [
 
 #: Beginnings of the addresses of indices, which have colons and no splits.
 _INDICES = ("opensearch:", "http://", "https://")
-_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME` or `demo`."
+_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `ubi:FOLDER` or `demo`."
 
 
 def open_source(
@@ -165,7 +165,7 @@ def _spec(spec: object, what: str) -> str:
 def path_and_split(spec: str) -> tuple[str, str | None]:
     """Split ``PATH:SPLIT``. The split is None if none is named; an index or a path that exists is never split."""
     path, colon, split = spec.rpartition(":")
-    if not colon or exists(spec) or path == "ir" or spec.startswith(_INDICES):
+    if not colon or exists(spec) or path in {"ir", "ubi"} or spec.startswith(_INDICES):
         return spec, None
     return path, split
 

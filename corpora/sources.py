@@ -47,12 +47,14 @@ class IndexReading:
     Attributes:
         query: Clause of the query DSL that the documents must match; None: all documents.
         rate: Most documents per second; None: no limit.
+        whole: Keep the fields of title and text in the metadata, too, for an index that takes the mapping over.
         build: Name of the index that is built: if the command is stopped, the same command reads on; "": the source is only read.
         settings: Function from the address of a server (None: the server that is written to) to the settings for it; None: the user's.
     """
 
     query: Mapping[str, Any] | None = None
     rate: float | None = None
+    whole: bool = False
     build: str = ""
     settings: Callable[[str | None], Settings] | None = field(default=None, repr=False)
 
@@ -214,9 +216,9 @@ def underlying(source: Source) -> Source:
 
 
 def origin(source: Source) -> dict[str, str]:
-    """Name and fingerprint of a source for the lineage, and for an index how far it was read."""
-    marks = getattr(underlying(source), "marks", "")
-    return {"name": source.name, "fingerprint": source.fingerprint, **({"marks": marks} if marks else {})}
+    """Name and fingerprint of a source for the lineage, and for an index how and how far it was read."""
+    own: dict[str, str] = getattr(underlying(source), "origin", {})
+    return {"name": source.name, "fingerprint": source.fingerprint, **own}
 
 
 class OpenedSource(Source, Protocol):

@@ -13,7 +13,7 @@ from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
 from termweave.indexer.ledger import storage
-from termweave.indexer.preparation import length_check, user_mapping
+from termweave.indexer.preparation import kept_mapping, length_check, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
@@ -77,8 +77,8 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
-        layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(own))
-        mapping = user_mapping.merged(layout.mapping({}), options.mapping)
+        layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
+        mapping = _merged(layout, options)
         corpus.notes.extend(corpus.metadata.notes())
         made = Lineage(
             name=name,
@@ -108,6 +108,17 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             deletion.remove_generation(engine, index)
         raise
     return BuildTarget(index, made, layout, corpus.statistics, ledger, corpus.notes, corpus.warnings)
+
+
+def _merged(layout: DocumentLayout, options: BuildOptions) -> dict[str, Any]:
+    """The mapping of the signals with that of the user, or of the source."""
+    ours = layout.mapping({})
+    if not options.keep_mapping:
+        return user_mapping.merged(ours, options.mapping)
+    theirs = options.mapping["properties"]
+    beside = {name: field for name, field in theirs.items() if name not in ours["properties"]}
+    properties = kept_mapping.with_copies(ours["properties"] | beside, theirs)
+    return {**ours, **options.mapping, "properties": properties}
 
 
 def reopen(engine: Engine, options: BuildOptions, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:

@@ -143,6 +143,7 @@ def plan_update(
     if live is None:
         raise missing(name)
     option_compatibility.check(engine, live, options, mode.given)
+    check_mapping_kept(live, source)
     source = in_passages(source, Window.of(live.lineage.passages))
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"
@@ -204,6 +205,20 @@ def read_source(
         return incremental.read_changes(engine, live, source, whole, path, skip_bad=skip_bad, progress=progress)
     with Ledger(path) as ledger:
         return read_corpus(source, encoder, ledger, skip_bad=skip_bad, progress=progress)
+
+
+def check_mapping_kept(live: LiveGeneration, source: Source) -> None:
+    """Refuse to update a generation that took a mapping over with documents that lack fields of it.
+
+    Raises:
+        UsageError: The source was not read whole.
+    """
+    whole = getattr(underlying(source), "reading", None)
+    if "kept" in live.lineage.source and not (whole and whole.index.whole):
+        raise UsageError(
+            f"{live.lineage.name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
+            "Add --keep-mapping, and name the index that it was made from.",
+        )
 
 
 def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCounts:

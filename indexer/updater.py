@@ -131,6 +131,7 @@ def update(
         if live is None:
             raise update_plan.missing(name)
         option_compatibility.check(engine, live, options, mode.given)
+        update_plan.check_mapping_kept(live, source)
         given = {"weights": options.weights, "dense": options.dense}
         encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())

@@ -86,9 +86,15 @@ def is_index(source: str | None) -> bool:
     return source is not None and is_address(source)
 
 
-def for_build(reading: dict[str, Any], name: str) -> dict[str, Any]:
-    """The same options for a build, which keeps its snapshot of the index until it is finished."""
-    return {**reading, "index": replace(reading["index"], build=name)} if "index" in reading else reading
+def for_build(reading: dict[str, Any], name: str, *, whole: bool) -> dict[str, Any]:
+    """The same options for a build, which keeps its snapshot of the index until it is finished.
+
+    Args:
+        reading: Keyword arguments of `corpora.open_source`.
+        name: What is built; "": nothing, the source is only read.
+        whole: Whether the mapping of the index is taken over.
+    """
+    return {**reading, "index": replace(reading["index"], build=name, whole=whole)} if "index" in reading else reading
 
 
 def release(opened: OpenedSource) -> None:

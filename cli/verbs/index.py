@@ -133,6 +133,7 @@ def command(
       termweave index collection.tsv passages --id-field 1 --text-field 2
       termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
       termweave index opensearch:products products-tw --title-field name --text-field description
+      termweave index opensearch:products products-tw --title-field name --text-field description --keep-mapping
       termweave index https://reader@old:9200/products products --text-field description --source-password -
       termweave index opensearch:products products-tw --text-field description --update --since updated_at --delete-missing
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
@@ -170,7 +171,7 @@ def command(
     )
     models = {"weights": flags["weights"] or settings.weights, "dense": flags["dense"] or settings.dense}
     options = from_flags({**flags, **models, "skip_bad": skip_bad})
-    reading = reading if only_plan or update else for_build(reading, name)
+    reading = for_build(reading, "" if only_plan or update else name, whole=bool(flags["keep_mapping"]))
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience)

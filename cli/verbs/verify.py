@@ -9,7 +9,7 @@ import click
 
 from termweave.cli.common.option_groups import GroupedCommand, verb
 from termweave.cli.common.options import check_together, connection_options, include_option, output_options, share, source_options
-from termweave.cli.common.source_index import source_index_options
+from termweave.cli.common.source_index import for_build, source_index_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,6 +88,7 @@ def command(
         with storage.existing(server, index) as ledger:
             difference = verify(server, index, ledger, deep=deep or 0.0, made=made)
     else:
+        reading = for_build(reading, "", whole="kept" in made.source)
         opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
         difference = verify_against_source(server, index, opened, deep=deep or 0.0, made=made)
     state = _ledger_state(server, index, made)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave.corpora.formats.fields import ID_KEYS, TEXT_KEYS, TITLE_KEY, BadLine
+from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY, BadLine
 from termweave.errors import UsageError
 from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from termweave.corpora.sources import Fields
+    from termweave.corpora.sources import Fields, Reading
 
 #: Types of fields whose values are numbers of a model and no metadata.
 VECTORS = ("dense_vector", "knn_vector", "rank_feature", "rank_features", "sparse_tokens", "sparse_vector")
@@ -85,7 +85,7 @@ def check_named(known: Mapping[str, str], shown: str, fields: Fields) -> None:
         )
 
 
-def entry_of(hit: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     """One document as an entry that `corpora.formats.fields.Mapper` reads.
 
     Values of id, title and text may lie in objects and may be lists, numbers or dates. A field that the document lacks is empty.
@@ -96,21 +96,24 @@ def entry_of(hit: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     source = hit["_source"]
     if not isinstance(source, dict):
         raise BadLine("no _source")
-    entry: dict[str, Any] = {} if fields.id else {"_id": hit["_id"]}
-    entry |= {name: value for name, value in source.items() if not (name in ID_KEYS and name == "_id")}
-    if fields.id == "_id":
-        entry["_id"] = hit["_id"]
+    fields = reading.fields
+    entry: dict[str, Any] = {"_id": hit["_id"]} if fields.id in {None, "_id"} else {}
+    entry |= source
     for name in (fields.title, *fields.text):
         if name:
             entry[name] = _text(_taken(entry, name), name)
     if fields.id and fields.id != "_id" and (value := _taken(entry, fields.id)) is not None:
         entry[fields.id] = value[0] if isinstance(value, list) and len(value) == 1 else value
-    for name in (TITLE_KEY, *TEXT_KEYS):
-        usual = name not in fields.named() and name in entry
-        if usual and (not fields.title if name == TITLE_KEY else not fields.text):
+    usual = (*(() if fields.title else (TITLE_KEY,)), *(() if fields.text else TEXT_KEYS))
+    for name in usual:
+        if name not in fields.named() and name in entry:
             entry[name] = _text(entry[name], name)
     if not fields.text and not any(name in entry for name in TEXT_KEYS):
         entry["text"] = None
+    if reading.index.whole:
+        if source.get("id", hit["_id"]) != hit["_id"]:
+            raise BadLine("its field 'id' is not its _id, which termweave writes there")
+        entry["metadata"] = dict(source)  # the mapper merges it, and what is title or text stays in it
     return entry
 
 

@@ -100,6 +100,11 @@ class IndexSource(EntrySource):
         """The highest sequence number of each shard that was read, for the lineage."""
         return " ".join(f"{view.key}={view.last}" for view in self._views if view.uuid)
 
+    @property
+    def origin(self) -> dict[str, str]:
+        """What the lineage stores beside name and fingerprint."""
+        return {name: value for name, value in (("marks", self.marks), ("kept", "mapping" * self.reading.index.whole)) if value}
+
     def marks_of(self, stored: str) -> dict[str, int]:
         """Shard -> sequence number, from stored `marks`; {} unless they are those of all indices that are read now."""
         pairs = (mark.rpartition("=") for mark in stored.split())
@@ -143,7 +148,7 @@ class IndexSource(EntrySource):
             for hit in page.hits:
                 number += 1
                 try:
-                    yield number, mapper.document(entries.entry_of(hit, self.reading.fields), number)
+                    yield number, mapper.document(entries.entry_of(hit, self.reading), number)
                 except BadLine as bad:
                     bad.file = f"{self.name}, document {hit['_id']!r}"
                     yield None, bad
@@ -211,7 +216,7 @@ class IndexSource(EntrySource):
         if (stored := self._spool.get()) is not None:
             return stored
         views = self._open()
-        parts = [self.KIND, repr(self.reading.fields), self.query, *(view.state for view in views)]
+        parts = [self.KIND, repr(self.reading.fields), self.reading.index.whole, self.query, *(view.state for view in views)]
         state = {
             "fingerprint": blake2b(orjson.dumps([str(part) for part in parts]), digest_size=16).hexdigest(),
             "complete": False,
