@@ -88,7 +88,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             fingerprint=planned.fingerprint,
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
-            statistics={} if corpus.statistics is None else _statistics_lineage(corpus.statistics),
+            statistics={} if corpus.statistics is None else statistics_lineage(corpus.statistics),
             documents=ledger.documents,
             passages=_passages_lineage(options.passages, ledger),
             fields=layout.extra,
@@ -167,7 +167,7 @@ def _passages_lineage(window: Window | None, ledger: Ledger) -> dict[str, int]:
     return {**window.parameters(), "count": ledger.total, "most": ledger.most_passages}
 
 
-def _statistics_lineage(statistics: CorpusStatistics) -> dict[str, Any]:
+def statistics_lineage(statistics: CorpusStatistics) -> dict[str, Any]:
     """`Lineage.statistics` of a new generation."""
     return {
         "hash": statistics.hash,

@@ -65,13 +65,13 @@ class Behaviour:
 
     def clicks(self) -> NDArray[np.float64]:
         """Clicks of each pair."""
-        return np.bincount(self.impressions.pair, weights=self.impressions.clicked, minlength=len(self.pairs))
+        return np.bincount(self.impressions.pair, weights=self.impressions.clicked, minlength=len(self.pairs)).astype(np.float64)
 
     def corrected_clicks(self, model: click_model.PositionModel) -> NDArray[np.float64]:
         """Clicks of each pair, each divided by the probability that its position is looked at."""
         position = np.minimum(self.impressions.position, len(model.examined) - 1)
         weighted = self.impressions.clicked / np.maximum(model.examined[position], 1e-3)
-        return np.bincount(self.impressions.pair, weights=weighted, minlength=len(self.pairs))
+        return np.bincount(self.impressions.pair, weights=weighted, minlength=len(self.pairs)).astype(np.float64)
 
     def qrels(self, model: click_model.PositionModel) -> dict[str, dict[str, int]]:
         """Query -> document -> grade, for queries with a click: 0 for a document without one, 1 to 3 by its attraction."""

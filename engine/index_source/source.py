@@ -48,15 +48,12 @@ class IndexSource(EntrySource):
         self.mappings = _mappings(engine, place)
         self.sample = _sample(engine, place, reading)
         merged: dict[str, str] = {}
+        enriched: set[str] = set()
         for index, mapping in self.mappings.items():
-            if (mapping.get("_meta") or {}).get("termweave"):
-                raise UsageError(
-                    f"{place.shown} was made by termweave ({index}): its documents are not those of its source.",
-                    "Name the source that it was made from.",
-                )
+            enriched |= set(_enriched(mapping, index, place))
             entries.check_stored(mapping, index, reading.fields)
             merged |= entries.fields_of(mapping)
-        self.excluded = sorted(name for name, kind in merged.items() if kind in entries.VECTORS)
+        self.excluded = sorted(enriched | {name for name, kind in merged.items() if kind in entries.VECTORS})
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
         for hit in self.sample:
             known = dict.fromkeys(hit.get("_source") or (), "not in the mapping") | known
@@ -269,6 +266,21 @@ def _mappings(engine: Engine, place: address.IndexAddress) -> dict[str, dict[str
             raise
         raise UsageError(f"There is no index {place.index!r} at {engine.url}.", _names(engine)) from None
     return {index: each["mappings"] for index, each in answer.items()}
+
+
+def _enriched(mapping: Mapping[str, Any], index: str, place: address.IndexAddress) -> list[str]:
+    """The fields that `termweave enrich` wrote into the index of an application.
+
+    Raises:
+        UsageError: termweave made the whole index.
+    """
+    made = (mapping.get("_meta") or {}).get("termweave") or {}
+    if made and "enriched" not in made.get("source", {}):
+        raise UsageError(
+            f"{place.shown} was made by termweave ({index}): its documents are not those of its source.",
+            "Name the source that it was made from.",
+        )
+    return str(made["source"]["enriched"]).split() if made else []
 
 
 def _names(engine: Engine) -> str:

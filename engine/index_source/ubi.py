@@ -106,7 +106,6 @@ class UbiLog(EntrySource):
         """Refuse to be read as a corpus."""
         del progress
         raise UsageError(_NO_DOCUMENTS, "Name the corpus.")
-        yield
 
     def splits(self) -> list[str]:
         """Grades by the click model, and by raw counts."""

@@ -7,8 +7,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.search import Index
-
-from .builds import clean
+from tests.indexer.builds import clean
 
 SETTINGS = {
     "number_of_shards": 2,
