@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from termweave.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -206,6 +208,10 @@ class Derived:
     def skipped(self) -> Skips:
         """Entries that the underlying source skipped."""
         return self._source.skipped
+
+
+class NotAnIndex(UsageError):
+    """The server at an http(s) address is no search engine: the address is that of a file."""
 
 
 def underlying(source: Source) -> Source:

@@ -7,7 +7,6 @@ source only if its server has the same address. For another server they are give
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,7 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from termweave.errors import UsageError
-from termweave.settings import ASK, OF_A_SERVER, PASSWORDS, Settings, users_file
+from termweave.settings import Settings, users_file
+from termweave.settings_trust import OF_A_SERVER, PASSWORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,11 +51,6 @@ def load(url: str | None, target: Settings, flags: Mapping[str, Any] | None = No
         wrong = "; ".join(f"{each['loc'][0]}, from {origins.get(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
         raise UsageError(f"A setting of the source cannot be used: {wrong}.", "Correct it there, or remove it.") from None
     settings.remember({**origins, "url": "SOURCE"}, ())
-    if origins.get("password") == "--source-password" and own["password"] != ASK:
-        logging.getLogger(__name__).warning(
-            "Warning: --source-password is visible to other users of this machine, in the list of processes. "
-            "Use --source-password - (asks), --source-password-file or $TERMWEAVE_SOURCE_PASSWORD."
-        )
     return settings
 
 

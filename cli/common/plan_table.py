@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer import BuildOptions, UpdateMode
-    from termweave.indexer.estimate import BuildEstimate
+    from termweave.indexer.preparation.estimate import BuildEstimate
     from termweave.indexer.update_plan import UpdatePlan
 
 
@@ -79,8 +79,8 @@ def show_plan(server: Engine, source: Source, name: str, queries: list[str], opt
     from dataclasses import asdict
 
     from termweave.errors import TermweaveError
-    from termweave.indexer.estimate import estimate_build
     from termweave.indexer.generations import generations, statistics_drift
+    from termweave.indexer.preparation.estimate import estimate_build
 
     live = generations.find_live(server, name)
     statistics = None

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import connection_options, open_source, output_options, source_options
-from termweave.cli.common.source_index import is_index, release
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.shared_options import connection_options, open_source, output_options, source_options
+from termweave.cli.options.source_index import is_index, release
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -52,7 +52,7 @@ def command(
       termweave enrich products --remove --text-field description
     """
     from termweave import engine, indexer
-    from termweave.engine.index_source.address import PREFIX
+    from termweave.corpora.formats.index_address import PREFIX
     from termweave.engine.index_source.source import IndexSource
     from termweave.errors import UsageError
     from termweave.indexer.enrichment import enrichment

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from termweave.corpora.file_source import EntrySource
+from termweave.corpora.formats import index_address as address
 from termweave.corpora.formats.fields import BadLine, Mapper, described
+from termweave.corpora.sources import NotAnIndex
 from termweave.engine.client.connection import Engine, connect, quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
-from termweave.engine.index_source import address, entries
+from termweave.engine.index_source import entries
 from termweave.engine.index_source.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
 from termweave.engine.index_source.point_in_time import PointInTime, ShardView, open_views, uuid_of
 from termweave.engine.index_source.spool import Spool
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.support import paths
 
 if TYPE_CHECKING:
@@ -259,13 +261,22 @@ def _mappings(engine: Engine, place: address.IndexAddress) -> dict[str, dict[str
     """
     try:
         answer = engine.of_indices(f"/{quote(place.index)}/_mapping", "mappings")
-    except NotOpenSearch:
-        raise
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
+    except EngineError as error:
+        if place.url is not None and _is_of_a_file(error):
+            raise NotAnIndex(f"{place.shown} is no index.", "Name an index or a file.") from error
+        if not isinstance(error, EngineResponseError) or isinstance(error, NotOpenSearch) or error.status != HTTPStatus.NOT_FOUND:
             raise
         raise UsageError(f"There is no index {place.index!r} at {engine.url}.", _names(engine)) from None
     return {index: each["mappings"] for index, each in answer.items()}
+
+
+def _is_of_a_file(error: EngineError) -> bool:
+    """Whether an error says that no search engine answered: a page, a redirect, something that is not JSON."""
+    if isinstance(error, NotOpenSearch):
+        return True
+    if isinstance(error, EngineResponseError):
+        return HTTPStatus.MULTIPLE_CHOICES <= error.status < HTTPStatus.BAD_REQUEST
+    return type(error) is EngineError
 
 
 def _enriched(mapping: Mapping[str, Any], index: str, place: address.IndexAddress) -> list[str]:

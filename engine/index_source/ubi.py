@@ -10,10 +10,10 @@ from termweave.corpora.behaviour import ubi
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.formats.index_address import parse as parse_address
 from termweave.corpora.readers.jsonl import parse
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect
-from termweave.engine.index_source.address import parse as parse_address
 from termweave.engine.index_source.pages import Pace, PageReader, slices_of
 from termweave.engine.index_source.point_in_time import PointInTime, open_views
 from termweave.errors import InputError, UsageError

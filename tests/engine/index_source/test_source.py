@@ -7,7 +7,8 @@ import time
 import pytest
 
 from termweave.corpora import IndexReading, open_dataset, open_source
-from termweave.engine.index_source import address, pages, source
+from termweave.corpora.formats import index_address as address
+from termweave.engine.index_source import pages, source
 from termweave.errors import InputError, UsageError
 from termweave.settings import load
 

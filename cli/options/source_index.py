@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.number_types import FloatRange
-from termweave.cli.common.option_groups import option_group
+from termweave.cli.options.number_types import FloatRange
+from termweave.cli.options.option_groups import option_group
+from termweave.cli.options.shared_options import only_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +44,12 @@ def source_index_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Read at most so many documents per second.  [default: no limit]",
         ),
         click.option("--source-user", help="User name on the server of SOURCE, if that is not the target's server."),
-        click.option("--source-password", help="Password there, or - to be asked for it; see also $TERMWEAVE_SOURCE_PASSWORD."),
+        click.option(
+            "--source-password",
+            metavar="-",
+            callback=only_asked,
+            help="'-' asks for the password there; see also $TERMWEAVE_SOURCE_PASSWORD.",
+        ),
         click.option("--source-password-file", type=_FILE, help="File that holds that password."),
         click.option("--source-ca-certs", type=_FILE, help="Certificate authorities of that server (PEM)."),
         click.option("--source-client-cert", type=_FILE, help="Client certificate for that server (PEM)."),
@@ -81,7 +87,7 @@ def source_index_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_index(source: str | None) -> bool:
     """Whether a SOURCE argument is the address of an index."""
-    from termweave.engine.index_source.address import is_address
+    from termweave.corpora.formats.index_address import is_address
 
     return source is not None and is_address(source)
 

@@ -1,7 +1,12 @@
-"""The address of an index that is read: ``opensearch:NAME`` on the target's server, ``https://host:9200/NAME`` on any other."""
+"""The address of an index that is read: ``opensearch:NAME`` on the target's server, ``https://host:9200/NAME`` on any other.
+
+An http(s) address whose last part has a dot, or that has a query, is that of a file, and so is one without a path. An index with a dot in its
+name is written ``opensearch:https://host:9200/NAME``.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -10,6 +15,8 @@ from termweave.support.messages import without_password
 
 PREFIX = "opensearch:"
 _SCHEMES = ("http://", "https://")
+#: The names of indices that an address may end with as it stands.
+_INDEX = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +38,22 @@ class IndexAddress:
 
 
 def is_address(spec: str) -> bool:
-    """Whether a SOURCE argument names an index."""
-    return spec.startswith((PREFIX, *_SCHEMES))
+    """Whether a SOURCE argument names an index.
+
+    Example:
+        >>> [is_address(f"https://host:9200/{rest}") for rest in ("products", "products.jsonl.gz", "products?key=1", "")]
+        [True, False, False, False]
+    """
+    if spec.startswith(PREFIX):
+        return True
+    if not spec.startswith(_SCHEMES):
+        return False
+    try:
+        parts = urlsplit(spec.rstrip("/"))
+        usable = bool(parts.hostname) and (parts.port or True)
+    except ValueError:
+        return False
+    return bool(usable and not parts.query and _INDEX.fullmatch(parts.path.rpartition("/")[2]))
 
 
 def parse(spec: str) -> IndexAddress:
@@ -45,10 +66,11 @@ def parse(spec: str) -> IndexAddress:
         >>> parse("https://reader:secret@host:9200/search/products").shown
         'https://host:9200/search/products'
     """
-    if spec.startswith(PREFIX):
-        url, index = None, spec.removeprefix(PREFIX)
+    rest = spec.removeprefix(PREFIX)
+    if not rest.startswith(_SCHEMES):
+        url, index = None, rest
     else:
-        parts = urlsplit(spec.rstrip("/"))
+        parts = urlsplit(rest.rstrip("/"))
         path, _, index = parts.path.rpartition("/")
         url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         if parts.query or parts.fragment:
