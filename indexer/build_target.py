@@ -16,7 +16,7 @@ from termweave.indexer.preparation import length_check, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
-from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
 
 if TYPE_CHECKING:
     from termweave.corpora import Source
@@ -77,7 +77,8 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
         layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(own))
-        mapping = user_mapping.merged(layout.mapping({}), options.mapping)
+        spelling = dialect.of(engine.capabilities)
+        mapping = user_mapping.merged(layout.mapping({}, spelling), options.mapping)
         corpus.notes.extend(corpus.metadata.notes())
         made = Lineage(
             name=name,
@@ -94,7 +95,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             types=layout.types,
             neighbours=options.neighbours,
         )
-        settings = user_mapping.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
+        settings = user_mapping.merged(layout.settings(spelling), {"index.number_of_shards": options.shards, **options.settings})
         settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
         index_setup.create(engine, index, mapping, made, settings)
         keep_statistics(engine, index, corpus.statistics, options)
