@@ -22,6 +22,7 @@ from termweave.search.retrieval import execution, filters, metadata_fields, rele
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.signatures import with_options
+from termweave.signals import dialect
 from termweave.support import arguments
 from termweave.support.messages import readable
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
     from termweave.signals import DocumentLayout
+    from termweave.signals.dialect import Dialect
 
 _T = TypeVar("_T")
 #: How often a search starts anew because the alias moved; the last try searches the concrete index.
@@ -127,7 +129,7 @@ class Index(AsyncSearches):
         if reranking is not None:
             reranking = reranking.for_page(asked.start)
         liked = self._liked(generation, query, asked.like) if asked.like else None
-        where = clauses(asked.where, generation.layout)
+        where = clauses(asked.where, generation.layout, self._dialect)
         what = Retrieval(
             list(mode.weights),
             asked.candidates,
@@ -204,7 +206,7 @@ class Index(AsyncSearches):
         mode, reranking = _choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
         needs = reranking.needs if reranking else ()
         encoded = self.encode([query], generation)
-        where = clauses(asked.where, generation.layout)
+        where = clauses(asked.where, generation.layout, self._dialect)
         what = Retrieval(list(mode.weights), asked.candidates, where=where, needs=needs)
         (candidates,) = execution.retrieve(self.engine, target, generation, encoded, what)
         places = order(candidates, mode, reranking)
@@ -279,7 +281,7 @@ class Index(AsyncSearches):
         given, kept = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
-            what = Retrieval(signals, depth, window, clauses(kept, generation.layout), needs)
+            what = Retrieval(signals, depth, window, clauses(kept, generation.layout, self._dialect), needs)
             return execution.retrieve(self.engine, target, generation, self.encode(given, generation), what)
 
         return self._consistently(once)
@@ -324,7 +326,7 @@ class Index(AsyncSearches):
         what = Retrieval(
             list(mode.weights),
             depth,
-            where=clauses(asked.where, generation.layout),
+            where=clauses(asked.where, generation.layout, self._dialect),
             needs=reranking.needs if reranking else (),
             server_fusion=mode if asked.server_fusion else None,
         )
@@ -341,6 +343,10 @@ class Index(AsyncSearches):
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
             {"method": "POST", "path": f"/{self.name}/_mget?_source_includes={included}&realtime=false", "body": fetch},
         ]
+
+    @property
+    def _dialect(self) -> Dialect:
+        return dialect.of(self.engine.capabilities)
 
     def _open(self) -> OpenGeneration:
         return open_generation(self.engine, self.name, self._models)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: `neural_sparse` accepts only token weights in (0, 64].
 _NEURAL_SPARSE_CAP = 64.0
+#: Keys of a lower and of an upper bound in a range, and bounds that leave nothing out.
+_FROM, _TO = frozenset({"gt", "gte", "from"}), frozenset({"lt", "lte", "to"})
+_BELOW, _ABOVE = {"gte": ""}, {"lte": "\U0010ffff"}
 
 
 class Dialect(ABC):
@@ -68,6 +71,10 @@ class Dialect(ABC):
         Args:
             fields: Names of the fields; None: all.
         """
+
+    def filters(self, where: Sequence[Any]) -> list[Any]:
+        """Filters in OpenSearch's spelling, as this server takes them."""
+        return list(where)
 
 
 class OpenSearch(Dialect):
@@ -192,6 +199,31 @@ class Elasticsearch(Dialect):
         if fields is None:
             return {"exclude_vectors": False}
         return {"exclude_vectors": False, "includes": list(fields)} if fields else False
+
+    def filters(self, where: Sequence[Any]) -> list[Any]:
+        """Ranges of the metadata with both bounds: a key of a `flattened` field takes no range with one."""
+        return [_with_both_bounds(clause) for clause in where]
+
+
+def _with_both_bounds(clause: Any) -> Any:
+    """A clause, or a part of one, whose ranges of metadata have a lower and an upper bound."""
+    if isinstance(clause, list | tuple):
+        return [_with_both_bounds(part) for part in clause]
+    if not isinstance(clause, dict):
+        return clause
+    return {key: _bounded(value) if key == "range" else _with_both_bounds(value) for key, value in clause.items()}
+
+
+def _bounded(ranges: Any) -> Any:
+    """The body of a `range` clause: an empty text is below, and the last character of Unicode above all others."""
+    if not isinstance(ranges, dict):
+        return ranges
+    return {
+        name: {**({} if bounds.keys() & _FROM else _BELOW), **({} if bounds.keys() & _TO else _ABOVE), **bounds}
+        if name.startswith("metadata.") and isinstance(bounds, dict)
+        else bounds
+        for name, bounds in ranges.items()
+    }
 
 
 #: The usual dialect.

@@ -125,7 +125,7 @@ def _check_permitted(entries: Sequence[Mapping[str, Any]]) -> None:
     for error in (entry["error"] for entry in entries if "error" in entry):
         if error.get("type") == "security_exception":
             hint = hint_for(HTTPStatus.FORBIDDEN, error)
-            raise EngineError(f"OpenSearch does not let this user read the documents that were found: {error['reason']}.", hint)
+            raise EngineError(f"The server does not let this user read the documents that were found: {error['reason']}.", hint)
 
 
 def _stored(
