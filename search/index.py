@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
     from termweave.signals import DocumentLayout
-    from termweave.signals.dialect import Dialect
+    from termweave.signals.dialect import ServerDialect
 
 _T = TypeVar("_T")
 #: How often a search starts anew because the alias moved; the last try searches the concrete index.
@@ -345,7 +345,7 @@ class Index(AsyncSearches):
         ]
 
     @property
-    def _dialect(self) -> Dialect:
+    def _dialect(self) -> ServerDialect:
         return dialect.of(self.engine.capabilities)
 
     def _open(self) -> OpenGeneration:

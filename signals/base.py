@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import Dialect
+    from termweave.signals.dialect import ServerDialect
 
 #: The outputs that an encoder can have and a signal can need.
 Output = Literal["weights", "dense"]
@@ -100,10 +100,10 @@ class Signal(ABC):
         return asdict(self)
 
     @abstractmethod
-    def properties(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The signal's fields in the mapping of the index."""
 
-    def settings(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings that the signal needs."""
         del dialect
         return {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import Dialect
+    from termweave.signals.dialect import ServerDialect
 
 VECTOR_FIELD = "vector_fp16"
 #: `Dense.background` of an index whose sample is too small to measure it. all-MiniLM-L6-v2 has .08 to .15 on eight corpora.
@@ -135,14 +135,14 @@ class Dense(Signal):
         """The dialect says it."""
         return of(capabilities).vectors_obstacle(capabilities)
 
-    def properties(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The k-NN field, and the half-precision copy."""
         return {
             "vector": dialect.vector_field(self.dimension, self.m, self.ef_construction),
             VECTOR_FIELD: {"type": "binary", "doc_values": True},
         }
 
-    def settings(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The settings that enable k-NN."""
         return dialect.vector_settings()
 

@@ -24,7 +24,7 @@ _FROM, _TO = frozenset({"gt", "gte", "from"}), frozenset({"lt", "lte", "to"})
 _BELOW, _ABOVE = {"gte": ""}, {"lte": "\U0010ffff"}
 
 
-class Dialect(ABC):
+class ServerDialect(ABC):
     """The spelling of one kind of server."""
 
     #: Type of the field that holds all metadata as texts.
@@ -77,7 +77,7 @@ class Dialect(ABC):
         return list(where)
 
 
-class OpenSearch(Dialect):
+class OpenSearch(ServerDialect):
     """OpenSearch: `rank_features`, `knn_vector`, `flat_object`."""
 
     metadata_type = "flat_object"
@@ -139,7 +139,7 @@ class OpenSearch(Dialect):
         return True if fields is None else list(fields) or False
 
 
-class Elasticsearch(Dialect):
+class Elasticsearch(ServerDialect):
     """Elasticsearch 8.19 and newer: `sparse_vector`, `dense_vector`, `flattened` (run on 8.19.0 and 9.2.0)."""
 
     metadata_type = "flattened"
@@ -228,9 +228,9 @@ def _bounded(ranges: Any) -> Any:
 
 #: The usual dialect.
 OPENSEARCH = OpenSearch()
-_DIALECTS: dict[str, Dialect] = {"elasticsearch": Elasticsearch()}
+_DIALECTS: dict[str, ServerDialect] = {"elasticsearch": Elasticsearch()}
 
 
-def of(capabilities: Capabilities) -> Dialect:
+def of(capabilities: Capabilities) -> ServerDialect:
     """The dialect of a server; servers of another name are taken for OpenSearch."""
     return _DIALECTS.get(capabilities.distribution, OPENSEARCH)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from termweave.records import Encoding
     from termweave.signals.base import Signal
-    from termweave.signals.dialect import Dialect
+    from termweave.signals.dialect import ServerDialect
 
 #: Verification compares the document counts and digest sums of this many buckets in one aggregation.
 BUCKETS = 1024
@@ -110,7 +110,7 @@ class DocumentLayout:
         """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
         return cls([_signal(name, values) for name, values in parameters.items()], extra, types or {})
 
-    def mapping(self, meta: Mapping[str, Any], dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
         properties: dict[str, Any] = {
             "id": {"type": "keyword"},
@@ -136,7 +136,7 @@ class DocumentLayout:
         """Names of the fields that documents can have."""
         return frozenset((*self.mapping({})["properties"], *self.extra))
 
-    def settings(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""
         merged: dict[str, Any] = {}
         for signal in self.signals:

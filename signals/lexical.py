@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import Dialect
+    from termweave.signals.dialect import ServerDialect
 
 #: Words, and single characters of scripts without spaces. No analyzer makes more tokens of a text than it has such pieces.
 _PIECE = re.compile(
@@ -42,7 +42,7 @@ class Lexical(Signal):
         """Use the analyzer of the build options."""
         return cls(analyzer=fitting.analyzer)
 
-    def properties(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """`title` and `text`, and `content`, which holds both."""
         del dialect
         text = {"type": "text", "analyzer": self.analyzer}

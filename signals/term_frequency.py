@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import Dialect
+    from termweave.signals.dialect import ServerDialect
 
 _FIELD = "term_frequency"
 #: The character between a term and its frequency.
@@ -56,13 +56,13 @@ class TermFrequency(WeightedTerms):
         """Elasticsearch has no token filter that reads term frequencies."""
         return None if of(capabilities) is OPENSEARCH else "Elasticsearch has no token filter 'delimited_term_freq'"
 
-    def properties(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """A text field of terms with frequencies. A `match` query on it takes terms separated by spaces."""
         del dialect
         text = {"type": "text", "index_options": "freqs", "analyzer": _OURS, "search_analyzer": "whitespace", "similarity": _OURS}
         return {_FIELD: text}
 
-    def settings(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The filter that reads ``term|tf``, its analyzer, and the similarity."""
         del dialect
         return {

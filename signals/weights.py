@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
-    from termweave.signals.dialect import Dialect
+    from termweave.signals.dialect import ServerDialect
 
 #: `rank_feature` splits its field at the last dot. A term with a dot would match nothing, without an error (3.6.0), so dots are
 #: escaped. Replacing them by "_" would merge 3.5 and 3_5.
@@ -37,7 +37,7 @@ class Weights(WeightedTerms):
         """The dialect says it."""
         return of(capabilities).weights_obstacle(capabilities)
 
-    def properties(self, dialect: Dialect = OPENSEARCH) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The features, and their number and sum as fields that can be aggregated (the features cannot)."""
         return {"weights": dialect.weights_field(), "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
 

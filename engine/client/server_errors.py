@@ -21,7 +21,7 @@ _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 _STATUS_HINTS: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "Give a --user and a --password that it knows (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD).",
     HTTPStatus.MISDIRECTED_REQUEST: "The server does not serve the host name in the address: write the name that it is configured for.",
-    HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md lists those that termweave needs.",
+    HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md (docs/engines.md for Elasticsearch) lists those that termweave needs.",
 }
 #: Texts in OpenSearch's errors -> what to do.
 _TEXT_HINTS = {
@@ -225,4 +225,5 @@ def block_hint(text: str) -> str:
     if block := _BLOCK.search(text):
         setting = f"index.blocks.{block[1].replace('-', '_')}"
         return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
-    return _STATUS_HINTS[HTTPStatus.FORBIDDEN] if "no permissions for [" in text else ""
+    forbidden = "no permissions for [" in text or "is unauthorized for user [" in text  # OpenSearch's words, Elasticsearch's
+    return _STATUS_HINTS[HTTPStatus.FORBIDDEN] if forbidden else ""

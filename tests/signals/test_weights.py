@@ -29,7 +29,7 @@ STRANGE = [
 
 
 def index(engine, name, documents, signal):
-    layout = DocumentLayout([Lexical(), signal])
+    layout = DocumentLayout([Lexical("standard"), signal])
     engine.request(
         "PUT",
         f"/{name}",

@@ -145,7 +145,7 @@ class ElasticsearchServer:
                 start_new_session=True,
                 **_rights(),
             )
-        until = time.monotonic() + 300
+        until = time.monotonic() + 600
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > until:
                 pytest.fail(f"Elasticsearch did not start:\n{process.tail(output, 30)}")
