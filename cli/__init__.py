@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from termweave import __version__
-from termweave.cli.common.option_groups import CONTEXT
+from termweave.cli.options.option_groups import CONTEXT
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import printable, readable
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
-from termweave.corpora.formats import compression
+from termweave.corpora.formats import compression, download
 from termweave.corpora.formats.csv_dialect import DELIMITERS
 from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
 from termweave.corpora.in_memory import open_documents
@@ -54,7 +54,7 @@ def open_source(
     """Open the corpus that a SOURCE argument names.
 
     Args:
-        spec: A path, ``-`` for standard input, ``ir:NAME``, or the name of a built-in corpus (``demo``).
+        spec: A path, an http(s) address of a file, ``-`` for standard input, ``ir:NAME``, or the name of a built-in corpus (``demo``).
         skip_bad: Skip entries that cannot be read and list them in `Source.skipped`, instead of raising an error.
         id_field: Key or column of the id, if it has an unusual name; in a table without a header line the column's number, from 1.
         title_field: Key or column of the title, in the same way.
@@ -74,9 +74,9 @@ def open_source(
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     copies: list[Path] = []
     try:
-        if copy := spooled(spec):
+        if copy := download.downloaded(spec) if download.is_address(spec) else spooled(spec):
             copies.append(copy)
-        shown = spec if copy is None else "stdin" if spec == "-" else Path(spec).name
+        shown = spec if copy is None else "stdin" if spec == "-" else Path(compression.called(copy)).name
         path = spec if copy is None else str(copy)
         reader = _folder(path, include) if include else _reader(path, shown, mapped=bool(fields))
         if reader.SEEKS and compression.is_packed(Path(path)):
@@ -124,6 +124,8 @@ def open_dataset(spec: str | Path) -> Dataset:
         UsageError: The data set does not exist, is a corpus only, or has no such split.
     """
     spec, split = path_and_split(_spec(spec, "data set"))
+    if download.is_address(spec):
+        raise UsageError("An address cannot be a data set.", f"Download it. {_DATASETS}")
     if spec == "-":
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
     reader = _reader(spec, spec)

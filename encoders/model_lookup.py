@@ -24,7 +24,7 @@ NONE = ("", "none")
 def resolve(name: str | Path) -> Path:
     """Return the folder of a model that the user named.
 
-    The name is tried as a path, as "shipped" or the name of a folder shipped with termweave, as a folder in `paths.models()`,
+    The name is tried as a path, as "shipped" or the name of a folder that comes with termweave (``bm25-german``, too), as a folder in `paths.models()`,
     and as an installed package that holds a model folder (the package itself, or its ``model/``). A name that begins with
     ``hf:`` is a model on the Hugging Face hub (`hub.fetch`).
 
@@ -46,7 +46,7 @@ def resolve(name: str | Path) -> Path:
         return shipped[0]
     if (folder := _by_name(name) or _package(name)) is not None:
         return folder
-    names = [DEFAULT, *(folder.name for folder in (*shipped, *_in_models()))]
+    names = [DEFAULT, *(folder.name for folder in (*shipped, *_languages(), *_in_models()))]
     raise UsageError(f"There is no model named {name!r}.", f"Known: {', '.join(names)}; or give a folder.")
 
 
@@ -67,7 +67,18 @@ def resolve_local(name: str) -> Path | None:
 
 def _by_name(name: str) -> Path | None:
     """The shipped folder or folder in `paths.models()` of that name. The name is compared, never joined to a path."""
-    return next((folder for folder in (*_shipped(), *_in_models()) if folder.name == name), None)
+    return next((folder for folder in (*_shipped(), *_languages(), *_in_models()) if folder.name == name), None)
+
+
+def of_language(language: str) -> str | None:
+    """The name of the folder that is BM25 with the words of a language; None if there is none."""
+    name = f"bm25-{language}"
+    return name if any(folder.name == name for folder in _languages()) else None
+
+
+def _languages() -> list[Path]:
+    """The folders of the kind "bm25" that come with termweave, sorted by name."""
+    return sorted(file.parent for file in (Path(__file__).parent / "languages").glob(f"*/{MANIFEST}"))
 
 
 def _shipped() -> list[Path]:

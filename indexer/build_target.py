@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
         index_setup.create(engine, index, mapping, made, settings)
         keep_statistics(engine, index, corpus.statistics, options)
-        ledger.put("lineage", asdict(made))
+        ledger.put("lineage", made.as_meta())
         ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
         ledger.put("state", "building")
     except BaseException:

@@ -6,8 +6,10 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from termweave.encoders.analysis import function_words
 from termweave.encoders.analysis.chinese_words import ChineseWords
 from termweave.encoders.analysis.language_coverage import familiarity
+from termweave.encoders.analysis.language_words import OF_LANGUAGE
 from termweave.encoders.analysis.piece_terms import PieceTerms
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
@@ -140,12 +142,16 @@ def _apart(train: Pairs, dev: Pairs, say: Callable[[str], None]) -> Pairs:
 
 
 def analysis_of(terms: str, corpus: Sequence[str], tokenizer: PieceTokenizer) -> Analysis:
-    """Choose the analysis; for "word" it is Chinese words if more than a tenth of the characters are ideographs."""
+    """Choose the analysis; for "word" it is Chinese words if more than a tenth of the characters are ideographs, else the words of the language."""
     if terms == "piece":
         return PieceTerms(tokenizer.tokenizer)
-    sample = "".join(text[:200] for text in corpus[:: max(1, len(corpus) // 200)])
+    sample = " ".join(text[:200] for text in corpus[:: max(1, len(corpus) // 200)])
     ideographs = sum("\u3400" <= character <= "\u9fff" for character in sample)
-    return ChineseWords(tokenizer.tokenizer) if ideographs > len(sample) / 10 else Analysis(tokenizer.tokenizer)
+    if ideographs > len(sample) / 10:
+        return ChineseWords(tokenizer.tokenizer)
+    language = function_words.guess_of(sample)
+    chosen = OF_LANGUAGE[language] if language else Analysis
+    return chosen(tokenizer.tokenizer)
 
 
 def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis: Analysis, say: Callable[[str], None]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
-    from termweave.indexer.estimate import BuildEstimate
+    from termweave.indexer.preparation.estimate import BuildEstimate
     from termweave.indexer.update_plan import UpdateMode, UpdatePlan
 
 

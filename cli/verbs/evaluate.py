@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
 from termweave.cli.common.output_files import writable
-from termweave.cli.common.search_options import check_reranker
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.search_options import check_reranker
+from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.build_options import build_options
-from termweave.cli.common.gate_option import PublicationGate
-from termweave.cli.common.number_types import FloatRange
-from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import (
+from termweave.cli.common.progress import watched
+from termweave.cli.options.build_options import build_options
+from termweave.cli.options.gate_option import PublicationGate
+from termweave.cli.options.number_types import FloatRange
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.shared_options import (
     check_together,
     confirm,
     connection_options,
@@ -23,7 +24,6 @@ from termweave.cli.common.options import (
     share,
     source_options,
 )
-from termweave.cli.common.progress import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,16 +108,18 @@ def command(
 ) -> None:
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
-    SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of .txt, .md, .rst, .adoc or .html files,
-    'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. Everything except id, title and
-    text becomes metadata. The live generation can be searched until the new one is whole. If a build is stopped, the same
-    command resumes it. Ctrl-C once finishes the requests that were sent; Ctrl-C twice stops at once.
+    SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of texts (.txt, .md, .rst, .adoc, .html,
+    .pdf, .docx, .pptx, .xlsx), one PDF or office file, the http(s) address of a file, 'ir:NAME' of ir_datasets, 'demo', or '-' for
+    standard input; files may be .gz or .zst. Everything except id, title and text becomes metadata. The
+    live generation can be searched until the new one is whole. If a build is stopped, the same command resumes it. Ctrl-C once finishes the
+    requests that were sent; Ctrl-C twice stops at once.
 
     \b
     Examples:
       termweave index ./nfcorpus docs
       termweave index articles.jsonl.gz articles --analyzer german --dense none
       cat articles.jsonl | termweave index - articles
+      termweave index https://example.org/articles.jsonl.gz articles
       termweave index products.csv.zst products --id-field sku --title-field name --text-field description
       termweave index collection.tsv passages --id-field 1 --text-field 2
       termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
@@ -251,8 +253,8 @@ def _plan(server: Engine, source: Source, name: str, queries: list[str], options
 
     from termweave.cli.common.plan_table import table
     from termweave.errors import TermweaveError
-    from termweave.indexer.estimate import estimate_build
     from termweave.indexer.generations import generations, statistics_drift
+    from termweave.indexer.preparation.estimate import estimate_build
 
     live = generations.find_live(server, name)
     statistics = None

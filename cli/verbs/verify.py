@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.option_groups import GroupedCommand, verb
-from termweave.cli.common.options import check_together, connection_options, include_option, output_options, share, source_options
+from termweave.cli.options.option_groups import GroupedCommand, verb
+from termweave.cli.options.shared_options import (
+    check_together,
+    connection_options,
+    include_option,
+    output_options,
+    share,
+    source_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,11 +31,17 @@ _ZSTD_ASIDE = {bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60)}
 _LONG = "too much memory"
 #: Beginnings of files that users try to read as a corpus -> what they are, and what to do.
 _FOREIGN = {
-    b"PK\x03\x04": ("a zip archive (or a document of an office program)", "Unpack it, or save the document as CSV."),
+    b"PK\x03\x04": (
+        "a zip archive (or a document of an office program)",
+        "Unpack it, or save the document as .docx, .pptx, .xlsx or CSV.",
+    ),
     b"\xfd7zXZ\0": ("compressed with xz", "Decompress it with `xz -dk`, or pipe `xz -dc` into `-`."),
     b"BZh": ("compressed with bzip2", "Decompress it with `bzip2 -dk`, or pipe `bzip2 -dc` into `-`."),
     b"\x04\x22\x4d\x18": ("compressed with lz4", "Decompress it with `lz4 -d`, or pipe `lz4 -dc` into `-`."),
-    b"%PDF": ("a PDF", "Convert it to text with `pdftotext`, and name the folder."),
+    b"\xd0\xcf\x11\xe0": (
+        "a document of an office program that is encrypted or older than 2007",
+        "Save it as .docx, .pptx or .xlsx without a password.",
+    ),
     b"SQLite format 3\0": ("an SQLite database", "Export the table: `sqlite3 -csv -header FILE 'select ...'`."),
 }
 #: Temporary copies of streams -> names of the streams in messages.
@@ -101,12 +107,12 @@ def opened(
         hint = "Name a file that exists and that you have permission to read."
         raise UsageError(f"{called(path)} cannot be opened: {error.strerror}.", hint) from error
     with raw:
-        zstd_error = _zstd().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
+        zstd_error = zstd_module().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
         try:
             if packing is None:
                 yield raw
             else:
-                unpacking = gzip.GzipFile(fileobj=raw) if packing == _GZIP else _zstd().ZstdFile(raw)
+                unpacking = gzip.GzipFile(fileobj=raw) if packing == _GZIP else zstd_module().ZstdFile(raw)
                 with unpacking, io.BufferedReader(_Pieces(unpacking), _CHUNK) as stream:
                     yield stream
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
@@ -147,7 +153,7 @@ def _packing(start: bytes) -> bytes | None:
     return _ZSTD if start[:4] == _ZSTD or start[:4] in _ZSTD_ASIDE else None
 
 
-def _zstd() -> Any:
+def zstd_module() -> Any:
     """The module `compression.zstd` of Python 3.14, or its backport."""
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415 - needed for Zstandard files only

@@ -1,6 +1,7 @@
 """Read folders of texts: every .txt, .md, .rst, .adoc and .html file below a folder is a document, and its id is its path in the folder.
 
-The user may name the files instead, by patterns (``*.py``, ``src/*.c``): then each matching file is a text, whatever its type.
+PDF and office files are read where the extra `office` is installed (`formats.office`). The user may name the files instead, by patterns
+(``*.py``, ``src/*.c``): then each matching file is a text, whatever its type.
 
 Files may be compressed (``page.html.gz``). Hidden files and folders (.git) are ignored; files of other types are counted and named in a
 remark. Files must be UTF-8, HTML files may declare another encoding. A file with another encoding, with NULs, or longer than the
@@ -18,18 +19,19 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from termweave.corpora.file_source import FileSource
-from termweave.corpora.formats import lines, markup
+from termweave.corpora.formats import lines, markup, office
 from termweave.corpora.formats.compression import SUFFIXES, opened
 from termweave.corpora.formats.fields import BadLine, too_long
 from termweave.corpora.readers.beir import CORPUS, folders_in
-from termweave.errors import InputError, TermweaveError
+from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
+from termweave.support.extras import install
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from termweave.corpora.sources import Progress
+    from termweave.corpora.sources import Progress, Reading
 
 
 def kind_of(name: str) -> str:
@@ -66,7 +68,9 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[tuple[Path, st
             path = Path(parent, name)
             if not name.startswith(".") and path.is_file():
                 id_ = path.relative_to(folder).as_posix()
-                yield path, id_, _matches(id_, include) if include else kind_of(name) in markup.KINDS
+                kind = kind_of(name)
+                known = kind in markup.KINDS or (kind in office.MODULES and office.readable())
+                yield path, id_, _matches(id_, include) if include else known
 
 
 def _matches(id_: str, include: Sequence[str]) -> bool:
@@ -78,7 +82,7 @@ def _matches(id_: str, include: Sequence[str]) -> bool:
 class TextFolder(FileSource):
     """A folder of texts: a `Source`, and the reader that recognises it."""
 
-    LABEL: ClassVar[str] = "a folder of .txt, .md, .rst, .adoc or .html files"
+    LABEL: ClassVar[str] = "a folder of .txt, .md, .rst, .adoc, .html, .pdf, .docx, .pptx or .xlsx files"
     KIND: ClassVar[str] = "texts/2"
 
     @classmethod
@@ -89,7 +93,18 @@ class TextFolder(FileSource):
             return False  # a README beside data sets is not a corpus
         if lines.hidden(spec):  # from Python 3.14 on, `is_file` returns False for all files in it instead of raising an error
             return False
-        return next(texts(path), None) is not None
+        return any(is_text or kind_of(file.name) in office.MODULES for file, _, is_text in _files(path))
+
+    @classmethod
+    def open(cls, spec: str, reading: Reading) -> TextFolder:
+        """Open the folder.
+
+        Raises:
+            UsageError: Its only texts are PDF or office files, and the packages that read them are not installed.
+        """
+        if next(texts(Path(spec), reading.include), None) is None:
+            raise UsageError(f"{spec} holds PDF and office files only, which need more packages.", f"Run `{install('office')}`.")
+        return super().open(spec, reading)
 
     @property
     def name(self) -> str:
@@ -112,31 +127,38 @@ class TextFolder(FileSource):
     @property
     def remarks(self) -> list[str]:
         """Sentences about what is read as what, and about files of other types, if there are any."""
-        files = ", ".join(self.reading.include) or ".txt, .md, .rst, .adoc or .html"
-        mapping = f"{self.shown}: each {files} file is a document; id = its path; title = its heading or <title>."
-        others = Counter(
-            kind_of(path.name) or "without suffix" for path, _, is_text in _files(self.path, self.reading.include) if not is_text
-        )
+        read, others = Counter[str](), Counter[str]()
+        for path, _, is_text in _files(self.path, self.reading.include):
+            (read if is_text else others)[kind_of(path.name) or "without suffix"] += 1
+        mapping = f"{self.shown}: each text file is a document ({_numbers(read)}); id = its path; title = its heading or <title>."
         if not others:
             return [mapping]
-        named = few([f"{count:,} {ending}" for ending, count in others.most_common()])
         count = counted(others.total(), "file is", "files are")
-        return [mapping, f"{self.shown}: {count} {'not included' if self.reading.include else 'not text'} and ignored ({named})."]
+        remark = (
+            f"{self.shown}: {count} {'not included' if self.reading.include else 'not text'} and ignored ({_numbers(others)})."
+        )
+        unread = set() if office.readable() or self.reading.include else others.keys() & office.MODULES.keys()
+        return [mapping, f"{remark} `{install('office')}` reads {few(sorted(unread))}." if unread else remark]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Read the files. The line of a document is the number of its file; the line of a bad entry is a line in the file."""
         done = 0
-        for number, (path, id_) in enumerate(texts(self.path, self.reading.include), 1):
-            try:
-                title, text = _read(path, id_)
-            except _BadFile as bad:
-                bad.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
-                yield bad.line, bad
-            else:
-                yield number, Document(id_, text, title, {}, number)
-            done += _state(path)[0]
-            if progress:
-                progress(done)
+        with office.Extractor() as extractor:
+            for number, (path, id_) in enumerate(texts(self.path, self.reading.include), 1):
+                try:
+                    title, text = _read(path, id_, extractor)
+                except _BadFile as bad:
+                    bad.file = f"{self.shown}/{id_}".encode(errors="replace").decode()
+                    yield bad.line, bad
+                else:
+                    yield number, Document(id_, text, title, {}, number)
+                done += _state(path)[0]
+                if progress:
+                    progress(done)
+
+
+def _numbers(kinds: Counter[str]) -> str:
+    return few([f"{count:,} {ending}" for ending, count in kinds.most_common()])
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -156,7 +178,7 @@ class _BadFile(BadLine):
         self.line = line
 
 
-def _read(path: Path, id_: str) -> tuple[str, str]:
+def _read(path: Path, id_: str, extractor: office.Extractor) -> tuple[str, str]:
     """Read title and text of a file.
 
     Raises:
@@ -166,6 +188,12 @@ def _read(path: Path, id_: str) -> tuple[str, str]:
         id_.encode()
     except UnicodeEncodeError:
         raise _BadFile("its name is not UTF-8, and the name is the id") from None
+    kind = kind_of(path.name)
+    if kind in office.MODULES and office.readable():
+        try:
+            return extractor.read(path, kind)
+        except BadLine as bad:
+            raise _BadFile(bad) from None
     try:
         with opened(path) as stream:
             content = stream.read(lines.MAX_LINE + 1)
@@ -173,7 +201,6 @@ def _read(path: Path, id_: str) -> tuple[str, str]:
         raise _BadFile(BadLine(error.message.removeprefix(f"{path} is ").removeprefix(f"{path} ").rstrip("."))) from None
     if len(content) > lines.MAX_LINE:
         raise _BadFile(too_long())
-    kind = kind_of(path.name)
     # A byte order mark overrides the encoding that a page declares.
     marked = content.startswith(lines.BOM)
     read = markup.KINDS.get(kind, markup.plain)  # a file that a pattern names may have any suffix

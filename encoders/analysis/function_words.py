@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +31,17 @@ _LANGUAGES: dict[str, tuple[str, ...]] = {
 }
 #: Words of a text below which nothing is guessed (about four sentences), and the least share of function words.
 _ENOUGH, _SHARE = 20, 0.15
+
+
+#: English function words that few other languages share.
+ENGLISH = frozenset(["the", "of", "and", "is", "to", "for", "with", "that", "are", "by", "this", "it", "not", "be", "was"])
+
+
+def guess_of(text: str) -> str | None:
+    """The language of a text, as the name of OpenSearch's analyzer; None: English, or unknown."""
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    counts = Counter(language for word in words for language in languages(word))
+    return guess(counts, sum(word in ENGLISH for word in words), len(words))
 
 
 def languages(word: str) -> tuple[str, ...]:

@@ -33,8 +33,6 @@ _CHARACTERS = 2000
 _PIECES, _IDEOGRAPHS = 200, 1000
 #: Above the first share of unknown words the model is of no use; above the second the user is told.
 _USELESS, _WORTH_SAYING = 0.5, 0.1
-#: Function words that few other languages share.
-_ENGLISH = frozenset(["the", "of", "and", "is", "to", "for", "with", "that", "are", "by", "this", "it", "not", "be", "was"])
 _FEWEST_ENGLISH, _MOST_PIECES = 0.1, 1.5
 #: With fewer words there is no evidence for or against a language.
 _ENOUGH_WORDS = 50
@@ -85,7 +83,7 @@ class Familiarity:
     @property
     def analyzer(self) -> str:
         """An OpenSearch analyzer that suits such text; "english" unless something speaks against it."""
-        if self.guess is not None and (self._looks_foreign or self.verdict == "foreign"):
+        if self.guess is not None and (self.language == self.guess.capitalize() or self.verdict == "foreign"):
             return self.guess
         if self.script in {None, "Latin"}:
             return "standard" if self._looks_foreign else "english"
@@ -139,7 +137,7 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
                 continue
             words += 1
             pieces += len(ids)
-            english += written in _ENGLISH
+            english += written in function_words.ENGLISH
             others.update(function_words.languages(written))
             script = _script(letter)
             scripts[script] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders.analysis.chinese_words import ChineseWords
+from termweave.encoders.analysis.language_words import OF_LANGUAGE
 from termweave.encoders.analysis.piece_terms import PieceTerms
 from termweave.encoders.analysis.vocabulary_terms import VocabularyTerms
 from termweave.encoders.analysis.words import Analysis
@@ -13,9 +14,8 @@ from termweave.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ANALYSES: Mapping[str, type[Analysis]] = {
-    analysis.id: analysis for analysis in (Analysis, ChineseWords, PieceTerms, VocabularyTerms)
-}
+_ALL: tuple[type[Analysis], ...] = (Analysis, ChineseWords, PieceTerms, VocabularyTerms, *OF_LANGUAGE.values())
+ANALYSES: Mapping[str, type[Analysis]] = {analysis.id: analysis for analysis in _ALL}
 
 
 def analysis_of(identity: str | None, tokenizer: Any, *, model: str) -> Analysis:

@@ -5,6 +5,7 @@ kind        outputs         computation
 ==========  ==============  ==========================================================================================
 anchored    weights, dense  a multiplier per word-piece on top of BM25, and a mean-pooled vector, in one pass
 dense       dense           a transformer's states, pooled; one encoder, or one for queries and one for documents
+bm25        weights         BM25 with the words of a language, for texts that no model knows; no graph
 sparse      weights         a masked-language-model head: a weight for every entry of the vocabulary; queries also from a table
 ranker      scores          a cross-encoder: query and document in one sequence, one score
 ==========  ==============  ==========================================================================================
@@ -17,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from termweave.encoders.kinds.anchored import AnchoredKind
+from termweave.encoders.kinds.bm25 import Bm25Kind
 from termweave.encoders.kinds.dense import DenseKind
 from termweave.encoders.kinds.ranker import RankerKind
 from termweave.encoders.kinds.sparse import SparseKind
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from termweave.encoders.kinds.base import ModelKind
     from termweave.encoders.manifest import Manifest
 
-KINDS: Mapping[str, ModelKind] = {kind.name: kind for kind in (AnchoredKind(), DenseKind(), SparseKind(), RankerKind())}
+KINDS: Mapping[str, ModelKind] = {
+    kind.name: kind for kind in (AnchoredKind(), Bm25Kind(), DenseKind(), SparseKind(), RankerKind())
+}
 
 
 def kind_of(manifest: Manifest) -> ModelKind:

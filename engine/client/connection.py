@@ -24,6 +24,7 @@ from termweave.engine.client.transports import Access, DetectingTransport
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from termweave.records import Capabilities
@@ -48,6 +49,7 @@ class Engine:
         self._transport = transport
         self.url = transport.access.url
         self.user = user
+        self._tls: ssl.SSLContext | None = transport.access.authentication.get("ssl_context")
         self._retries = retries.Retries()
         _ENGINES.add(self)
 
@@ -200,7 +202,7 @@ class Engine:
         try:
             status, answer_headers, text = self._transport.send(method, path, params, data, timeout, headers)
         except Exception as error:
-            failure = server_errors.from_exception(error, self.url, f"{method} {path}", product)
+            failure = server_errors.from_exception(error, self.url, f"{method} {path}", self._tls, product)
             if failure is None:
                 raise
             raise failure from error
@@ -208,7 +210,33 @@ class Engine:
             return self._parse(status, text, method, path)
         except EngineResponseError as error:
             error.retry_after = retries.seconds_to_wait(answer_headers)
+            self._check_missing(error, timeout, headers)
             raise
+
+    def _check_missing(self, error: EngineResponseError, timeout: float | None, headers: dict[str, str]) -> None:
+        """Make sure that an index is missing if the engine says so.
+
+        A cluster that has just chosen a new manager hides all indices until it has read its state again, and answers 404 to a request
+        that names one. A request that does not insist on the index waits in such a cluster, at last for 503.
+
+        Raises:
+            EngineResponseError: 503, because the index exists or the cluster is not ready; the request may be repeated.
+        """
+        if not (name := server_errors.missing_index(error)):
+            return
+        try:
+            found = self._send("GET", f"/{quote(name)}/_alias", {"ignore_unavailable": "true"}, None, timeout, headers)
+        except EngineResponseError as again:
+            if retries.is_temporary(again):
+                raise
+            return  # a role that may not ask: the first answer is all there is
+        if found:
+            raise EngineResponseError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"the cluster was not ready and did not find {name}, which exists",
+                error.body,
+                hint="Repeat the command.",
+            ) from error
 
     def _parse(self, status: int, text: str, method: str, path: str) -> Any:
         """The value of a response; an error status is raised as an error."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.support.messages import clipped, readable
+
+if TYPE_CHECKING:
+    import ssl
 
 #: Texts of exceptions whose connection ended before or within the response.
 _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection broken", "Response ended prematurely")
@@ -19,7 +22,7 @@ _LONGEST = 200
 OPENSEARCH = "OpenSearch"
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 _STATUS_HINTS: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Give a --user and a --password that it knows (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD).",
+    HTTPStatus.UNAUTHORIZED: "Give a user and a password that it knows: --user and --password -, or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD.",
     HTTPStatus.MISDIRECTED_REQUEST: "The server does not serve the host name in the address: write the name that it is configured for.",
     HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md (docs/engines.md for Elasticsearch) lists those that termweave needs.",
 }
@@ -83,13 +86,16 @@ class NotOpenSearch(EngineResponseError):
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 
-def from_exception(error: Exception, url: str, request: str, product: str = OPENSEARCH) -> EngineError | None:
+def from_exception(
+    error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str = OPENSEARCH
+) -> EngineError | None:
     """Make the error to raise for an exception of the client library; None for any other exception.
 
     Args:
         error: Exception that a request ended with.
         url: Address of the server.
         request: Method and path.
+        context: The TLS context of the connection; None for a connection without TLS.
         product: Name of the server.
     """
     timed_out, no_connection, any_failure = _exceptions(product)
@@ -98,7 +104,7 @@ def from_exception(error: Exception, url: str, request: str, product: str = OPEN
             f"{product} at {url} did not answer {request} in time.", "Check its load, or allow more time with --timeout."
         )
     if isinstance(error, (no_connection, timed_out)):
-        return _unreachable(url, error)
+        return _unreachable(url, error, context)
     return EngineError(f"{request} failed: {error}.") if isinstance(error, any_failure) else None
 
 
@@ -134,12 +140,21 @@ def from_response(status: int, body: Any, text: str, url: str, request: str, pro
     return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint, product=product)
 
 
-def _unreachable(url: str, error: Exception) -> EngineUnreachable:
+def missing_index(error: EngineResponseError) -> str:
+    """The name of the index or alias that the engine says it does not have; "" for any other error."""
+    cause = error.body.get("error") if isinstance(error.body, dict) else None
+    if error.status != HTTPStatus.NOT_FOUND or not isinstance(cause, dict) or cause.get("type") != "index_not_found_exception":
+        return ""
+    name = cause.get("index")
+    return name if isinstance(name, str) and "*" not in name else ""
+
+
+def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> EngineUnreachable:
     """Say why there is no connection to an address, as far as the client's exception tells."""
     from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where a connection failed
 
     text = str(error)
-    if failure := tls.handshake_failure(error, url):
+    if failure := tls.handshake_failure(error, url, context):
         return EngineUnreachable(*failure)
     if "NameResolutionError" in text or "Failed to resolve" in text:
         return EngineUnreachable(f"The host name in {url} is not known.", "Check the address and the network.")

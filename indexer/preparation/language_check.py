@@ -1,5 +1,7 @@
 """The language check: warns if the models do not know the language of a corpus, and by default leaves such models out.
 
+Seven languages have BM25 with their own stemmer and stop words in the place of a weights model (`encoders.languages`).
+
 Its effect was measured on cmrc2018 (Chinese) with the shipped English model, see docs/terms.md.
 """
 
@@ -9,11 +11,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from termweave.encoders.model_lookup import of_language
 from termweave.signals import signal_class
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -32,17 +35,20 @@ class LanguageAdvice:
         analyzer: Analyzer of the text: the one in the options, else the one that suits the language.
         signals: Signals to build, without those whose model does not know the language, unless the user asked for them.
         warnings: Sentences about models that do not know the language.
+        weights: Name of the folder that gives term weights in the place of a model that does not know the language; None: the model stays.
     """
 
     analyzer: str
     signals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    weights: str | None = None
 
 
 def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals: tuple[str, ...]) -> LanguageAdvice:
     """Check the language of the first documents of a source, and decide which signals to build.
 
-    Signals that the user asked for are built, with a warning. Otherwise signals of a model that does not know the language are left out.
+    Signals that the user asked for are built, with a warning. Otherwise signals of a model that does not know the language are left out,
+    or BM25 gives the term weights, if it has the words of the language.
 
     Args:
         source: The corpus.
@@ -60,7 +66,10 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
     needed = {signal_class(name).needs for name in signals}
     foreign = {output for output, each in coverage.items() if each.verdict == "foreign" and output in needed}
     asked = {"weights": options.weights is not None, "dense": options.dense is not None}
-    dropped = {output for output in foreign if not (asked[output] or options.signals)}
+    guess = coverage["weights"].guess if "weights" in foreign and not asked["weights"] else None
+    instead = of_language(guess) if guess else None
+    replaced = {"weights"} if instead else set()
+    dropped = {output for output in foreign - replaced if not (asked[output] or options.signals)}
     kept = tuple(name for name in signals if signal_class(name).needs not in dropped)
     warnings = []
     for model, outputs in _by_model(encoder, coverage.keys() & needed).items():
@@ -68,12 +77,7 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
         if known.verdict == "mixed":
             warnings.append(f"The model {model!r} knows the language of {source.name} only in part: {known.reason}.")
         elif known.verdict == "foreign":
-            omitted = [output for output in outputs if output in dropped]
-            effect = (
-                f"its {' and '.join(omitted)} signals are not built, unless --signals names them"
-                if omitted
-                else "its results may be poor"
-            )
+            effect = _effect([output for output in outputs if output in dropped], instead if "weights" in outputs else None)
             warnings.append(f"The model {model!r} does not know the language of {source.name} ({known.reason}): {effect}.")
         elif known.doubtful:
             warnings.append(
@@ -82,7 +86,17 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
             )
     if foreign:
         warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
-    return LanguageAdvice(analyzer, kept, tuple(warnings))
+    return LanguageAdvice(analyzer, kept, tuple(warnings), instead)
+
+
+def _effect(omitted: Sequence[str], instead: str | None) -> str:
+    """The consequence of a language that a model does not know, as a clause."""
+    without = f"its {' and '.join(omitted)} signals are not built, unless --signals names them" if omitted else ""
+    if instead:
+        language = instead.partition("-")[2].capitalize()
+        bm25 = f"term weights are BM25's, with the stemmer and stop words of {language} (--weights {instead})"
+        return f"{bm25}, and {without}" if without else bm25
+    return without or "its results may be poor"
 
 
 def _by_model(encoder: TextEncoder, outputs: Collection[str]) -> dict[str, list[str]]:

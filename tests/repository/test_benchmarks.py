@@ -38,6 +38,10 @@ SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
     "fusion": (["{set}"], ("## Tuning", "| adaptive+rNN |", "| mean |")),
+    "fusion_rules": (
+        ["{set}", "{set}:train"],
+        ("| adaptive | ", "| predicted for each query |", "| best share for each query |"),
+    ),
     "rnn_share": (["{set}"], ("| lambda | 0.5 |", "| mean |", "| r | gap |")),
     "explanations": (["{index}", "{set}", "--hits", "8"], ("8 hits of {index}",)),
     "passages": (["{set}"], ("| squad | 0% | x 1.00 |",)),
@@ -191,7 +195,7 @@ def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures
     del figures
     arguments, expected = INDEXED[script]
     names = {"set": data / "squad", "index": f"{prefix}-squad"}
-    own = ["--name", prefix] if script in {"fusion", "passages", "rnn_share"} else []
+    own = ["--name", prefix] if script in {"fusion", "fusion_rules", "passages", "rnn_share"} else []
     output = printed(script, *(each.format(**names) for each in arguments), *own, url=opensearch_engine.url)
     for part in expected:
         assert part.format(**names) in output

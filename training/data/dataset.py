@@ -104,7 +104,7 @@ def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> t
             )
     remarks = list(source.remarks)
     if again:
-        remarks.append(f"{counted(again, 'document')} left out, with the id of an earlier document")
+        remarks.append(f"{counted(again, 'document')} left out, because an earlier document has the same id")
     if skipped := source.skipped.count:
         remarks.append(f"{counted(skipped, 'entry', 'entries')} that cannot be read left out")
     return [each for each in by_id.values() if each.content.strip()], "\n".join(remarks)

@@ -26,11 +26,17 @@ from termweave.errors import ModelError
 from termweave.statistics import StatisticsCounter
 
 PIECES = PieceTokenizer(resolve("shipped") / "tokenizer.json")
-WORDS, CHINESE, BY_PIECE = (
+WORDS, CHINESE, BY_PIECE, GERMAN, RUSSIAN = (
     analysis_of(name, PIECES.tokenizer, model="test")
-    for name in ("bert-words.lucene33.porter.1", "bert-words.jieba.lucene33.porter.1", "bert-pieces.1")
+    for name in (
+        "bert-words.lucene33.porter.1",
+        "bert-words.jieba.lucene33.porter.1",
+        "bert-pieces.1",
+        "bert-words.snowball.german.1",
+        "bert-words.snowball.russian.1",
+    )
 )
-EACH = pytest.mark.parametrize("maker", [WORDS, CHINESE, BY_PIECE], ids=lambda maker: maker.id)
+EACH = pytest.mark.parametrize("maker", [WORDS, CHINESE, BY_PIECE, GERMAN, RUSSIAN], ids=lambda maker: maker.id)
 AWKWARD = "ﬁﬄ👍🏽€½…’ßİıΣςé\u0301\u0327\u20e3\u200b\u200d\u00ad\ufeff\x00\x0c\x85\ud800\udc00你한か가ﷺ½Ⅷ𝒜\u2028.-_'\"[]#"
 AWKWARD += " abc XYZ 012 the running שלום العربية豈ＡＢ１"
 TEXTS = st.text(alphabet=st.one_of(st.sampled_from(AWKWARD + "中国西南部研究生命起源"), st.characters())) | st.text()

@@ -12,12 +12,13 @@ from termweave import corpora
 from termweave.encoders.manifest import ModelFolder, write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
-from termweave.indexer import BuildOptions, build
+from termweave.indexer import BuildOptions, build, update, verify_against_source
 from termweave.indexer.build_plan import plan
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Capabilities
 from termweave.search import Index
 from termweave.signals import Pruning
+from tests.corpora.languages import CORPORA, QUERIES
 
 SERVER = Capabilities("3.6.0", knn=True, neural_sparse=True)
 CHINESE = ["重庆是中国西南部的一个直辖市。", "上海是中国东部的一个城市。", "研究生命起源的科学家。"]
@@ -111,6 +112,36 @@ def test_another_pruning_is_another_index(source):
     for options in (BuildOptions(weights="none"), BuildOptions(signals=("lexical", "dense"))):
         with pytest.raises(UsageError, match=r"an index of lexical and dense has no term weights\. Leave prune out"):
             plan(source(ENGLISH), SERVER, replace(options, prune=Pruning(share=0.3)))
+
+
+@pytest.mark.parametrize("language", CORPORA)
+def test_seven_languages_get_bm25_with_their_own_words_in_both_signals(source, language):
+    planned = plan(source(CORPORA[language]), SERVER, BuildOptions())
+    assert (set(planned.signals), planned.analyzer) == ({"lexical", "weights"}, language)
+    assert {output: model.name for output, model in planned.encoder.models.items()} == {"weights": f"bm25-{language}"}
+    (warning,) = planned.warnings
+    assert f"term weights are BM25's, with the stemmer and stop words of {language.capitalize()}" in warning
+    assert "its dense signals are not built" in warning
+    asked = plan(source(CORPORA[language]), SERVER, BuildOptions(weights="shipped"))
+    assert asked.encoder.models["weights"].name == "minilm-l6-anchored"
+    chosen = plan(source(CORPORA[language]), SERVER, BuildOptions(weights=f"bm25-{language}", dense="none"))
+    assert (chosen.fingerprint, chosen.warnings) == (planned.fingerprint, ())
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("language", ["german", "russian"])
+def test_other_languages_are_indexed_searched_shaded_and_updated(opensearch_engine, name, source, language):
+    texts = CORPORA[language]
+    built = build(opensearch_engine, source(texts[:3]), name, BuildOptions())
+    assert set(built.signals) == {"lexical", "weights"}
+    updated = update(opensearch_engine, source(texts), name, BuildOptions())
+    assert updated.counts.new == 1
+    index = Index.open(opensearch_engine, name)
+    for query, best in QUERIES[language].items():
+        for mode in ("lexical", "weights", "hybrid"):
+            assert index.search(query, mode=mode)[0].id == str(best), (query, mode)
+    assert verify_against_source(opensearch_engine, index.generation, source(texts), deep=1.0).ok
+    assert index.search(next(iter(QUERIES[language])), explain=True)[0].explanation
 
 
 @pytest.mark.engine

@@ -1,0 +1,174 @@
+"""A source behind an http(s) address: read from real servers, which also redirect, break off, lie about types and are gone."""
+
+import gzip
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from termweave.cli import run
+from termweave.corpora import open_dataset, open_source
+from termweave.corpora.formats import compression, download
+from termweave.errors import InputError, UsageError
+from tests.engine.certificates import Authority
+
+LINES = b'{"_id": "a", "text": "green tea"}\n{"_id": "b", "text": "black tea"}\n'
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers by path; the server's `seen` keeps the headers of every request."""
+
+    def do_GET(self):
+        self.server.seen.append(dict(self.headers))
+        path = self.path.partition("?")[0]
+        answers = {
+            "/tea.jsonl": (200, "application/json", LINES),
+            "/tea.jsonl.gz": (200, "text/plain", gzip.compress(LINES, mtime=0)),
+            "/odd.jsonl": (200, "text/html", LINES),
+            "/login": (200, "text/html", b"<!doctype html><title>Log in</title>"),
+            "/secret.jsonl": (401, "text/plain", b"no"),
+            "/broken": (503, "text/plain", b"later"),
+        }
+        if path in {"/there", "/circle"} or path.startswith("/to/"):
+            self.send_response(302)
+            target = {"/there": "/tea.jsonl", "/circle": "/circle"}.get(path) or self.server.target
+            self.send_header("Location", target)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif path == "/cut.jsonl":
+            self.send_response(200)
+            self.send_header("Content-Length", str(10 * len(LINES)))
+            self.end_headers()
+            self.wfile.write(LINES)
+        elif path in answers:
+            status, kind, body = answers[path]
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        else:
+            self.send_error(404)
+
+    def log_message(self, *_):
+        pass
+
+
+def serve(context=None):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.seen, server.target = [], ""
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    server.url = f"http{'s' if context else ''}://127.0.0.1:{server.server_port}"
+    return server, thread
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    made, thread = serve()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+@pytest.fixture
+def secure(tmp_path, monkeypatch):
+    try:
+        authority = Authority(tmp_path / "authority", "Ours")
+    except OSError:
+        pytest.skip("openssl is not here to make certificates")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("good"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    made, thread = serve(context)
+    made.authority = str(authority.certificate)
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+@pytest.mark.parametrize("path", ["/tea.jsonl", "/tea.jsonl.gz", "/there", "/odd.jsonl", "/tea.jsonl?signature=abc"])
+def test_a_file_behind_an_address_is_read_and_its_copy_removed(server, tmp_path, path):
+    (tmp_path / "tea.jsonl").write_bytes(LINES)
+    source = open_source(server.url + path)
+    copies = list(compression.copies)
+    assert [document.id for document in source.documents()] == ["a", "b"]
+    assert [document.id for document in source.documents()] == ["a", "b"]  # as often as needed
+    assert len(server.seen) == 1 + (path == "/there")
+    assert "signature" not in source.name + str(source.remarks)
+    if not path.endswith(".gz"):  # a build is resumed by this digest
+        assert source.fingerprint == open_source(tmp_path / "tea.jsonl").fingerprint
+    del source
+    assert not any(copy.exists() for copy in copies)
+
+
+def test_no_credentials_are_sent(server, tmp_path, monkeypatch):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    open_source(server.url + "/there")
+    for headers in server.seen:
+        assert not {"authorization", "cookie", "proxy-authorization"} & {name.lower() for name in headers}
+    with pytest.raises(UsageError, match="does not send") as caught:
+        open_source(server.url.replace("http://", "http://ada:secret@") + "/tea.jsonl")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/none.jsonl", r"The server has no http://.*/none\.jsonl \(HTTP 404\)"),
+        ("/secret.jsonl", "may not be read without credentials"),
+        ("/login", "answers with a web page"),
+        ("/circle", "redirects in a circle"),
+        ("/broken", "HTTP 503"),
+        ("/cut.jsonl", "it sent 68 bytes of 680 bytes"),
+    ],
+)
+def test_every_failure_has_its_sentence_and_leaves_no_copy(server, path, message):
+    before = dict(compression.copies)
+    with pytest.raises((UsageError, InputError), match=message):
+        open_source(server.url + path)
+    assert compression.copies == before
+
+
+def test_a_server_that_is_gone_and_addresses_that_are_none(server, monkeypatch):
+    with pytest.raises(InputError, match="could not be downloaded"):
+        open_source("http://127.0.0.1:9/x.jsonl")
+    for wrong in ("http:///x", "http://[::1/x", "http://host:port/x"):
+        with pytest.raises(UsageError):
+            open_source(wrong)
+    with pytest.raises(UsageError, match="An address cannot be a data set"):
+        open_dataset(server.url + "/tea.jsonl")
+    monkeypatch.setattr(download, "LARGEST", 50)
+    with pytest.raises(InputError, match="there is room for 50 bytes"):
+        open_source(server.url + "/tea.jsonl")
+
+
+def test_tls_is_checked_and_never_left(secure, server, monkeypatch):
+    with pytest.raises(InputError, match="certificate or the encryption of the server is not valid"):
+        open_source(secure.url + "/tea.jsonl")
+    monkeypatch.setenv("SSL_CERT_FILE", secure.authority)
+    assert open_source(secure.url + "/tea.jsonl").name == "tea.jsonl"
+    secure.target = server.url + "/tea.jsonl"
+    with pytest.raises(InputError, match=r"redirects to http://.*not encrypted"):
+        open_source(secure.url + "/to/http")
+    assert not server.seen
+    secure.target = "file:///etc/passwd"
+    with pytest.raises(UsageError, match="neither http nor https"):
+        open_source(secure.url + "/to/file")
+    server.target = secure.url + "/tea.jsonl"  # the other way is safe
+    assert open_source(server.url + "/to/https").name == "https"
+
+
+def test_the_command_says_what_it_downloads(server, capsys):
+    assert run(["index", server.url + "/none.jsonl?key=abc", "x", "--url", "http://127.0.0.1:9"]) == 2
+    printed = capsys.readouterr().err
+    assert f"Downloading {server.url}/none.jsonl." in printed
+    assert "abc" not in printed
