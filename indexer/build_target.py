@@ -17,7 +17,7 @@ from termweave.indexer.preparation import kept_mapping, length_check, user_mappi
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
-from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
 
 if TYPE_CHECKING:
     from termweave.corpora import Source
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.preparation.passages import Window
+    from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
 
@@ -78,7 +79,8 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
         layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
-        mapping = _merged(layout, options)
+        spelling = dialect.of(engine.capabilities)
+        mapping = _merged(layout, options, spelling)
         corpus.notes.extend(corpus.metadata.notes())
         made = Lineage(
             name=name,
@@ -95,7 +97,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             types=layout.types,
             neighbours=options.neighbours,
         )
-        settings = user_mapping.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
+        settings = user_mapping.merged(layout.settings(spelling), {"index.number_of_shards": options.shards, **options.settings})
         settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
         index_setup.create(engine, index, mapping, made, settings)
         keep_statistics(engine, index, corpus.statistics, options)
@@ -110,9 +112,9 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
     return BuildTarget(index, made, layout, corpus.statistics, ledger, corpus.notes, corpus.warnings)
 
 
-def _merged(layout: DocumentLayout, options: BuildOptions) -> dict[str, Any]:
+def _merged(layout: DocumentLayout, options: BuildOptions, spelling: ServerDialect) -> dict[str, Any]:
     """The mapping of the signals with that of the user, or of the source."""
-    ours = layout.mapping({})
+    ours = layout.mapping({}, spelling)
     if not options.keep_mapping:
         return user_mapping.merged(ours, options.mapping)
     theirs = options.mapping["properties"]

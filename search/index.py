@@ -16,6 +16,7 @@ from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.search.signatures import with_options
+from termweave.signals import dialect
 from termweave.support import arguments
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from termweave.search.results.hits import Answer
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import DocumentLayout
+    from termweave.signals.dialect import ServerDialect
 
 _T = TypeVar("_T")
 #: How often a search starts anew because the alias moved; the last try searches the concrete index.
@@ -185,7 +187,7 @@ class Index(AsyncSearches):
         given, kept = arguments.listed(queries), RankingOptions(where=where).where
 
         def once(generation: OpenGeneration, target: str) -> list[Candidates]:
-            what = Retrieval(signals, depth, window, clauses(kept, generation.layout), needs)
+            what = Retrieval(signals, depth, window, clauses(kept, generation.layout, self._dialect), needs)
             return execution.retrieve(self.engine, target, generation, self.encode(given, generation), what)
 
         return self._consistently(once)
@@ -230,7 +232,7 @@ class Index(AsyncSearches):
         what = Retrieval(
             list(mode.weights),
             depth,
-            where=clauses(asked.where, generation.layout),
+            where=clauses(asked.where, generation.layout, self._dialect),
             needs=reranking.needs if reranking else (),
             server_fusion=mode if asked.server_fusion else None,
         )
@@ -247,6 +249,10 @@ class Index(AsyncSearches):
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},
             {"method": "POST", "path": f"/{self.name}/_mget?_source_includes={included}&realtime=false", "body": fetch},
         ]
+
+    @property
+    def _dialect(self) -> ServerDialect:
+        return dialect.of(self.engine.capabilities)
 
     def _open(self) -> OpenGeneration:
         return open_generation(self.engine, self.name, self._models)

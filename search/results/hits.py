@@ -129,9 +129,9 @@ def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
     for error in (entry["error"] for entry in entries if "error" in entry):
         if error.get("type") == "security_exception":
             hint = hint_for(HTTPStatus.FORBIDDEN, error)
-            raise EngineError(f"OpenSearch does not let this user read the documents that were found: {error['reason']}.", hint)
+            raise EngineError(f"The server does not let this user read the documents that were found: {error['reason']}.", hint)
         if error.get("type") in _UNAVAILABLE:
-            message = "OpenSearch could not read the documents that were found: some of their shards are on no living node."
+            message = "The server could not read the documents that were found: some of their shards are on no living node."
             raise SearchFailed(HTTPStatus.SERVICE_UNAVAILABLE, message, MISSING_HINT, error)
 
 

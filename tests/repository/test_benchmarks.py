@@ -27,6 +27,8 @@ MODULES = {
 }
 #: Run by run.py.
 TOGETHER = {"startup", "rerank", "indexing"}
+#: Run by other tests: tests/engine/elasticsearch.
+ELSEWHERE = {"engines"}
 #: Scripts that start a cluster of three nodes, with their arguments.
 CLUSTERS = {"cluster_under_load": ["--quick"], "rolling_upgrade": []}
 #: Scripts that need no data set, with what they print.
@@ -155,7 +157,7 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, "retrieval", "rankers"}
+    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers"}
 
 
 @pytest.mark.slow
