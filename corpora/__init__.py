@@ -91,6 +91,7 @@ def open_source(
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     copies: list[Path] = []
+    copy: Path | None
     try:
         if index_address.is_address(spec):
             try:
