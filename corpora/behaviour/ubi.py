@@ -28,8 +28,10 @@ CLICKS = frozenset(
 )
 #: Actions that say that a document was on the screen.
 SHOWN = frozenset({"impression", "item_impression", "product_impression"})
-#: The largest share of the pairs that may stand still before a remark says that positions cannot be told from attraction.
+#: With fewer pairs that were shown at several positions, a remark says that positions cannot be told from attraction.
 _FEWEST_MOVED = 10
+#: A click counts as at most 1 / this many: one click at a position that hardly anybody looks at is no proof.
+_LEAST = 0.05
 #: Grades from 1: a document whose attraction is at least these shares has grade 2 and 3.
 _GRADES = (1 / 3, 2 / 3)
 
@@ -70,7 +72,7 @@ class Behaviour:
     def corrected_clicks(self, model: click_model.PositionModel) -> NDArray[np.float64]:
         """Clicks of each pair, each divided by the probability that its position is looked at."""
         position = np.minimum(self.impressions.position, len(model.examined) - 1)
-        weighted = self.impressions.clicked / np.maximum(model.examined[position], 1e-3)
+        weighted = self.impressions.clicked / np.maximum(model.examined[position], _LEAST)
         return np.bincount(self.impressions.pair, weights=weighted, minlength=len(self.pairs)).astype(np.float64)
 
     def qrels(self, model: click_model.PositionModel) -> dict[str, dict[str, int]]:

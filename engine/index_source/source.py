@@ -143,7 +143,7 @@ class IndexSource(EntrySource):
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Read all documents; the first pass reads the server, the following ones the snapshot on disk."""
         mapper, number = Mapper(self.reading.fields), 0
-        for page in self._pages():
+        for page in self.pages():
             for hit in page.hits:
                 number += 1
                 try:
@@ -164,7 +164,7 @@ class IndexSource(EntrySource):
         for name in ("_spool", "_state", "_views", "_point_in_time", "_slices"):
             self.__dict__.pop(name, None)
 
-    def _pages(self) -> Iterator[Page]:
+    def pages(self) -> Iterator[Page]:
         """The pages on disk, then those that were not read yet."""
         starts: dict[int, int] = {}
         complete = self._state["complete"]

@@ -98,7 +98,7 @@ def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensea
 def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(pages, "_FIRST", 5)
     monkeypatch.setattr(pages, "_MOST", 5)
-    read = IndexSource._pages
+    read = IndexSource.pages
 
     def stopped(self):
         for number, page in enumerate(read(self)):
@@ -107,7 +107,7 @@ def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch
             yield page
 
     with monkeypatch.context() as patch:
-        patch.setattr(IndexSource, "_pages", stopped)
+        patch.setattr(IndexSource, "pages", stopped)
         build(status=130)
     shop(products(20, "second"))
     asked = []
