@@ -91,7 +91,7 @@ _HANDSHAKE_ERRORS = {
 #: Seconds to wait for what a server says after a handshake.
 _LISTENING = 2.0
 _CERTIFICATE, _KEY = b"-----BEGIN CERTIFICATE-----", b"PRIVATE KEY-----"
-_KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_IS_LOCKED, or client_key_password into your settings file."
+_KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or client_key_password into your settings file."
 _INTO_PEM = "Convert it: openssl x509 -inform DER -in FILE -out FILE.pem (or openssl pkcs12 -in FILE -nodes for PKCS #12)."
 
 
@@ -184,7 +184,7 @@ def _identify(made: ssl.SSLContext, certificate: Path, key: Path | None, passwor
         if asked:
             raise UsageError(
                 f"The password of {key_file}, the key of the client certificate, is wrong.",
-                "Correct it, or $TERMWEAVE_CLIENT_KEY_IS_LOCKED.",
+                "Correct it, or $TERMWEAVE_CLIENT_KEY_PASSWORD.",
             ) from error
         raise UsageError(
             f"The client certificate {certificate} or its key {key_file} is damaged ({code}).", "Fetch both files again."
