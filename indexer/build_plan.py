@@ -11,7 +11,7 @@ import orjson
 from termweave import encoders, plugins
 from termweave.errors import UsageError
 from termweave.indexer.options import DECLARED, BuildOptions
-from termweave.indexer.preparation import language_check
+from termweave.indexer.preparation import kept_mapping, language_check
 from termweave.signals import signal_class
 from termweave.signals.pruning import Pruning
 from termweave.support import arguments
@@ -68,6 +68,8 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         InputError: One of the first documents cannot be read.
     """
     arguments.check(source=source, options=options)
+    if options.keep_mapping:
+        options = kept_mapping.taken_over(source, options)
     encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
     possible, notes = _choose_signals(options.signals, encoder, capabilities)
     advice = language_check.advise(source, encoder, options, possible)

@@ -64,6 +64,7 @@ class BuildOptions:
         shards: Primary shards.
         settings: Further index settings: flat keys that begin with "index.".
         mapping: Further mapping. Its properties are filled from the metadata of the same name.
+        keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.kept_mapping`).
         skip_bad: Leave out entries that cannot be read, and the second of two documents with one id.
         passages: How long texts are cut into passages; None: not at all.
         prune: Which impacts are not stored.
@@ -168,6 +169,20 @@ class BuildOptions:
         plain=dict,
         kept_by_update=True,
         check=check_mapping,
+    )
+    keep_mapping: bool = option(
+        False,
+        SWITCH,
+        Flag(
+            "--keep-mapping",
+            "Take over mapping, analyzers and fields of the index that is read, so that its queries work on NAME as before.",
+            describe=lambda value: "yes" if value else "no",
+            compare=bool,
+            of_generation=lambda generation: "kept" in generation.source,
+        ),
+        heading=SERVER,
+        in_fingerprint="if set",
+        kept_by_update=True,
     )
     skip_bad: bool = option(
         False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from termweave.corpora.sources import origin
 from termweave.indexer.builder import CHANGING, send_rest
 from termweave.indexer.generations import profile_transfer, statistics_drift
 from termweave.indexer.generations.deletion import PAGE, remove
@@ -51,7 +52,7 @@ class UpdateChanges:
         self.sent = self.deleted = self.outdated = 0
         self._engine, self._options, self._encoder, self._target = engine, options, encoder, target
         self._source = source
-        self._origin = {"name": source.name, "fingerprint": source.fingerprint}
+        self._origin = origin(source)
         self._live_index = live_index
 
     def apply(self, path: Path, corpus: CorpusPass, progress: BuildProgress, *, delete_missing: bool) -> None:

@@ -128,6 +128,7 @@ def update(
         if live is None:
             raise update_plan.missing(name)
         option_compatibility.check(engine, live, options, mode.given)
+        update_plan.check_mapping_kept(live, source)
         given = {"weights": options.weights, "dense": options.dense}
         encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())
@@ -135,7 +136,7 @@ def update(
         source = in_passages(source, Window.of(live.lineage.passages))
         path = Path(scratch) / "source.sqlite"
         counter = encoder if statistics else None
-        corpus = update_plan.read_source(source, path, counter, skip_bad=options.skip_bad, progress=checked)
+        corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=checked)
         if mode.delete_missing:
             mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
         now = generations.creation_time(engine, name)

@@ -128,13 +128,21 @@ def load(**flags: Any) -> Settings:
 
 def _unknown_variables() -> list[str]:
     """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
-    known = [*(variable(name)[1:] for name in Settings.model_fields), *_OTHER_VARIABLES]
+    ours = [variable(name)[1:] for name in Settings.model_fields]
+    of_source = [variable(f"source_{name}")[1:] for name in OF_A_SERVER]
+    known = [*ours, *of_source, *_OTHER_VARIABLES]
     sentences = []
     for name in sorted(os.environ):
         if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
             near = get_close_matches(name.upper(), known, 1)
             sentences.append(f"${name} is no setting and is not read." + (f" Did you mean ${near[0]}?" if near else ""))
     return sentences
+
+
+def users_file() -> tuple[Path, Mapping[str, Any]]:
+    """The settings file of the user, and the settings in it; none if there is no such file."""
+    path = paths.config() / FILE_NAME
+    return path, _read(path) if os.path.lexists(path) else {}
 
 
 def _exposed_secrets(deciding: Mapping[str, SettingsPlace]) -> list[str]:

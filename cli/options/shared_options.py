@@ -55,18 +55,19 @@ def share(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     return number
 
 
-def _only_asked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def only_asked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse a password on the command line, as the callback of an option.
 
     Raises:
         UsageError: The value is something else than "-".
     """
-    del ctx, param
+    del ctx
     if value in (None, "-"):
         return value
+    flag, variable = param.opts[0], (param.name or "").upper()
     raise UsageError(
         "A password on the command line is visible to other users of this machine, in the list of processes.",
-        "Use --password - (asks), --password-file FILE or $TERMWEAVE_PASSWORD.",
+        f"Use {flag} - (asks), {flag}-file FILE or $TERMWEAVE_{variable}.",
     )
 
 
@@ -94,7 +95,7 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--url", help="Address of OpenSearch.  [default: $OPENSEARCH_URL, else the running embedded node]"),
         click.option("--user", help="User name."),
         click.option(
-            "--password", metavar="-", callback=_only_asked, help="'-' asks for the password; see also $TERMWEAVE_PASSWORD."
+            "--password", metavar="-", callback=only_asked, help="'-' asks for the password; see also $TERMWEAVE_PASSWORD."
         ),
         click.option("--password-file", type=_FILE, help="File that holds the password."),
         click.option("--ca-certs", type=_FILE, help="Certificate authorities (PEM)."),
@@ -208,14 +209,25 @@ def models_to_open(given: Mapping[str, str | None], settings: Settings) -> dict[
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> OpenedSource:
-    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over."""
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:
+    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
+
+    Args:
+        source: The SOURCE argument.
+        reading: Keyword arguments of `corpora.open_source`.
+        out: Where remarks are printed.
+        skip_bad: Skip entries that cannot be read.
+        fresh: Forget the snapshot of an index that an earlier build left.
+    """
     from termweave import corpora
+    from termweave.cli.options.source_index import release
     from termweave.corpora.formats import download
 
     if download.is_address(source):
         out.say(f"Downloading {download.shown(source)}.")
     opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    if fresh:
+        release(opened)
     for remark in opened.remarks:
         out.say(remark)
     return opened

@@ -99,7 +99,7 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
         from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
 
         secret = settings.password.get_secret_value()
-        if secret == ASK and settings.origin("password") == "flag":  # no file may have a user asked
+        if secret == ASK and settings.origin("password") in {"flag", "--source-password"}:  # no file may have a user asked
             return prompt.secret(
                 f"Password of {user or 'the user'} at {url}: ", "Use --password-file or $TERMWEAVE_PASSWORD instead."
             )

@@ -84,7 +84,7 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
         UsageError: There is no such name, or termweave did not make it.
     """
     index = lineage.resolve(engine, name)
-    lineage.read(engine, index)  # refuses what termweave did not make
+    lineage.refuse_enriched(lineage.read(engine, index))  # `read` refuses what termweave did not make
     return _find(engine, index, ids)
 
 

@@ -198,6 +198,19 @@ def read(engine: Engine, index: str) -> Lineage:
     return Lineage.from_meta(answer[index]["mappings"].get("_meta") or {}, index)
 
 
+def refuse_enriched(made: Lineage) -> None:
+    """Refuse to change or replace an index that belongs to another application.
+
+    Raises:
+        UsageError: It does.
+    """
+    if "enriched" in made.source:
+        raise UsageError(
+            f"{made.name!r} is an index of another application, which 'termweave enrich' added fields to.",
+            "Search it, or change its fields with 'termweave enrich'; for an index of its own name another NAME.",
+        )
+
+
 def write(engine: Engine, index: str, lineage: Lineage) -> None:
     """Store a lineage. A mapping update replaces the whole ``_meta``, so the lineage must be complete."""
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"_meta": {"termweave": lineage.as_meta()}})

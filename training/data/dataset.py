@@ -9,7 +9,6 @@ import random
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source, path_and_split
@@ -183,7 +182,7 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Map
     """Make questions of the queries of a click log."""
     del base, split
     place = {document.id: index for index, document in enumerate(documents)}
-    clicked = click_log.gather(Path(str(settings["clicks"])), place)
+    clicked = click_log.gather(str(settings["clicks"]), place, split=str(settings["click_counts"]))
     every = clicked.pairs()
     texts, ids = [document.content for document in documents], [document.id for document in documents]
     train, dev, kept = _held_out(every, settings)

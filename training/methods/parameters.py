@@ -41,7 +41,18 @@ DATA = ParameterGroup(
             "that is there.",
             ("auto", "qrels", "clicks", "corpus"),
         ),
-        TrainingParameter("clicks", "", "Click log: lines of query, document id and count (tab-separated, or JSON)."),
+        TrainingParameter(
+            "clicks",
+            "",
+            "Click log: lines of query, document id and count (tab-separated, or JSON); or ubi:FOLDER, ubi:opensearch, ubi:https://HOST:9200, "
+            "a log of user behaviour.",
+        ),
+        TrainingParameter(
+            "click_counts",
+            "corrected",
+            "Clicks of a log of user behaviour: corrected for the positions of the documents by a click model, or raw.",
+            ("corrected", "raw"),
+        ),
         TrainingParameter(
             "views",
             "title,heading,sentence,span",
