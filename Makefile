@@ -23,21 +23,29 @@ help:
 demo: $(STAMPS)/base
 	@$(BIN)/termweave demo
 
-# Without ARGS the suite runs in two halves at the same time, each with its own server and one thread for models: two cores are busy.
+# Without ARGS the tests run in two halves at the same time, each with its own server and one thread for models: two cores are busy.
+# The second half's output follows when it has ended; both must pass.
 HALF   := tests/browser tests/cli tests/corpora tests/engine tests/indexer tests/rerank tests/signals tests/termweave
 OTHER  := $(filter-out $(HALF),$(patsubst %/,%,$(wildcard tests/[a-z]*/)))
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not exhaustive$(if $(FAST), and not slow)"
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+define in_halves
+@$(1) $(HALF) >$(STAMPS)/half.log 2>&1 & half=$$!; $(1) $(OTHER); other=$$?; \
+  wait $$half; half=$$?; cat $(STAMPS)/half.log; test $$half -eq 0 -a $$other -eq 0
+endef
 
 test: $(STAMPS)/test
 ifdef ARGS
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m "not exhaustive$(if $(FAST), and not slow)" $(ARGS)
 else
-	@$(PYTEST) $(HALF) >$(STAMPS)/half.log 2>&1 & half=$$!; $(PYTEST) $(OTHER); other=$$?; \
-	  wait $$half; half=$$?; cat $(STAMPS)/half.log; test $$half -eq 0 -a $$other -eq 0
+	$(call in_halves,$(PYTEST) -m "not exhaustive$(if $(FAST), and not slow)")
 endif
 
 exhaustive: $(STAMPS)/test
-	$(BIN)/python -m pytest -m exhaustive $(ARGS)
+ifdef ARGS
+	$(PYTEST) -m exhaustive $(ARGS)
+else
+	$(call in_halves,$(PYTEST) -m exhaustive)
+endif
 
 check: $(STAMPS)/check
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -45,6 +46,10 @@ CORPORA = {"first": range(150), "second": range(75, 225), "updated": range(170)}
 CLIENTS, NODES, QUERIES = 8, 3, 12
 #: Seconds that a command and a wait for the cluster may take.
 _PATIENCE = 240
+#: Primaries stay where they are: where a node dies while a primary moves, OpenSearch 3.6.0 may leave one that refuses every write.
+_CLUSTER = {"cluster.routing.rebalance.enable": "replicas"}
+#: Seconds without all copies after which the state of the shards is printed.
+_STALLED = 90
 #: Copies on all nodes: one living node holds everything. The nodes may fail during a build, so replicas stay on.
 _INDEX = ("--replicas", "2", "--no-loading", "--patience", str(_PATIENCE))
 
@@ -63,8 +68,12 @@ class Cluster:
             for victim in victims:
                 os.kill(victim.pid, signal.SIGKILL)
             ended.wait(chance.uniform(1, 15))
+            due = time.monotonic() + _STALLED
             while not self.started():
                 time.sleep(1)
+                if time.monotonic() > due:
+                    due = math.inf
+                    self.explain()
             self._record.lives(NODES, [])
 
     def started(self) -> bool:
@@ -78,8 +87,20 @@ class Cluster:
             return False
         return bool(health["status"] == "green" and health["number_of_nodes"] == NODES)
 
+    def explain(self) -> None:
+        """Print the shards that are in no order."""
+        server = engine.connect(settings.load(url=self.state.url))
+        try:
+            shards = server.request(
+                "GET", "/_cat/shards", params={"h": "index,prirep,state,node,unassigned.reason", "format": "json"}
+            )
+            say(f"(not in order: {[list(each.values()) for each in shards if each['state'] != 'STARTED']})")
+            say(f"(why: {json.dumps(server.request('GET', '/_cluster/allocation/explain'))[:1500]})")
+        except TermweaveError as error:
+            say(f"(not explained: {error})")
 
-class Writer:
+
+class ClusterWriter:
     """Builds, updates, promotes and rolls back, one command after the other, each a process of its own."""
 
     def __init__(self, url: str, folder: Path, record: Record) -> None:
@@ -203,7 +224,7 @@ def answer(index: Index, query: str) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in index.search(query, k=10)]
 
 
-def in_peace(writer: Writer, queries: list[str], record: Record) -> None:
+def in_peace(writer: ClusterWriter, queries: list[str], record: Record) -> None:
     """Build every generation and note its answers."""
     for label in CORPORA:
         if label == "updated":
@@ -231,7 +252,7 @@ def searching(url: str, queries: list[str], record: Record, rate: float, seed: i
             query, before, started = chance.choice(queries), record.allowed(), time.monotonic()
             try:
                 given = answer(index, query)
-            except EngineError as error:
+            except TermweaveError as error:
                 record.error(str(error), started)
             else:
                 record.answer(query, given, before, started)
@@ -262,8 +283,9 @@ def load(record: Record, minutes: float, seed: int, rate: float, folder: Path) -
     ended = threading.Event()
     try:
         with LoadBalancer([each.port for each in cluster.state.nodes]) as balancer:
-            writer = Writer(balancer.url, folder, record)
+            writer = ClusterWriter(balancer.url, folder, record)
             queries = write_corpora(folder)
+            writer.engine.request("PUT", "/_cluster/settings", body={"persistent": _CLUSTER})
             in_peace(writer, queries, record)
             record.begin(NODES)
             killer = threading.Thread(target=cluster.kill_at_random, args=(random.Random(seed + 1), ended), daemon=True)

@@ -32,7 +32,7 @@ from termweave.encoders import load
 from termweave.encoders.analysis.words import ANALYSIS
 from termweave.encoders.manifest import TOKENIZER, Manifest
 from termweave.encoders.models import store
-from termweave.encoders.models.anchored import HeadShape, JointModel
+from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.onnx.export import export
 from termweave.encoders.onnx.runtime import OnnxModel, available_cores
 from termweave.errors import UsageError
@@ -193,7 +193,7 @@ def row(name, texts, theirs, made, rounds, text_work) -> str:
     return f"| {name} | {lengths.mean():.0f} | {' | '.join([*cells, *(f'{each:.2f}' for each in own)])} |"
 
 
-class Counting:
+class CountingGraph:
     """In the place of ONNX Runtime's session: counts what it is given, and says nothing."""
 
     def __init__(self, outputs) -> None:
@@ -215,7 +215,7 @@ def padding(data: Path, sets: list[str]) -> None:
         documents = list(corpora.open_source(data / name).documents())
         shares = []
         for on_gpu, parts in ((False, [documents]), (True, [documents]), (True, blocks(iter(documents)))):
-            model.on_gpu, model._session = on_gpu, Counting(model.outputs)  # noqa: SLF001
+            model.on_gpu, model._session = on_gpu, CountingGraph(model.outputs)  # noqa: SLF001
             for part in parts:
                 lengths = np.minimum(tokenizer.lengths([document.content for document in part]), MAX_LENGTH)
                 ids = [np.ones(length, dtype=np.int64) for length in lengths]

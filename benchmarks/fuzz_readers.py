@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 from termweave.corpora import open_dataset, open_source
+from termweave.corpora.formats.compression import zstd_module
 from termweave.errors import TermweaveError
 from termweave.signals.layout import source_digest
 
@@ -41,6 +42,9 @@ SEEDS: dict[str, dict[str, bytes]] = {
     "tsv": {"table.tsv": b"id\ttext\n1\tfirst\n2\tsecond\n"},
     "html": {"site/page.html": _PAGE},
     "markdown": {"site/page.md": b"# Title #\n\n```sh\n# code\n```\nbody\n"},
+    "rst": {"site/page.rst": b"=====\nTitle\n=====\n\nbody ``code``\n\nSection\n-------\n.. note:: text\n"},
+    "asciidoc": {"site/page.adoc": b"= Title\nAuthor <a@b.example>\n:toc:\n\n== Section\n----\ncode\n----\n"},
+    "text": {"site/page.txt": b"First line\n\nfirst, caf\xc3\xa9\n"},
     "beir": {
         "beir/corpus.jsonl": _LINES,
         "beir/queries.jsonl": _QUERIES,
@@ -59,6 +63,7 @@ def _parquet() -> bytes:
     return content.getvalue()
 
 
+SEEDS["zstandard"] = {"corpus.jsonl.zst": zstd_module().compress(_LINES)}
 if importlib.util.find_spec("pyarrow"):
     SEEDS["parquet"] = {"table.parquet": _parquet()}
 if importlib.util.find_spec("ir_datasets"):
@@ -161,13 +166,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--readers", nargs="+", choices=SEEDS, default=list(SEEDS), help="Only these.")
     parser.add_argument("--quick", action="store_const", dest="inputs", const=300, help="300 inputs")
     arguments = parser.parse_args()
     dice, ends, faults = random.Random(arguments.seed), Counter[str](), set[str]()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         for number in range(arguments.inputs):
-            kind = dice.choice(list(SEEDS))
+            kind = dice.choice(arguments.readers)
             files = dict(SEEDS[kind])
             victim = dice.choice(list(files))
             files[victim] = mutated(files[victim], dice)

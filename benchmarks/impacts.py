@@ -53,7 +53,7 @@ No default was chosen by these tables: nothing is pruned unless you ask for it. 
 
 
 @dataclass
-class Collection:
+class BenchmarkSet:
     """A data set with its encodings."""
 
     name: str
@@ -64,7 +64,7 @@ class Collection:
     queries: list[Encoding]
 
     @classmethod
-    def read(cls, folder: str, keep: Path | None) -> Collection:
+    def read(cls, folder: str, keep: Path | None) -> BenchmarkSet:
         """Open a data set and encode it, or load the stored encodings."""
         dataset = corpora.open_dataset(folder)
         documents = list(dataset.documents())
@@ -116,7 +116,7 @@ class Collection:
         return Fitting(server.capabilities, [Encoding("", each) for each in drawn])
 
 
-def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
+def quantisation(collections: Sequence[BenchmarkSet], server: Engine) -> Iterator[str]:
     yield "## Quantisation\n"
     yield (
         "nDCG@10 of exact dot products: with float weights, with the integers from 1 to 255 that the index stores, and with the query's "
@@ -132,7 +132,7 @@ def quantisation(collections: Sequence[Collection], server: Engine) -> Iterator[
         yield f"| {each.name} | {exact:.4f} | {documents:.4f} | {exact - documents:+.4f} | {both:.4f} | {exact - both:+.4f} |"
 
 
-def against_bm25(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
+def against_bm25(collections: Sequence[BenchmarkSet], server: Engine) -> Iterator[str]:
     yield "\n## Index size and latency against BM25\n"
     yield (
         "Each signal has an index of its own with text and `_source`, in one segment. Latency: one client searches for 100 hits; the "
@@ -159,7 +159,7 @@ def against_bm25(collections: Sequence[Collection], server: Engine) -> Iterator[
                 server.request("DELETE", f"/{name}", params={"ignore_unavailable": True})
 
 
-def _compared(each: Collection, server: Engine, systems: dict[str, Signal], names: dict[str, str]) -> Iterator[str]:
+def _compared(each: BenchmarkSet, server: Engine, systems: dict[str, Signal], names: dict[str, str]) -> Iterator[str]:
     sizes, ranked, times, reach = {}, {}, {}, {}
     for system, signal in systems.items():
         sizes[system] = filled(server, names[system], signal, each)
@@ -185,7 +185,7 @@ def _compared(each: Collection, server: Engine, systems: dict[str, Signal], name
         )
 
 
-def filled(server: Engine, name: str, signal: Signal, collection: Collection) -> int:
+def filled(server: Engine, name: str, signal: Signal, collection: BenchmarkSet) -> int:
     """Build an index with one signal; return its bytes on disk."""
     server.request("DELETE", f"/{name}", params={"ignore_unavailable": True})
     layout = DocumentLayout([signal])
@@ -206,7 +206,7 @@ def filled(server: Engine, name: str, signal: Signal, collection: Collection) ->
     return sum(segment["size_in_bytes"] for segment in copies[0]["segments"].values())
 
 
-def searched(server: Engine, name: str, signal: Signal, collection: Collection) -> dict[str, list[tuple[str, float]]]:
+def searched(server: Engine, name: str, signal: Signal, collection: BenchmarkSet) -> dict[str, list[tuple[str, float]]]:
     """Return a function from a query to its best documents, which asks the engine."""
     found = {}
     asked = list(collection.asked())
@@ -219,7 +219,7 @@ def searched(server: Engine, name: str, signal: Signal, collection: Collection) 
 
 
 def latencies(
-    server: Engine, names: dict[str, str], systems: dict[str, Signal], collection: Collection, sizes: dict[str, int]
+    server: Engine, names: dict[str, str], systems: dict[str, Signal], collection: BenchmarkSet, sizes: dict[str, int]
 ) -> dict[str, float]:
     """Median over queries of the fastest of several searches, in milliseconds; the systems run in changing order."""
     draw = random.Random(0)
@@ -238,7 +238,7 @@ def latencies(
     return {system: numbers.median(each) * 1000 for system, each in fastest.items()}
 
 
-def pruning(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
+def pruning(collections: Sequence[BenchmarkSet], server: Engine) -> Iterator[str]:
     yield "\n## Pruning\n"
     yield (
         "`--prune 0.1` leaves out impacts below .1 of the largest; `--prune 30%` leaves out the lightest 30 % of each document. The table "
@@ -257,7 +257,7 @@ def pruning(collections: Sequence[Collection], server: Engine) -> Iterator[str]:
         yield f"| {text} | {' | '.join(cells)} |"
 
 
-def drift(collections: Sequence[Collection]) -> Iterator[str]:
+def drift(collections: Sequence[BenchmarkSet]) -> Iterator[str]:
     yield "\n## Statistics that have drifted\n"
     yield (
         "What is lost if the documents' weights are anchored on statistics of other texts: nDCG@10 minus nDCG@10 with the corpus's own "
@@ -273,7 +273,7 @@ def drift(collections: Sequence[Collection]) -> Iterator[str]:
             yield f"| {each.name} | {name} | {found.moved:.2f} | {found.unseen:.2f} | {'yes' if found.large else 'no'} | {cost:+.4f} |"
 
 
-def _tables(each: Collection, collections: Sequence[Collection]) -> Iterator[tuple[str, CorpusStatistics]]:
+def _tables(each: BenchmarkSet, collections: Sequence[BenchmarkSet]) -> Iterator[tuple[str, CorpusStatistics]]:
     order = list(range(len(each.impacts)))
     shuffled = random.Random(0).sample(order, len(order))
     for name, places in (
@@ -305,7 +305,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR")
     parsed = parser.parse_args()
     server = engine.connect(settings.load())
-    collections = [Collection.read(folder, parsed.keep) for folder in parsed.sets]
+    collections = [BenchmarkSet.read(folder, parsed.keep) for folder in parsed.sets]
     sets = " ".join(f"../shared/data/{Path(folder).name}" for folder in parsed.sets)
     print(HEAD.format(version=server.capabilities.version, sets=sets))
     for lines in (

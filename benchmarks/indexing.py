@@ -9,7 +9,7 @@ Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where t
 """
 
 # A script's functions need no types.
-# ruff: noqa: ANN002, ANN003, ANN202, D102
+# ruff: noqa: ANN002, ANN202, D102
 from __future__ import annotations
 
 import argparse

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from entry_point import enter
-from reproduction_tables import STARTS, TABLES, Table
+from reproduction_tables import STARTS, TABLES, PrintedTable
 
 from termweave.evaluation import randomisation_test
 
@@ -38,7 +38,7 @@ _QUICK_QUESTIONS, _QUICK_POOL = 300, 1500
 
 
 @dataclass(frozen=True)
-class Row:
+class ReproducedRow:
     """The figures of one row of one set.
 
     Attributes:
@@ -91,7 +91,7 @@ def _some(chosen: str, every: Any) -> list[str]:
 
 
 def _rows(
-    given: argparse.Namespace, table: Table, name: str, split: str, shares: tuple[float, float, float] | None
+    given: argparse.Namespace, table: PrintedTable, name: str, split: str, shares: tuple[float, float, float] | None
 ) -> Iterator[str]:
     """The lines of one set and one split."""
     from reproduction_runs import TestSet, fold, key, measured, untrained
@@ -131,7 +131,7 @@ def _rows(
 
 
 def _trained(
-    table: Table,
+    table: PrintedTable,
     common: dict[str, object],
     label: str,
     start: str,
@@ -159,16 +159,16 @@ def _assigned(assignments: list[str]) -> dict[str, object]:
     return dict(each.split("=", 1) for each in assignments)
 
 
-def _row(name: str, records: list[dict[str, Any]]) -> Row:
+def _row(name: str, records: list[dict[str, Any]]) -> ReproducedRow:
     seeds: dict[str, dict[str, list[np.ndarray]]] = {}
     for record in records:
         for test, own in record["figures"].items():
             for measure, values in own.items():
                 seeds.setdefault(test, {}).setdefault(measure, []).append(np.array(values))
-    return Row(name, seeds, float(np.mean([record["minutes"] for record in records])))
+    return ReproducedRow(name, seeds, float(np.mean([record["minutes"] for record in records])))
 
 
-def _lines(table: Table, head: tuple[str, str, str], row: Row, compared: Row | None) -> Iterator[str]:
+def _lines(table: PrintedTable, head: tuple[str, str, str], row: ReproducedRow, compared: ReproducedRow | None) -> Iterator[str]:
     """The lines of a row: one for each test set."""
     for test, own in row.seeds.items():
         cells = []

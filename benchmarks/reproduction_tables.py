@@ -15,7 +15,7 @@ _QUICK: dict[str, object] = {"top_layers": 3, "precision": "bf16", "layers_rate"
 
 
 @dataclass(frozen=True)
-class Table:
+class PrintedTable:
     """One table of the papers' results.
 
     Attributes:
@@ -53,7 +53,7 @@ class Table:
 _PLAIN = {"beta": 0, "gamma": 0}
 
 TABLES = {
-    "le-bs": Table(
+    "le-bs": PrintedTable(
         method="le-bs",
         sets=("squad-dev-reqa", "cmrc2018-reqa"),
         rows={
@@ -81,7 +81,7 @@ TABLES = {
         folds={"warm": (0.6, 0.2, 0.2), "cold start": (0.2, 0.2, 0.6)},
         bm25=True,
     ),
-    "coder": Table(
+    "coder": PrintedTable(
         method="coder",
         sets=("stackfaq", "squad", "medquad"),
         rows={
@@ -107,7 +107,7 @@ TABLES = {
         reranked=True,
         bm25=True,
     ),
-    "dtr": Table(
+    "dtr": PrintedTable(
         method="dtr",
         sets=("banking77", "clinc150", "stackfaq", "twitter-airlines"),
         rows={

@@ -1,7 +1,7 @@
 """How fast documents with ready encodings are sent, compared with sending pre-built bodies: the row `send` of indexing.py."""
 
 # A script's functions need no types.
-# ruff: noqa: ANN202, D102, SLF001
+# ruff: noqa: ANN202, D102
 from __future__ import annotations
 
 import hashlib
@@ -21,8 +21,8 @@ from synthetic import NAME, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.ledger.ledger import Ledger, LedgerEntry
-from termweave.indexer.pipeline.bulk_sender import BulkSender
+from termweave.indexer.ledger.entries import LedgerEntry
+from termweave.indexer.ledger.ledger import Ledger
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
@@ -152,11 +152,12 @@ def send(server: engine.Engine, folder: Path, *, quick: bool) -> None:
     count, rounds = (50, 1) if quick else (15_000, 3)
     file, bodies = corpus(folder, count), []
     source = corpora.open_source(file)
-    once = BulkSender._request
+    once = engine.Engine.request
 
-    def recording(sender, batch):
-        bodies.append(b"".join(item.lines for item in batch))
-        return once(sender, batch)
+    def recording(server, method, path, **given):
+        if path.endswith("/_bulk"):
+            bodies.append(given["body"])
+        return once(server, method, path, **given)
 
     plain: dict[int, list[float]] = {2: [], 3: [], 4: []}
     bare: list[float] = []
@@ -164,7 +165,7 @@ def send(server: engine.Engine, folder: Path, *, quick: bool) -> None:
     digested: list[float] = []
     ours: list[float] = []
     with synthetic():
-        with mock.patch.object(BulkSender, "_request", recording):
+        with mock.patch.object(engine.Engine, "request", recording):
             index = build(server, source, NAME, BuildOptions()).index
         made = server.request("GET", f"/{index}")[index]
         loading = {"index.knn": True, "index.refresh_interval": "-1", "index.number_of_replicas": 0}

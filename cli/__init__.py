@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from termweave import __version__
-from termweave.cli.common.option_groups import CONTEXT
+from termweave.cli.options.option_groups import CONTEXT
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import printable, readable
 
@@ -22,6 +22,7 @@ VERBS = {
     "doctor": "Check this machine: what is missing, how to get it.",
     "node": "The embedded OpenSearch: start, stop, status, logs, wipe.",
     "index": "Build, verify and publish an index.",
+    "enrich": "Add weights and vectors to an existing index.",
     "verify": "Check that every document is stored as it was sent.",
     "list": "All indices of a server.",
     "generations": "The generations of an index.",

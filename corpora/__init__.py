@@ -13,20 +13,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
-from termweave.corpora.formats import compression, download
+from termweave.corpora.formats import compression, download, index_address
 from termweave.corpora.formats.csv_dialect import DELIMITERS
 from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
 from termweave.corpora.in_memory import open_documents
 from termweave.corpora.readers.beir import folders_in
-from termweave.corpora.sources import DEFAULT_SPLIT, Dataset, Fields, OpenedSource, Progress, Reading, Skipped, Skips, Source
+from termweave.corpora.sources import (
+    DEFAULT_SPLIT,
+    Dataset,
+    Fields,
+    IndexReading,
+    NotAnIndex,
+    OpenedSource,
+    Progress,
+    Reading,
+    Skipped,
+    Skips,
+    Source,
+)
 from termweave.errors import TermweaveError, UsageError
-from termweave.support.messages import few
+from termweave.support.messages import few, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
     "Dataset",
+    "IndexReading",
     "OpenedSource",
     "Progress",
     "Skipped",
@@ -39,7 +52,9 @@ __all__ = [
     "path_and_split",
 ]
 
-_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME` or `demo`."
+#: Beginnings of the addresses of indices, which have colons and no splits.
+_INDICES = ("opensearch:", "http://", "https://")
+_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `ubi:FOLDER` or `demo`."
 
 
 def open_source(
@@ -50,16 +65,19 @@ def open_source(
     title_field: str | None = None,
     text_fields: Sequence[str] = (),
     include: Sequence[str] = (),
+    index: IndexReading | None = None,
 ) -> OpenedSource:
     """Open the corpus that a SOURCE argument names.
 
     Args:
-        spec: A path, an http(s) address of a file, ``-`` for standard input, ``ir:NAME``, or the name of a built-in corpus (``demo``).
+        spec: A path, an http(s) address of a file, ``-`` for standard input, ``opensearch:INDEX`` or ``https://HOST:9200/INDEX``, ``ir:NAME``,
+            or the name of a built-in corpus (``demo``).
         skip_bad: Skip entries that cannot be read and list them in `Source.skipped`, instead of raising an error.
         id_field: Key or column of the id, if it has an unusual name; in a table without a header line the column's number, from 1.
         title_field: Key or column of the title, in the same way.
         text_fields: Keys or columns of the text, in the same way; several are joined by line ends.
         include: Patterns such as ``*.py`` of the files to read in a folder, whatever their type; (): the files of known types.
+        index: How an index is read; None: all documents, with the credentials of the settings.
 
     Raises:
         UsageError: The source does not exist, its format is unknown, or it has no such field.
@@ -73,8 +91,16 @@ def open_source(
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     copies: list[Path] = []
+    copy: Path | None
     try:
-        if copy := download.downloaded(spec) if download.is_address(spec) else spooled(spec):
+        if index_address.is_address(spec):
+            try:
+                return _opened_index(spec, Reading(None, skip_bad, fields, (), index or IndexReading()))
+            except NotAnIndex:
+                copy = download.downloaded(spec)
+        else:
+            copy = download.downloaded(spec) if download.is_address(spec) else spooled(spec)
+        if copy:
             copies.append(copy)
         shown = spec if copy is None else "stdin" if spec == "-" else Path(compression.called(copy)).name
         path = spec if copy is None else str(copy)
@@ -83,12 +109,22 @@ def open_source(
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields, tuple(include)))
+        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields, tuple(include), index or IndexReading()))
     except BaseException:
         _remove(copies)
         raise
     if copies:
         weakref.finalize(source, _remove, copies)
+    return source
+
+
+def _opened_index(spec: str, reading: Reading) -> OpenedSource:
+    """Open an existing index with its reader.
+
+    Raises:
+        NotAnIndex: The server at an http(s) address is no search engine.
+    """
+    source: OpenedSource = plugins.load("readers", "index").open(spec, reading)
     return source
 
 
@@ -130,7 +166,7 @@ def open_dataset(spec: str | Path) -> Dataset:
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
     reader = _reader(spec, spec)
     if not hasattr(reader, "open_dataset"):
-        raise UsageError(f"{spec} is a corpus without queries and judgements.", _DATASETS)
+        raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)
     dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
     return dataset
 
@@ -148,9 +184,9 @@ def _spec(spec: object, what: str) -> str:
 
 
 def path_and_split(spec: str) -> tuple[str, str | None]:
-    """Split ``PATH:SPLIT``. The split is None if none is named; a path that exists is never split, even if it contains a colon."""
+    """Split ``PATH:SPLIT``. The split is None if none is named; an index or a path that exists is never split."""
     path, colon, split = spec.rpartition(":")
-    if not colon or exists(spec) or path == "ir":
+    if not colon or exists(spec) or path in {"ir", "ubi"} or spec.startswith(_INDICES):
         return spec, None
     return path, split
 

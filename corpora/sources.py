@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from termweave.records import Document, Qrels, Query
+    from termweave.settings import Settings
 
 #: The split that is used when a data set is named without one.
 DEFAULT_SPLIT = "test"
@@ -38,6 +43,33 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexReading:
+    """Options for reading an index of a search engine.
+
+    Attributes:
+        query: Clause of the query DSL that the documents must match; None: all documents.
+        rate: Most documents per second; None: no limit.
+        whole: Keep the fields of title and text in the metadata, too, for an index that takes the mapping over.
+        build: Name of the index that is built: if the command is stopped, the same command reads on; "": the source is only read.
+        settings: Function from the address of a server (None: the server that is written to) to the settings for it; None: the user's.
+    """
+
+    query: Mapping[str, Any] | None = None
+    rate: float | None = None
+    whole: bool = False
+    build: str = ""
+    settings: Callable[[str | None], Settings] | None = field(default=None, repr=False)
+
+    def settings_for(self, url: str | None) -> Settings:
+        """The settings for a server: its address and the credentials that were given for it."""
+        if self.settings is not None:
+            return self.settings(url)
+        from termweave import settings, source_settings  # noqa: PLC0415 - pydantic takes 300 ms, and only an index needs it
+
+        return source_settings.load(url, settings.load())
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """Options for reading a source.
 
@@ -46,12 +78,14 @@ class Reading:
         skip_bad: Skip bad entries instead of raising an error.
         fields: Fields that the user named; only for a reader that is `MAPPED`.
         include: Patterns of the files to read in a folder of texts; (): the files of known types.
+        index: Options for reading an index.
     """
 
     name: str | None = None
     skip_bad: bool = False
     fields: Fields = field(default_factory=Fields)
     include: tuple[str, ...] = ()
+    index: IndexReading = field(default_factory=IndexReading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +208,23 @@ class Derived:
     def skipped(self) -> Skips:
         """Entries that the underlying source skipped."""
         return self._source.skipped
+
+
+class NotAnIndex(UsageError):
+    """The server at an http(s) address is no search engine: the address is that of a file."""
+
+
+def underlying(source: Source) -> Source:
+    """The source that a derived source is made from in the end."""
+    while isinstance(source, Derived):
+        source = source._source  # noqa: SLF001 - its own
+    return source
+
+
+def origin(source: Source) -> dict[str, str]:
+    """Name and fingerprint of a source for the lineage, and for an index how and how far it was read."""
+    own: dict[str, str] = getattr(underlying(source), "origin", {})
+    return {"name": source.name, "fingerprint": source.fingerprint, **own}
 
 
 class OpenedSource(Source, Protocol):

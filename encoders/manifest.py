@@ -49,7 +49,7 @@ class Manifest:
         terms: What the weights are for: "word" means whole, stemmed words.
         analysis: Id of the analysis that makes the terms (`encoders.analysis`); None for a model without weights.
         anchor: What a learned weight is multiplied with, such as ``{"kind": "bm25", "k1": ..., "b": ...}``.
-        heads: Shape of the weight heads (`encoders.models.anchored.HeadShape`).
+        heads: Shape of the weight heads (`encoders.models.joint_model.HeadShape`).
         settings: What the kind needs beyond the fields above, such as prompts (`encoders.kinds`).
         quantisation: What was quantised and how, with the parity figures of the export.
         training: Data, licences and method of the training.

@@ -62,7 +62,7 @@ def absent_from_index(index: Index, name: str, qrels: Qrels) -> list[str]:
 
 
 def without_judgement(dataset: Dataset) -> list[str]:
-    """Return a remark if the split does not judge all queries of the file, provided that the reader counts them."""
+    """Say how many queries of the file the split does not judge: no remark if it judges all, or if the reader does not count them."""
     count = getattr(dataset, "unjudged", 0)
     if not count:
         return []

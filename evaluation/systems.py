@@ -61,7 +61,7 @@ def default_search(signals: Sequence[str], reranking: Reranking | None = None) -
         reranking: The rerankers to add; None adds none.
     """
     joined = modes.hybrid(signals)
-    return _named("hybrid" if len(joined) > 1 else joined[0], reranking)
+    return named("hybrid" if len(joined) > 1 else joined[0], reranking)
 
 
 def default_of(systems: Sequence[System], index: Index) -> str | None:
@@ -131,14 +131,15 @@ def system_of(mode: str, reranking: Reranking | None, index: Index) -> System:
     """Return the system of a mode and a reranking; a profile with its own reranking keeps its plain name."""
     profile = profiles.find(index.lineage, mode)
     if profile is None or profile.rerank is None:
-        return _named(mode, reranking)
+        return named(mode, reranking)
     if reranking == profile.rerank:
         return System(mode, mode, reranking)
     left_out = "reranking" if profile.ranker else "rNN"
-    return _named(mode, reranking) if reranking else System(f"{mode} without {left_out}", mode)
+    return named(mode, reranking) if reranking else System(f"{mode} without {left_out}", mode)
 
 
-def _named(mode: str, reranking: Reranking | None) -> System:
+def named(mode: str, reranking: Reranking | None) -> System:
+    """A mode with its rerankers, under the name that tables show."""
     if reranking is None:
         return System(label(mode), mode)
     name = rerankers.CHAIN.join(_short(stage.name) for stage in reranking.stages)

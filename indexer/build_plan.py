@@ -11,8 +11,7 @@ import orjson
 from termweave import encoders, plugins
 from termweave.errors import UsageError
 from termweave.indexer.options import DECLARED, BuildOptions
-from termweave.indexer.preparation import language_check
-from termweave.search.catalog import lineage
+from termweave.indexer.preparation import kept_mapping, language_check
 from termweave.signals import signal_class
 from termweave.signals.pruning import Pruning
 from termweave.support import arguments
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 #: The order in which tables show signals: plain text first, then what needs a model.
 _ORDER = (None, "weights", "dense")
+
+#: Number of the layout of documents. It changes where a build with the same options would write other documents.
+_LAYOUT = 1
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
         InputError: One of the first documents cannot be read.
     """
     arguments.check(source=source, options=options)
+    if options.keep_mapping:
+        options = kept_mapping.taken_over(source, options)
     encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
     possible, notes = _choose_signals(options.signals, encoder, capabilities)
     advice = language_check.advise(source, encoder, options, possible)
@@ -135,7 +139,7 @@ def _fingerprint(source: Source, encoder: TextEncoder, options: BuildOptions, re
     parts: dict[str, Any] = {
         "source": source.fingerprint,
         "models": {output: model.hash for output, model in encoder.models.items()},
-        "schema": lineage.SCHEMA,
+        "schema": _LAYOUT,
     }
     unset = BuildOptions()
     for name, option in DECLARED.items():
@@ -155,4 +159,4 @@ def _in_words(source: Source, encoder: TextEncoder, options: BuildOptions, resol
                 parts[flag.name] = f"{model.name} ({model.hash[:8]})" if model else "none"
             elif option.in_fingerprint != "never":
                 parts[flag.name] = flag.describe(resolved.get(name, getattr(options, name)))
-    return {**parts, "layout": str(lineage.SCHEMA)}
+    return {**parts, "layout": str(_LAYOUT)}

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
+from termweave.corpora.sources import origin
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
 from termweave.indexer.ledger import storage
-from termweave.indexer.preparation import length_check, user_mapping
+from termweave.indexer.preparation import kept_mapping, length_check, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
-from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
 
 if TYPE_CHECKING:
     from termweave.corpora import Source
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.preparation.passages import Window
+    from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
 
@@ -76,29 +78,30 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
-        layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(own))
-        mapping = user_mapping.merged(layout.mapping({}), options.mapping)
+        layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))
+        spelling = dialect.of(engine.capabilities)
+        mapping = _merged(layout, options, spelling)
         corpus.notes.extend(corpus.metadata.notes())
         made = Lineage(
             name=name,
             created=generations.creation_time(engine, name),
             termweave=__version__,
-            source={"name": source.name, "fingerprint": source.fingerprint},
+            source=origin(source),
             fingerprint=planned.fingerprint,
             signals={signal.name: signal.parameters() for signal in layout.signals},
             models={output: ModelLineage(model.name, model.hash) for output, model in encoder.models.items()},
-            statistics={} if corpus.statistics is None else _statistics_lineage(corpus.statistics),
+            statistics={} if corpus.statistics is None else statistics_lineage(corpus.statistics),
             documents=ledger.documents,
             passages=_passages_lineage(options.passages, ledger),
             fields=layout.extra,
             types=layout.types,
             neighbours=options.neighbours,
         )
-        settings = user_mapping.merged(layout.settings(), {"index.number_of_shards": options.shards, **options.settings})
+        settings = user_mapping.merged(layout.settings(spelling), {"index.number_of_shards": options.shards, **options.settings})
         settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
         index_setup.create(engine, index, mapping, made, settings)
         keep_statistics(engine, index, corpus.statistics, options)
-        ledger.put("lineage", asdict(made))
+        ledger.put("lineage", made.as_meta())
         ledger.put("said", [corpus.notes, corpus.warnings])  # a build that resumes does not read the source for them
         ledger.put("state", "building")
     except BaseException:
@@ -107,6 +110,17 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             deletion.remove_generation(engine, index)
         raise
     return BuildTarget(index, made, layout, corpus.statistics, ledger, corpus.notes, corpus.warnings)
+
+
+def _merged(layout: DocumentLayout, options: BuildOptions, spelling: ServerDialect) -> dict[str, Any]:
+    """The mapping of the signals with that of the user, or of the source."""
+    ours = layout.mapping({}, spelling)
+    if not options.keep_mapping:
+        return user_mapping.merged(ours, options.mapping)
+    theirs = options.mapping["properties"]
+    beside = {name: field for name, field in theirs.items() if name not in ours["properties"]}
+    properties = kept_mapping.with_copies(ours["properties"] | beside, theirs)
+    return {**ours, **options.mapping, "properties": properties}
 
 
 def reopen(engine: Engine, options: BuildOptions, index: str, made: Lineage, ledger: Ledger) -> BuildTarget:
@@ -155,7 +169,7 @@ def _passages_lineage(window: Window | None, ledger: Ledger) -> dict[str, int]:
     return {**window.parameters(), "count": ledger.total, "most": ledger.most_passages}
 
 
-def _statistics_lineage(statistics: CorpusStatistics) -> dict[str, Any]:
+def statistics_lineage(statistics: CorpusStatistics) -> dict[str, Any]:
     """`Lineage.statistics` of a new generation."""
     return {
         "hash": statistics.hash,

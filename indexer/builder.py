@@ -10,7 +10,7 @@ where it stopped. With --neighbours, a pass between the two encodes everything (
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from termweave.errors import GateNotMet, RefusedDocuments, VerificationFailed
@@ -196,7 +196,7 @@ def pass_gate(
     live: LiveGeneration | None,
     built: Callable[[], Built | Updated],
 ) -> None:
-    """Call the gate. If the generation misses it, its lineage says so: it is complete, and can be promoted or pruned.
+    """Measure a generation with the gate. If it fails, mark it as complete in its lineage, so that it can be promoted or pruned.
 
     The gate searches with the default profile, so the generation is first given the profiles that it would be published with.
 
@@ -217,7 +217,7 @@ def pass_gate(
         gate(target.index)
     except GateNotMet as missed:
         profile_transfer.write(engine, target.index, replace(whole, missed=missed.message), live)
-        target.ledger.put("lineage", asdict(replace(whole, complete=False)))  # for a build that calls the gate again
+        target.ledger.put("lineage", replace(whole, complete=False).as_meta())  # for a build that calls the gate again
         target.ledger.put("state", "missed")
         raise NotPublished(missed, built()) from missed
 

@@ -38,6 +38,19 @@ if TYPE_CHECKING:
 CONTENT, FIRST, MODELS, SENDING, SERVER = "Reading the corpus", "Options", "Models and signals", "Sending", "Index on the server"
 
 
+def model(flag: str, text: str, default: str, example: str = "./my-model") -> Any:
+    """Declare an option that takes a model. Another model makes another generation.
+
+    Args:
+        flag: "--weights".
+        text: What `--help` says.
+        default: What `--help` says of the default.
+        example: A value, as the command line takes it.
+    """
+    made = Flag(flag, text, default=default, metavar="MODEL", example=example)
+    return option(None, MODEL, made, heading=MODELS, optional=True, in_fingerprint="model")
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """How to build an index. The order of the fields is the order in which messages list them.
@@ -51,6 +64,7 @@ class BuildOptions:
         shards: Primary shards.
         settings: Further index settings: flat keys that begin with "index.".
         mapping: Further mapping. Its properties are filled from the metadata of the same name.
+        keep_mapping: Take over mapping, analysis and fields of a source that is an index (`preparation.kept_mapping`).
         skip_bad: Leave out entries that cannot be read, and the second of two documents with one id.
         passages: How long texts are cut into passages; None: not at all.
         prune: Which impacts are not stored.
@@ -63,48 +77,20 @@ class BuildOptions:
         fresh: Delete an unfinished generation instead of resuming it.
     """
 
-    weights: str | Path | None = option(
-        None,
-        MODEL,
-        Flag(
-            "--weights",
-            "Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.",
-            default="the shipped one",
-            metavar="MODEL",
-            example="./my-model",
-        ),
-        heading=MODELS,
-        optional=True,
-        in_fingerprint="model",
+    weights: str | Path | None = model(
+        "--weights", "Weights model: folder, package, name or hf:OWNER/NAME; 'none' for no learned weights.", "the shipped one"
     )
-    dense: str | Path | None = option(
-        None,
-        MODEL,
-        Flag(
-            "--dense",
-            "Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.",
-            default="the shipped one",
-            metavar="MODEL",
-            example="./my-model",
-        ),
-        heading=MODELS,
-        optional=True,
-        in_fingerprint="model",
+    dense: str | Path | None = model(
+        "--dense",
+        "Dense model: the same, also in the layout of sentence-transformers; 'none' for no vectors.",
+        "the shipped one",
     )
-    dense_query: str | Path | None = option(
-        None,
-        MODEL,
-        Flag(
-            "--dense-query",
-            "Dense model for queries alone, trained together with --dense; with --update it takes the place of the one before, and no "
-            "document is encoded again; 'none' for the one of --dense.",
-            default="the one of --dense",
-            metavar="MODEL",
-            example="./my-query-model",
-        ),
-        heading=MODELS,
-        optional=True,
-        in_fingerprint="model",
+    dense_query: str | Path | None = model(
+        "--dense-query",
+        "Dense model for queries alone, trained together with --dense; with --update it takes the place of the one before, and no "
+        "document is encoded again; 'none' for the one of --dense.",
+        "the one of --dense",
+        example="./my-query-model",
     )
     signals: tuple[str, ...] | None = option(
         None,
@@ -183,6 +169,20 @@ class BuildOptions:
         plain=dict,
         kept_by_update=True,
         check=check_mapping,
+    )
+    keep_mapping: bool = option(
+        False,
+        SWITCH,
+        Flag(
+            "--keep-mapping",
+            "Take over mapping, analyzers and fields of the index that is read, so that its queries work on NAME as before.",
+            describe=lambda value: "yes" if value else "no",
+            compare=bool,
+            of_generation=lambda generation: "kept" in generation.source,
+        ),
+        heading=SERVER,
+        in_fingerprint="if set",
+        kept_by_update=True,
     )
     skip_bad: bool = option(
         False,

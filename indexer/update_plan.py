@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave.corpora.sources import underlying
+from termweave.engine.index_source.changes import ChangedDocuments
 from termweave.errors import UsageError
 from termweave.indexer.generations import generations, option_compatibility
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.preparation import incremental
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.support import arguments
@@ -140,10 +143,11 @@ def plan_update(
     if live is None:
         raise missing(name)
     option_compatibility.check(engine, live, options, mode.given)
+    check_mapping_kept(live, source)
     source = in_passages(source, Window.of(live.lineage.passages))
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch:
         path = Path(scratch) / "source.sqlite"
-        corpus = read_source(source, path, None, skip_bad=options.skip_bad, progress=progress)
+        corpus = read_source(engine, live, source, path, None, skip_bad=options.skip_bad, progress=progress)
         counts = compare(engine, live, path)
     allowed, new = True, mode.new
     try:
@@ -176,19 +180,45 @@ def missing(name: str) -> UsageError:
 
 
 def read_source(
-    source: Source, path: Path, encoder: TextEncoder | None, *, skip_bad: bool, progress: BuildProgress
+    engine: Engine,
+    live: LiveGeneration,
+    source: Source,
+    path: Path,
+    encoder: TextEncoder | None,
+    *,
+    skip_bad: bool,
+    progress: BuildProgress,
 ) -> CorpusPass:
     """Read a source once and enter its documents in a ledger of their own.
 
     Args:
+        engine: The server.
+        live: The live generation, which holds the documents that a source of changes does not give.
         source: The corpus, or its passages.
         path: The file of that ledger.
         encoder: Counts the statistics; None: they are not counted.
         skip_bad: Keep the first of two documents with one id.
         progress: Called with (stage, done, total or None).
     """
+    whole = underlying(source)
+    if isinstance(whole, ChangedDocuments):
+        return incremental.read_changes(engine, live, source, whole, path, skip_bad=skip_bad, progress=progress)
     with Ledger(path) as ledger:
         return read_corpus(source, encoder, ledger, skip_bad=skip_bad, progress=progress)
+
+
+def check_mapping_kept(live: LiveGeneration, source: Source) -> None:
+    """Refuse to update a generation that took a mapping over with documents that lack fields of it.
+
+    Raises:
+        UsageError: The source was not read whole.
+    """
+    whole = getattr(underlying(source), "reading", None)
+    if "kept" in live.lineage.source and not (whole and whole.index.whole):
+        raise UsageError(
+            f"{live.lineage.name!r} was made with --keep-mapping, and documents without their old fields cannot be added to it.",
+            "Add --keep-mapping, and name the index that it was made from.",
+        )
 
 
 def compare(engine: Engine, live: LiveGeneration, path: Path) -> diff.ChangeCounts:

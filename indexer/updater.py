@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
-from termweave.indexer.builder import CHANGING, pass_gate, send_rest, waits, while_held
+from termweave.indexer.builder import pass_gate, waits, while_held
 from termweave.indexer.generations import (
     audit,
     generations,
@@ -24,21 +24,19 @@ from termweave.indexer.generations import (
     option_compatibility,
     profile_transfer,
     publication,
-    statistics_drift,
 )
 from termweave.indexer.generations import copy as generation_copy
-from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff, storage
-from termweave.indexer.pipeline import dead_letters, encoding, neighbour_expansion
+from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.update_changes import UpdateChanges
 from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage, statistics_store
 from termweave.search.catalog.lineage import ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
 from termweave.support import arguments
-from termweave.support.batching import in_parts
-from termweave.support.messages import counted, few
+from termweave.support.messages import few
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.update_plan import UpdateMode
     from termweave.indexer.verification import Difference
     from termweave.search.catalog.lineage import Lineage
@@ -97,7 +95,7 @@ def update(
     progress: BuildProgress = lambda *_: None,
     gate: Callable[[str], None] | None = None,
 ) -> Updated:
-    """Bring the live generation of `name`, or a copy that then takes its place, up to date with `source`.
+    """Bring an index up to date with `source`: its live generation, or a copy that is then published in its place.
 
     Args:
         engine: The server.
@@ -130,6 +128,7 @@ def update(
         if live is None:
             raise update_plan.missing(name)
         option_compatibility.check(engine, live, options, mode.given)
+        update_plan.check_mapping_kept(live, source)
         given = {"weights": options.weights, "dense": options.dense}
         encoder = encoder_of(live.lineage, name, given, new_query=options.dense_query)
         remember(encoder.models.values())
@@ -137,13 +136,13 @@ def update(
         source = in_passages(source, Window.of(live.lineage.passages))
         path = Path(scratch) / "source.sqlite"
         counter = encoder if statistics else None
-        corpus = update_plan.read_source(source, path, counter, skip_bad=options.skip_bad, progress=checked)
+        corpus = update_plan.read_source(engine, live, source, path, counter, skip_bad=options.skip_bad, progress=checked)
         if mode.delete_missing:
             mode = update_plan.admit(update_plan.compare(engine, live, path), mode, name, unreadable=bool(source.skipped))
         now = generations.creation_time(engine, name)
         target = _begin(engine, live, now, statistics, options, checked, new=mode.new)
         with target.ledger as ledger:
-            changes = _Changes(engine, source, options, encoder, target, live.index)
+            changes = UpdateChanges(engine, source, options, encoder, target, live.index)
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
             after = _with_models(changes.lineage_after(now), encoder, target, now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)
@@ -169,7 +168,7 @@ def update(
                 pass_gate(engine, gate, target, after, live, updated)
             lease.check()
             profile_transfer.write(engine, target.index, after, live)
-            ledger.put("lineage", asdict(after))
+            ledger.put("lineage", after.as_meta())
             if mode.new:
                 publication.publish(engine, name, target.index, live.index)
             else:
@@ -220,114 +219,6 @@ def _begin(
             ledger.put("state", "updating")
         keep_statistics(engine, index, statistics, options)
         return BuildTarget(index, made, made.layout, statistics, ledger, [], [])
-
-
-class _Changes:
-    """The changes of one update.
-
-    Args:
-        engine: The server.
-        source: The corpus, or its passages.
-        options: The options of the update.
-        encoder: The models of the generation.
-        target: The generation to change.
-        live_index: The generation that is live meanwhile; neighbours are looked up there.
-
-    Attributes:
-        counts: How the source and the generation differed.
-        sent: Documents or passages that were sent.
-        deleted: Documents that were deleted.
-        outdated: Passages that changed documents no longer have.
-    """
-
-    def __init__(
-        self, engine: Engine, source: Source, options: BuildOptions, encoder: TextEncoder, target: BuildTarget, live_index: str
-    ) -> None:
-        self.counts = diff.ChangeCounts(0, 0, 0, 0)
-        self.sent = self.deleted = self.outdated = 0
-        self._engine, self._options, self._encoder, self._target = engine, options, encoder, target
-        self._source = source
-        self._origin = {"name": source.name, "fingerprint": source.fingerprint}
-        self._live_index = live_index
-
-    def apply(self, path: Path, corpus: CorpusPass, progress: BuildProgress, *, delete_missing: bool) -> None:
-        """Compare the source with the generation, send what differs, delete what is outdated.
-
-        Args:
-            path: The ledger of the source.
-            corpus: What reading the source found.
-            progress: Called with (stage, done, total).
-            delete_missing: Delete documents that the source does not have.
-        """
-        engine, target, ledger = self._engine, self._target, self._target.ledger
-        self._adopt_stored()
-        target.notes += [*corpus.notes, *corpus.metadata.against(target.lineage.types)]
-        target.warnings += [*corpus.warnings, *statistics_drift.drift_after_update(target.statistics, corpus.statistics)]
-        with diff.LedgerDiff(ledger.path, path) as difference:
-            difference.enter()
-            counts = difference.counts
-            if counts.new or counts.changed or (delete_missing and counts.gone):
-                profile_transfer.write(engine, target.index, replace(target.lineage, fingerprint=CHANGING), None)
-            self.sent = send_rest(engine, self._source, self._options, self._encode(), target, progress)
-            difference.keep_refused()
-            self.outdated = remove(engine, target.index, ledger, difference.stale(gone=False))
-            if delete_missing:
-                self._delete_missing(difference)
-            self.counts = difference.settled()
-
-    def lineage_after(self, now: str) -> Lineage:
-        """The lineage afterwards. A changed generation has no fingerprint: no build of its source would make it."""
-        ledger, made, counts = self._target.ledger, self._target.lineage, self.counts
-        passages = {**made.passages, "count": ledger.acknowledged, "most": ledger.most_passages} if made.passages else {}
-        after = replace(made, documents=ledger.documents, passages=passages, complete=True)
-        if not (counts.new or counts.changed or self.deleted or self.outdated or made.fingerprint == CHANGING):
-            return after
-        return replace(after, source=self._origin, fingerprint="", updated=now)
-
-    def _adopt_stored(self) -> None:
-        """Make the ledger list what the index holds, and note where it did not."""
-        target = self._target
-        without_ledger = not target.ledger.total
-        count = diff.adopt(self._engine, target.index, target.ledger, target.layout)
-        documents = counted(count, "document was", "documents were")
-        if count and without_ledger:
-            target.notes.append(
-                f"This host has no ledger of {target.index}: {documents} taken as stored, by the digests beside them "
-                "('termweave verify NAME --deep' reads them back)."
-            )
-        elif count:
-            target.notes.append(
-                f"{documents} not stored as this host's ledger said (an update from another host, an interrupted update, or damage). "
-                "They were read back; those that do not agree with their own digests count as changed."
-            )
-
-    def _encode(self) -> encoding.Encode:
-        """The function that encodes the documents of the update."""
-        target = self._target
-        encode = encoding.of_documents(self._encoder, target.statistics)
-        if not target.lineage.neighbours:
-            return encode
-        return neighbour_expansion.from_index(self._engine, self._live_index, target.layout, encode, target.lineage.neighbours)
-
-    def _delete_missing(self, difference: diff.LedgerDiff) -> None:
-        """Delete the documents that the source does not have, and what is stored without belonging to any document."""
-        engine, target = self._engine, self._target
-        gone = difference.counts.gone
-        if gone and self._source.skipped:  # an entry that cannot be read may be one of them
-            target.warnings.append(_kept(gone, self._source.skipped.count))
-        else:
-            remove(engine, target.index, target.ledger, difference.stale(gone=True))
-            self.deleted = gone
-        foreign = verify(engine, target.index, target.ledger, made=target.lineage).extra
-        self.deleted += remove(engine, target.index, None, in_parts(foreign, PAGE))
-
-
-def _kept(gone: int, skipped: int) -> str:
-    """The warning that nothing was deleted, because some entries of the source cannot be read."""
-    return (
-        f"Not deleted: {counted(gone, 'document')} that the source does not have, because {counted(skipped, 'entry', 'entries')} of it could not "
-        "be read and may be these. Correct the source and update again, or name what to delete: 'termweave delete NAME --ids FILE'."
-    )
 
 
 def _finish_and_verify(engine: Engine, target: BuildTarget, allowed: float, *, new: bool) -> None:

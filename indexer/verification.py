@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine.client.payloads import ALL_SHARDS
-from termweave.indexer.ledger.ledger import BucketSum, Ledger
+from termweave.indexer.ledger.entries import BucketSum
+from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.preparation.passages import Window, in_passages
 from termweave.indexer.stored_documents import StoredDocument, contents, stored_where

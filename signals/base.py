@@ -1,4 +1,4 @@
-"""The base class of signals: the fields, queries and explanations of one way to score documents in OpenSearch.
+"""The base class of signals: the fields, queries and explanations of one way to score documents in a search server.
 
 A signal is a frozen dataclass whose fields are its parameters, as JSON values. The index stores them in its mapping's ``_meta``,
 so that a search uses exactly the parameters that the documents were written with.
@@ -11,12 +11,14 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from termweave.signals.dialect import OPENSEARCH
 from termweave.signals.pruning import Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
+    from termweave.signals.dialect import ServerDialect
 
 #: The outputs that an encoder can have and a signal can need.
 Output = Literal["weights", "dense"]
@@ -46,7 +48,7 @@ class Clause:
     """The query of one signal, as it is sent to the server.
 
     Attributes:
-        query: The clause in OpenSearch's query DSL.
+        query: The clause in the server's query DSL.
         scale: The server's score divided by `scale` is the signal's score (neural_sparse accepts only weights in (0, 64]).
         terms: Term -> factor as sent, for signals of weighted terms.
         dropped: Terms left out because the server allows no more clauses, heaviest first.
@@ -98,11 +100,12 @@ class Signal(ABC):
         return asdict(self)
 
     @abstractmethod
-    def properties(self) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The signal's fields in the mapping of the index."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings that the signal needs."""
+        del dialect
         return {}
 
     @abstractmethod

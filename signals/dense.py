@@ -1,8 +1,8 @@
 """The dense signal: one unit vector per document, searched by HNSW, and a half-precision copy of it for reranking.
 
-The mapping names the k-NN engine `lucene` explicitly: the default since 2.18 is faiss, which needs native libraries that the
+On OpenSearch the mapping names the k-NN engine `lucene` explicitly: the default since 2.18 is faiss, which needs native libraries that the
 plugin archive does not contain. Rerankers read the vectors of candidates from `vector_fp16`, a binary field with doc values:
-100 vectors take 1 ms from there, and 25 ms or more from `_source` (measured on 3.6.0). It works on every version.
+100 vectors take 1 ms from there, and 25 ms or more from `_source` (measured on 3.6.0). It works on every version, and on Elasticsearch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pybase64
 
 from termweave.errors import ModelError
 from termweave.signals.base import Clause, Fitting, Output, Signal
+from termweave.signals.dialect import OPENSEARCH, of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.records import Capabilities, Document, Encoding
+    from termweave.signals.dialect import ServerDialect
 
 VECTOR_FIELD = "vector_fp16"
 #: `Dense.background` of an index whose sample is too small to measure it. all-MiniLM-L6-v2 has .08 to .15 on eight corpora.
@@ -120,30 +122,29 @@ class Dense(Signal):
                 "The signal 'dense' needs a model that gives vectors, and there is none.",
                 "Name a model with --dense, or leave the signal out with --signals.",
             )
+        if fitting.dimension > (most := of(fitting.capabilities).most_dimensions):
+            raise ModelError(
+                f"The model gives vectors of {fitting.dimension:,} numbers, and the server takes {most:,} at most.",
+                "Choose another model, or leave the signal out with --signals.",
+            )
         vectors = [encoding.vector for encoding in fitting.sample if encoding.vector is not None and encoding.text.strip()]
         return cls(dimension=fitting.dimension, background=_deviation(vectors))
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
-        """The server needs the k-NN plugin."""
-        return None if capabilities.knn else "the server has no k-NN plugin, or this role may not see the server's plugins"
+        """The dialect says it."""
+        return of(capabilities).vectors_obstacle(capabilities)
 
-    def properties(self) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The k-NN field, and the half-precision copy."""
-        method = {
-            "name": "hnsw",
-            "engine": "lucene",
-            "space_type": "innerproduct",
-            "parameters": {"m": self.m, "ef_construction": self.ef_construction},
-        }
         return {
-            "vector": {"type": "knn_vector", "dimension": self.dimension, "method": method},
+            "vector": dialect.vector_field(self.dimension, self.m, self.ef_construction),
             VECTOR_FIELD: {"type": "binary", "doc_values": True},
         }
 
-    def settings(self) -> dict[str, Any]:
-        """The setting that enables k-NN."""
-        return {"index.knn": True}
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
+        """The settings that enable k-NN."""
+        return dialect.vector_settings()
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The vector and its half-precision copy. A blank document has none."""
@@ -176,14 +177,10 @@ class Dense(Signal):
 
         It asks for more than `size` neighbours because the search is approximate.
         """
-        del capabilities
         if query.vector is None or not query.text.strip():
             return None
         reach = min(_EFFORT * size, max(size, _MOST))
-        knn: dict[str, Any] = {"vector": query.vector, "k": reach}
-        if where:
-            knn["filter"] = {"bool": {"filter": list(where)}}
-        return Clause({"knn": {"vector": knn}}, reach=reach)
+        return Clause(of(capabilities).vector_query("vector", query.vector, reach, where), reach=reach)
 
     def score(self, engine_score: float, clause: Clause) -> float:
         """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below."""

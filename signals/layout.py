@@ -11,12 +11,14 @@ from termweave import plugins
 from termweave.errors import EngineError
 from termweave.records import Document, Passage
 from termweave.signals import typed_fields
+from termweave.signals.dialect import OPENSEARCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Encoding
     from termweave.signals.base import Signal
+    from termweave.signals.dialect import ServerDialect
 
 #: Verification compares the document counts and digest sums of this many buckets in one aggregation.
 BUCKETS = 1024
@@ -108,14 +110,14 @@ class DocumentLayout:
         """The layout that `_meta` stores: signal name -> parameters, the metadata entries that are fields of their own, and types."""
         return cls([_signal(name, values) for name, values in parameters.items()], extra, types or {})
 
-    def mapping(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+    def mapping(self, meta: Mapping[str, Any], dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The mapping of the index, which refuses unknown fields, with the lineage in `_meta`."""
         properties: dict[str, Any] = {
             "id": {"type": "keyword"},
             "passage": {"type": "integer"},
             "passage_start": {"type": "integer", "index": False},
             "passage_end": {"type": "integer", "index": False},
-            "metadata": {"type": "flat_object"},
+            "metadata": {"type": dialect.metadata_type},
             "metadata_long": {"type": "object", "enabled": False},
             "bucket": {"type": "short"},
             "source_digest": {"type": "long"},
@@ -124,7 +126,7 @@ class DocumentLayout:
         if self.types:
             properties[typed_fields.FIELD] = {"properties": typed_fields.properties(self.types)}
         for signal in self.signals:
-            properties |= signal.properties()
+            properties |= signal.properties(dialect)
         properties.setdefault("title", {"type": "text", "index": False})
         properties.setdefault("text", {"type": "text", "index": False})
         return {"dynamic": "strict", "_meta": {"termweave": dict(meta)}, "properties": properties}
@@ -134,11 +136,11 @@ class DocumentLayout:
         """Names of the fields that documents can have."""
         return frozenset((*self.mapping({})["properties"], *self.extra))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The index settings of all signals."""
         merged: dict[str, Any] = {}
         for signal in self.signals:
-            merged |= signal.settings()
+            merged |= signal.settings(dialect)
         return merged
 
     def document(self, document: Document, encoding: Encoding) -> dict[str, Any]:

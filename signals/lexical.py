@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from termweave.signals.base import Clause, Fitting, Signal, TermShare, clause_budget, filtered
+from termweave.signals.dialect import OPENSEARCH
 from termweave.signals.engine_explanation import term_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
+    from termweave.signals.dialect import ServerDialect
 
 #: Words, and single characters of scripts without spaces. No analyzer makes more tokens of a text than it has such pieces.
 _PIECE = re.compile(
@@ -40,8 +42,9 @@ class Lexical(Signal):
         """Use the analyzer of the build options."""
         return cls(analyzer=fitting.analyzer)
 
-    def properties(self) -> dict[str, Any]:
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """`title` and `text`, and `content`, which holds both."""
+        del dialect
         text = {"type": "text", "analyzer": self.analyzer}
         return {"title": text | {"copy_to": "content"}, "text": text | {"copy_to": "content"}, "content": text}
 

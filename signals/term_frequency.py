@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
+from termweave.signals.dialect import OPENSEARCH, of
 from termweave.signals.engine_explanation import term_shares
 from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
+    from termweave.signals.dialect import ServerDialect
 
 _FIELD = "term_frequency"
 #: The character between a term and its frequency.
@@ -49,13 +51,20 @@ class TermFrequency(WeightedTerms):
     k1: float = 10.0
     b: float = 0.9
 
-    def properties(self) -> dict[str, Any]:
+    @classmethod
+    def unavailable(cls, capabilities: Capabilities) -> str | None:
+        """Elasticsearch has no token filter that reads term frequencies."""
+        return None if of(capabilities) is OPENSEARCH else "Elasticsearch has no token filter 'delimited_term_freq'"
+
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """A text field of terms with frequencies. A `match` query on it takes terms separated by spaces."""
+        del dialect
         text = {"type": "text", "index_options": "freqs", "analyzer": _OURS, "search_analyzer": "whitespace", "similarity": _OURS}
         return {_FIELD: text}
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The filter that reads ``term|tf``, its analyzer, and the similarity."""
+        del dialect
         return {
             f"index.analysis.filter.{_OURS}.type": "delimited_term_freq",
             f"index.analysis.filter.{_OURS}.delimiter": DELIMITER,

@@ -1,11 +1,7 @@
-"""The weights signal: learned term weights, stored as `rank_features` and scored as an exact dot product.
+"""The weights signal: learned term weights, stored as `rank_features` (Elasticsearch: `sparse_vector`) and scored as an exact dot product.
 
-Impacts are rounded to integers from 1 to `levels`, which OpenSearch stores exactly (9 significant bits: every integer up to 512,
-measured on 3.6.0). Every term gets at least 1, so that rounding loses no word of a document.
-
-Two forms of query give the same scores: `neural_sparse` if the server has its plugin (the request is shorter), else one
-`rank_feature` clause per term. Its function `linear` is exact; without a function the server would saturate scores around a pivot
-that depends on the shard.
+Impacts are rounded to integers from 1 to `levels`, which the server stores exactly (9 significant bits: every integer up to 512,
+measured on OpenSearch 3.6.0 and Elasticsearch 9.2.0). Every term gets at least 1, so that rounding loses no word of a document.
 """
 
 from __future__ import annotations
@@ -14,15 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.signals.base import Clause, TermShare, clause_budget, filtered
+from termweave.signals.dialect import OPENSEARCH, of
 from termweave.signals.impacts import WeightedTerms, escape, to_send, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from termweave.records import Capabilities, Document, Encoding
+    from termweave.signals.dialect import ServerDialect
 
-#: `neural_sparse` accepts only token weights in (0, 64].
-_NEURAL_SPARSE_CAP = 64.0
 #: `rank_feature` splits its field at the last dot. A term with a dot would match nothing, without an error (3.6.0), so dots are
 #: escaped. Replacing them by "_" would merge 3.5 and 3_5.
 SEPARATOR = "."
@@ -36,9 +32,14 @@ class Weights(WeightedTerms):
     explains_from: ClassVar[tuple[str, ...]] = ("weights",)
     counted: ClassVar[tuple[str, str] | None] = ("weights_terms", "impacts")
 
-    def properties(self) -> dict[str, Any]:
+    @classmethod
+    def unavailable(cls, capabilities: Capabilities) -> str | None:
+        """The dialect says it."""
+        return of(capabilities).weights_obstacle(capabilities)
+
+    def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The features, and their number and sum as fields that can be aggregated (the features cannot)."""
-        return {"weights": {"type": "rank_features"}, "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
+        return {"weights": dialect.weights_field(), "weights_terms": {"type": "integer"}, "weights_sum": {"type": "long"}}
 
     def fields(self, document: Document, encoding: Encoding) -> dict[str, Any]:
         """The features of one document, their number and their sum. Empty features are left out."""
@@ -55,10 +56,13 @@ class Weights(WeightedTerms):
         return {"weights": features, "weights_terms": len(features), "weights_sum": sum(features.values())}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The features as JSON, sorted by name."""
+        """The features as JSON, sorted by name. Elasticsearch 9.2 makes the integers it returns from its index: 3.0 is the same as 3."""
         import orjson  # noqa: PLC0415 - not needed by `--help`
 
-        return orjson.dumps(stored.get("weights") or {}, option=orjson.OPT_SORT_KEYS)
+        features = stored.get("weights") or {}
+        if isinstance(features, dict) and float in set(map(type, features.values())):
+            features = {name: _whole(level) for name, level in features.items()}
+        return orjson.dumps(features, option=orjson.OPT_SORT_KEYS)
 
     def levels_of(self, stored: Mapping[str, Any]) -> dict[str, float]:
         """Term -> its integer."""
@@ -71,7 +75,7 @@ class Weights(WeightedTerms):
     def clause(
         self, query: Encoding, *, size: int, where: Sequence[Mapping[str, Any]], capabilities: Capabilities
     ) -> Clause | None:
-        """A `neural_sparse` clause, or one `rank_feature` per term. The lightest terms are dropped if the server allows fewer."""
+        """The dot product with the query's weights. The lightest terms are dropped if the server allows fewer clauses."""
         del size
         if query.weights is None:
             return None
@@ -79,16 +83,9 @@ class Weights(WeightedTerms):
         if not kept:
             return None
         par = self.par(query.weights)
-        if capabilities.neural_sparse:
-            scale = min(1.0, _NEURAL_SPARSE_CAP / max(kept.values()))
-            tokens = {escape(term, SEPARATOR): factor * scale for term, factor in kept.items()}
-            sparse = {"neural_sparse": {"weights": {"query_tokens": tokens}}}
-            return Clause(filtered(sparse, where), scale, kept, dropped, par=par)
-        features = [
-            {"rank_feature": {"field": f"weights.{escape(term, SEPARATOR)}", "boost": factor, "linear": {}}}
-            for term, factor in kept.items()
-        ]
-        return Clause(filtered({"bool": {"should": features, "minimum_should_match": 1}}, where), 1.0, kept, dropped, par=par)
+        factors = {escape(term, SEPARATOR): factor for term, factor in kept.items()}
+        product, scale = of(capabilities).weights_query("weights", factors, capabilities)
+        return Clause(filtered(product, where), scale, kept, dropped, par=par)
 
     def explain(
         self, query: Encoding, clause: Clause, stored: Mapping[str, Any], engine_explanation: Mapping[str, Any] | None
@@ -98,3 +95,8 @@ class Weights(WeightedTerms):
         levels = self.levels_of(stored)
         shares = [TermShare(term, factor * levels[term]) for term, factor in (clause.terms or {}).items() if term in levels]
         return sorted(shares, key=lambda share: (-share.share, share.term))
+
+
+def _whole(level: Any) -> Any:
+    """A whole number as an integer; other values as they are."""
+    return int(level) if isinstance(level, float) and level.is_integer() else level

@@ -18,7 +18,7 @@ Group = Literal["signals", "readers", "encoders", "rerankers", "methods"]
 
 
 @cache
-def _entry_points() -> Any:
+def installed() -> Any:
     """The entry points of all installed packages, read once. Their type differs before Python 3.12."""
     return entry_points()
 
@@ -26,7 +26,7 @@ def _entry_points() -> Any:
 @cache
 def names(group: Group) -> tuple[str, ...]:
     """The sorted names that are registered in a group."""
-    return tuple(sorted(_entry_points().select(group=f"termweave.{group}").names))
+    return tuple(sorted(installed().select(group=f"termweave.{group}").names))
 
 
 @cache
@@ -87,5 +87,5 @@ def blamed(what: str, where: Callable[[], str]) -> Iterator[None]:
 
 
 def _points(group: Group, name: str) -> EntryPoints:
-    points: EntryPoints = _entry_points().select(group=f"termweave.{group}", name=name)
+    points: EntryPoints = installed().select(group=f"termweave.{group}", name=name)
     return points

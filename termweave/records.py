@@ -169,9 +169,10 @@ class Capabilities:
 
     Attributes:
         version: Version that the server reports, for messages and `doctor`.
-        distribution: "opensearch", or the name of another server.
+        distribution: "opensearch" or "elasticsearch": which dialect the server speaks (`termweave.signals.dialect`).
         plugins: Names of the installed plugins.
-        knn: Whether `knn_vector` fields of the lucene engine can be created.
+        knn: Whether fields of vectors in an HNSW graph can be created (`knn_vector` of the engine lucene, `dense_vector`).
+        sparse_vector: Whether `sparse_vector` fields without pruning can be created (Elasticsearch).
         neural_sparse: Whether the server understands the `neural_sparse` query with `query_tokens`.
         vector_doc_values: Whether `docvalue_fields` can read a `knn_vector` (3.7 and newer).
         max_clause_count: Current value of `indices.query.bool.max_clause_count`.
@@ -181,6 +182,7 @@ class Capabilities:
     distribution: str = "opensearch"
     plugins: tuple[str, ...] = ()
     knn: bool = False
+    sparse_vector: bool = False
     neural_sparse: bool = False
     vector_doc_values: bool = False
     max_clause_count: int = 1024

@@ -1,8 +1,7 @@
 """The current settings: from flags, then ``TERMWEAVE_*`` variables, then ``termweave.toml``, then defaults.
 
-No other module reads settings from the environment or from a file. Flags, environment and the user's own file are trusted. The file in
-the working folder is not, because it may belong to a repository of somebody else: docs/connecting.md says which settings count for which
-server. pydantic-settings takes 300 ms to import, so commands import this module when they run, never before.
+No other module reads settings from the environment or from a file. `settings_trust` decides which settings count for which server.
+pydantic-settings takes 300 ms to import, so commands import this module when they run, never before.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import tomllib
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,59 +17,22 @@ from pydantic import Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from termweave.errors import UsageError
+from termweave.settings_trust import OF_A_SERVER, Ignored, SettingsPlace, flag, variable, winners
 from termweave.support import paths
-from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 FILE_NAME = "termweave.toml"
 
-#: Settings that prove who the user is. They are sent only to the address that they were given for.
-CREDENTIALS = (
-    "user",
-    "password",
-    "password_file",
-    "password_command",
-    "client_cert",
-    "client_key",
-    "client_key_password",
-    "aws_sigv4",
-)
-#: Ways to give the same secret. The place that comes first decides, whichever of them it uses.
-PASSWORDS = ("password", "password_file", "password_command")
 #: The value of --password that means: ask for it on the terminal.
 ASK = "-"
-#: Settings that belong to one server: in a file that names an address they count for that address.
-_OF_A_SERVER = (*CREDENTIALS, "ca_certs", "insecure")
-#: Settings that the working folder's file never decides, and what the file could do with them.
-_NEVER_FROM_WORKING_FOLDER = {
-    "insecure": "turn off the check of the server's certificate",
-    "aws_sigv4": "have requests signed with your AWS credentials",
-    "password_file": "have a file of yours sent to a server",
-    "password_command": "have a command run",
-}
 #: Settings that only their owner should be able to read.
 _SECRET = ("password", "client_key_password")
 #: Permission bits of people other than the owner.
 _OTHERS = 0o077
 #: Variables that are no settings: `engine.embedded.artifacts`, `engine.pytest_plugin`, and the project's own tests.
 _OTHER_VARIABLES = ("TERMWEAVE_OPENSEARCH_ARCHIVES", "TERMWEAVE_REQUIRE_ENGINE", "TERMWEAVE_FAULTS", "TERMWEAVE_FUZZ_EXAMPLES")
-
-
-@dataclass(frozen=True)
-class Ignored:
-    """A setting that is given and not used, because it belongs to another server or its place may not decide it.
-
-    Attributes:
-        name: Name of the setting.
-        origin: Place that gives the setting.
-        sentence: Which setting is not used, why, and what to do.
-    """
-
-    name: str
-    origin: str
-    sentence: str
 
 
 class Settings(BaseSettings):
@@ -110,7 +71,7 @@ class Settings(BaseSettings):
     def place(self, name: str) -> str:
         """Where a setting's value comes from, as a sentence names it: ``--ca-certs``, ``$TERMWEAVE_CA_CERTS``, a path."""
         place = self.origin(name)
-        return _flag(name) if place == "flag" else place
+        return flag(name) if place == "flag" else place
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:
@@ -147,27 +108,29 @@ def load(**flags: Any) -> Settings:
         raise UsageError(f"There is no setting {min(unknown)!r}.", f"Known: {', '.join(Settings.model_fields)}.")
     for file in _files():
         _check_names(file)
-    winners, ignored = _winners(_places(given))
+    deciding, ignored = winners(_places(given), Settings.model_fields)
     # Every one is passed: pydantic-settings would look for a missing one in the places whose value must not be used.
     server = {
-        name: winners[name].values[name] if name in winners else Settings.model_fields[name].default for name in _OF_A_SERVER
+        name: deciding[name].values[name] if name in deciding else Settings.model_fields[name].default for name in OF_A_SERVER
     }
     try:
         settings = Settings(**given | server)
     except ValidationError as error:
-        wrong = "; ".join(_wrong(str(each["loc"][0]), each["input"], each["msg"], winners) for each in error.errors())
+        wrong = "; ".join(_wrong(str(each["loc"][0]), each["input"], each["msg"], deciding) for each in error.errors())
         raise UsageError(f"{wrong}.", "Correct it there, or remove it.") from None
     if settings.url is None and os.environ.get("OPENSEARCH_URL"):
         settings = settings.model_copy(update={"url": os.environ["OPENSEARCH_URL"]})
-    settings.remember({name: place.label(name) for name, place in winners.items()}, ignored)
-    for sentence in (*(each.sentence for each in ignored), *_exposed_secrets(winners), *_unknown_variables()):
+    settings.remember({name: place.label(name) for name, place in deciding.items()}, ignored)
+    for sentence in (*(each.sentence for each in ignored), *_exposed_secrets(deciding), *_unknown_variables()):
         logging.getLogger(__name__).warning("Warning: %s", sentence)
     return settings
 
 
 def _unknown_variables() -> list[str]:
     """Sentences about ``TERMWEAVE_*`` variables that no part of termweave reads: a name was misspelt."""
-    known = [*(_variable(name)[1:] for name in Settings.model_fields), *_OTHER_VARIABLES]
+    ours = [variable(name)[1:] for name in Settings.model_fields]
+    of_source = [variable(f"source_{name}")[1:] for name in OF_A_SERVER]
+    known = [*ours, *of_source, *_OTHER_VARIABLES]
     sentences = []
     for name in sorted(os.environ):
         if name.upper().startswith("TERMWEAVE_") and name.upper() not in known:
@@ -176,134 +139,43 @@ def _unknown_variables() -> list[str]:
     return sentences
 
 
-def _exposed_secrets(winners: Mapping[str, _Place]) -> list[str]:
+def users_file() -> tuple[Path, Mapping[str, Any]]:
+    """The settings file of the user, and the settings in it; none if there is no such file."""
+    path = paths.config() / FILE_NAME
+    return path, _read(path) if os.path.lexists(path) else {}
+
+
+def _exposed_secrets(deciding: Mapping[str, SettingsPlace]) -> list[str]:
     """Sentences about passwords in use that other users of this machine can read."""
-    sentences = []
-    if "password" in winners and winners["password"].name == "flag" and winners["password"].values["password"] != ASK:
-        sentences.append(
-            "--password is visible to other users of this machine, in the list of processes. "
-            "Use --password - (asks), --password-file or $TERMWEAVE_PASSWORD."
-        )
-    places = {winners[name].name for name in _SECRET if name in winners and winners[name].is_file}
+    places = {deciding[name].name for name in _SECRET if name in deciding and deciding[name].is_file}
     readable = [file for file in sorted(places) if os.name == "posix" and Path(file).stat().st_mode & _OTHERS]
-    return sentences + [
-        f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" for file in readable
-    ]
+    return [f"{file} holds a password, and other users of this machine can read it. Run: chmod 600 {file}" for file in readable]
 
 
-def _wrong(name: str, value: object, reason: str, winners: Mapping[str, _Place]) -> str:
+def _wrong(name: str, value: object, reason: str, deciding: Mapping[str, SettingsPlace]) -> str:
     """Say what is wrong with a value, and which place gives it. A secret is not shown."""
-    place = winners[name].label(name, sentence=True) if name in winners else "the environment"
+    place = deciding[name].label(name, sentence=True) if name in deciding else "the environment"
     shown = "what it is" if name in _SECRET else repr(value)
     return f"{name}, from {place}, cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A place where settings are given.
-
-    Attributes:
-        name: "flag", "environment", "$OPENSEARCH_URL", or the path of a file.
-        values: Settings given there, as written.
-        is_file: Whether the place is a file. Its settings of a server count for the address that the file names.
-        is_working_folder: Whether the place is the working folder's file, which may belong to a repository of somebody else.
-    """
-
-    name: str
-    values: Mapping[str, Any]
-    is_file: bool = False
-    is_working_folder: bool = False
-
-    def label(self, setting: str, *, sentence: bool = False) -> str:
-        """Name of the place as users know it: "flag" (``--user`` in a sentence), ``$TERMWEAVE_USER``, a path."""
-        if self.name == "environment":
-            return _variable(setting)
-        return _flag(setting) if sentence and self.name == "flag" else self.name
-
-
-def _places(flags: Mapping[str, Any]) -> list[_Place]:
+def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:
     """Every place where settings are given, the most important one first."""
     # pydantic-settings reads variables in upper or lower case, and skips empty ones.
     variables = {name.upper(): value for name, value in os.environ.items() if value}
-    environment = {name: variables[key] for name in Settings.model_fields if (key := _variable(name)[1:]) in variables}
+    environment = {name: variables[key] for name in Settings.model_fields if (key := variable(name)[1:]) in variables}
     users_file = paths.config() / FILE_NAME
     files = [
-        _Place(str(file), _read(file), is_file=True, is_working_folder=file.resolve() != users_file.resolve())
+        SettingsPlace(str(file), _read(file), is_file=True, is_working_folder=file.resolve() != users_file.resolve())
         for file in _files()
     ]
     last = {"url": os.environ["OPENSEARCH_URL"]} if os.environ.get("OPENSEARCH_URL") else {}
-    return [_Place("flag", flags), _Place("environment", environment), *files, _Place("$OPENSEARCH_URL", last)]
-
-
-def _winners(places: Sequence[_Place]) -> tuple[dict[str, _Place], tuple[Ignored, ...]]:
-    """For each setting that is given the place that decides it, and the values that are not used though their place comes first."""
-    source = next((place for place in places if "url" in place.values), None)
-    url = None if source is None else source.values["url"]
-    # An address that the user names somewhere else, too, is the user's.
-    folders = source is not None and all(place.is_working_folder for place in places if place.values.get("url") == url)
-    server = _Server(url, source, folders)
-    winners: dict[str, _Place] = {}
-    ignored = []
-    for name in Settings.model_fields:
-        for place in places:
-            if name not in place.values:
-                continue
-            reason = server.refuses(name, place) if name in _OF_A_SERVER else None
-            if reason is None:
-                winners[name] = place
-                break
-            if place.values[name]:  # `insecure = false` asks for nothing
-                ignored.append(Ignored(name, place.label(name), f"{name} from {place.label(name, sentence=True)} {reason}"))
-    first = min((places.index(winners[name]) for name in PASSWORDS if name in winners), default=None)
-    for name in PASSWORDS:
-        if name in winners and places.index(winners[name]) != first:
-            del winners[name]  # another place, which comes first, gives the password in another way
-    return winners, tuple(ignored)
-
-
-@dataclass(frozen=True)
-class _Server:
-    """The server in use.
-
-    Attributes:
-        url: Address of the server; None: the embedded node.
-        source: Place that names the address.
-        is_working_folders: Whether only the working folder's file names the address.
-    """
-
-    url: Any
-    source: _Place | None
-    is_working_folders: bool
-
-    def refuses(self, name: str, place: _Place) -> str | None:
-        """Say why a setting of a place does not count for this server, and what to do; None: it counts."""
-        address = "the embedded node" if self.url is None else without_password(str(self.url))
-        instead = f"{_flag(name)} or {_variable(name)}"
-        if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
-            return f"is not used: a file in the working folder may not {_NEVER_FROM_WORKING_FOLDER[name]}. If you want that, use {instead}."
-        if place.is_working_folder and not self.is_working_folders:
-            return (
-                "is not used: a file in the working folder decides only about an address that no one but the file names, "
-                f"and the address in use is {address}. If you want it there, use {instead}."
-            )
-        named = place.values.get("url") if place.is_file else None
-        if named is not None and named != self.url:
-            meant = without_password(str(named))
-            return f"is not used: the file gives it for {meant}, and the address in use is {address}. If you want it there, use {instead}."
-        if self.is_working_folders and not place.is_working_folder and name in CREDENTIALS and self.source is not None:
-            return (
-                f"is not sent to {address}: only {self.source.name}, a file in the working folder, names that address. "
-                "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
-            )
-        return None
-
-
-def _variable(name: str) -> str:
-    return f"$TERMWEAVE_{name.upper()}"
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return [
+        SettingsPlace("flag", flags),
+        SettingsPlace("environment", environment),
+        *files,
+        SettingsPlace("$OPENSEARCH_URL", last),
+    ]
 
 
 def _files() -> list[Path]:

@@ -131,6 +131,17 @@ class Family(Protocol):
         """Write the ONNX graphs of a saved folder and return their parity; raise `ModelError` where they differ."""
         ...
 
+    def int8_cost(self, folder: Path, outputs: Sequence[str], development: DevelopmentSet, setup: RunSetup) -> dict[str, Any]:
+        """What int8 costs in nDCG@10 on held-out questions: ``{"questions", "documents", OUTPUT: {"fp32", "int8", "change"}}``.
+
+        Args:
+            folder: Of the exported model.
+            outputs: Of the model.
+            development: What `prepare` made.
+            setup: Texts and statistics.
+        """
+        ...
+
     def card_text(self, manifest: Manifest) -> CardText:
         """What the model card says of this family's outputs."""
         ...

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.training.methods.base import TrainingMethod
-    from termweave.training.trainer.callbacks import History
+    from termweave.training.trainer.early_stopping import History
 
 #: Settings that apply to DATASET alone, and their values for the additional data sets.
 _OF_ONE = {"id_field": "", "title_field": "", "text_field": "", "pairs": "auto", "clicks": "", "beside": ""}

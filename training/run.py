@@ -51,7 +51,7 @@ class TrainingResult:
         p: p-value of a randomisation test of `dev` against `bm25`.
         default: Whether the model can be a default, because it is not significantly worse than BM25.
         parity: Differences between the exported graphs and the model in torch.
-        ndcg: The loss of nDCG@10 by int8 (`quantisation_check.cost`); empty for a run of a version that did not measure it.
+        ndcg: The loss of nDCG@10 by int8 (`Family.int8_cost`); empty for a run of a version that did not measure it.
     """
 
     folder: Path
@@ -190,7 +190,6 @@ def _finish(
 ) -> TrainingResult:
     """Save, export and measure the model. Figures are written to the manifest last: a run without them counts as unfinished."""
     from termweave.encoders.onnx.export import int8_cost  # noqa: PLC0415 - torch
-    from termweave.training.model_folder import quantisation_check  # noqa: PLC0415 - torch
 
     family, setup, model, development = families.get(method.family), data[0].setup, trained.model, trained.developments[0]
     bm25, dev = development.bm25(), family.evaluate(model, development)
@@ -219,7 +218,7 @@ def _finish(
         "documents": len(setup.places),
         "default": not (dev.mean() < bm25.mean() and p < 0.05),
     }
-    ndcg = quantisation_check.cost(out, manifest.outputs, development, setup.texts, setup.statistics)
+    ndcg = family.int8_cost(out, manifest.outputs, development, setup)
     say(int8_cost(ndcg))
     quantisation = {**manifest.quantisation, "ndcg": ndcg}
     manifest = replace(manifest, quantisation=quantisation, metrics={"train": figures})

@@ -1,1 +1,1 @@
-"""Options and output that several commands share."""
+"""Output that several commands share."""

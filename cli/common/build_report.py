@@ -9,8 +9,8 @@ from termweave.indexer import Updated
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from termweave.cli.common.gate_option import PublicationGate
     from termweave.cli.common.output import Output
+    from termweave.cli.options.gate_option import PublicationGate
     from termweave.corpora import OpenedSource
     from termweave.indexer import Built
 

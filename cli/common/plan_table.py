@@ -1,4 +1,4 @@
-"""The table that `termweave index --plan` prints."""
+"""What `termweave index --plan` prints."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:
-    from termweave.indexer.estimate import BuildEstimate
-    from termweave.indexer.update_plan import UpdateMode, UpdatePlan
+    from termweave.cli.common.output import Output
+    from termweave.corpora import Source
+    from termweave.engine import Engine
+    from termweave.indexer import BuildOptions, UpdateMode
+    from termweave.indexer.preparation.estimate import BuildEstimate
+    from termweave.indexer.update_plan import UpdatePlan
 
 
 def table(estimate: BuildEstimate) -> str:
@@ -51,3 +55,66 @@ def update_table(plan: UpdatePlan, mode: UpdateMode) -> str:
         "where": "a copy, which replaces the live generation" if plan.new else "the live generation",
     }
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())
+
+
+def queries_of(dataset: str | None, source: str) -> list[str]:
+    """The texts of the judged queries of --on, else those of SOURCE, if it has any.
+
+    Raises:
+        TermweaveError: --on names no data set.
+    """
+    from termweave import corpora
+    from termweave.errors import TermweaveError
+
+    try:
+        return [query.text for query in corpora.open_dataset(dataset or source).queries()]
+    except TermweaveError:
+        if dataset:
+            raise
+        return []
+
+
+def show_plan(server: Engine, source: Source, name: str, queries: list[str], options: BuildOptions, out: Output) -> None:
+    """Report what a build would make and need."""
+    from dataclasses import asdict
+
+    from termweave.errors import TermweaveError
+    from termweave.indexer.generations import generations, statistics_drift
+    from termweave.indexer.preparation.estimate import estimate_build
+
+    live = generations.find_live(server, name)
+    statistics = None
+    try:
+        statistics = statistics_drift.of_live(server, live)
+    except TermweaveError as error:  # a build replaces what is damaged: it can still be planned
+        out.warn(f"The statistics of the live generation are not compared: {error.message}")
+    with out.progress("Reading") as bar:
+
+        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            bar(done, total, stage, detail)
+
+        estimate = estimate_build(source, server.capabilities, options, queries, progress, live=statistics)
+    for note in estimate.notes:
+        out.say(note)
+    out.emit({"schema": "termweave.plan/1", "name": name, **asdict(estimate)}, lambda: table(estimate))
+    for warning in estimate.warnings:
+        out.warn(warning)
+
+
+def show_update_plan(server: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode, out: Output) -> None:
+    """Report what an update would add, change and delete."""
+    from dataclasses import asdict
+
+    from termweave.indexer import plan_update
+
+    with out.progress("Reading") as bar:
+
+        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            bar(done, total, stage, detail)
+
+        plan = plan_update(server, source, name, options, mode, progress)
+    for note in plan.notes:
+        out.say(note)
+    out.emit({"schema": "termweave.update-plan/1", **asdict(plan)}, lambda: update_table(plan, mode))
+    for warning in plan.warnings:
+        out.warn(warning)

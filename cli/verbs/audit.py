@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, output_options
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import connection_options, output_options
 
 if TYPE_CHECKING:
     from rich.table import Table

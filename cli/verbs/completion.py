@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import output_options
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import output_options
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output

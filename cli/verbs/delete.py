@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import confirm, connection_options, output_options, yes_option
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import confirm, connection_options, output_options, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, output_options
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import connection_options, output_options
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, output_options
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import connection_options, output_options
 from termweave.support.extras import install
 from termweave.support.messages import printable, sized
 
@@ -106,18 +106,25 @@ def _opensearch(settings: Settings) -> Finding:
     from termweave.engine.client.connection import connect
     from termweave.engine.embedded import node
     from termweave.errors import EngineError, EngineUnreachable
+    from termweave.signals import dialect
 
     name = "OpenSearch"
     try:
         with connect(settings) as engine:
             can = engine.capabilities
-            able = {"k-NN": can.knn, "neural_sparse": can.neural_sparse, "vector doc values": can.vector_doc_values}
+            able = {
+                "k-NN": can.knn,
+                "sparse_vector": can.sparse_vector,
+                "neural_sparse": can.neural_sparse,
+                "vector doc values": can.vector_doc_values,
+            }
             abilities = ", ".join(name for name, has in able.items() if has) or "neither k-NN nor neural_sparse"
             text = f"{can.distribution} {can.version} at {engine.url} ({abilities}; at most {can.max_clause_count} clauses)"
             advice = "" if can.knn else "Without the k-NN plugin there are no dense vectors: use --signals lexical,weights."
-            if other := can.distribution == "elasticsearch":
-                advice = "It lacks field types that termweave needs: give the address of an OpenSearch."
-            return _finding(name, text, advice, ok=not other, url=engine.url, capabilities=asdict(can))
+            if can.distribution == "elasticsearch":
+                obstacle = dialect.of(can).weights_obstacle(can)
+                advice = f"No term weights can be stored: {obstacle}." if obstacle else ""
+            return _finding(engine.product, text, advice, url=engine.url, capabilities=asdict(can))
     except EngineUnreachable as error:
         if settings.url is not None:
             return _finding(name, error.message, error.hint, ok=False, url=settings.url, capabilities=None)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
 from termweave.cli.common.output_files import writable
-from termweave.cli.common.search_options import check_reranker
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.search_options import check_reranker
+from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
 from termweave.support.messages import printable
 
 if TYPE_CHECKING:
@@ -104,15 +104,16 @@ def command(
     """Compare modes and rerankers on the judged queries of DATASET: by default BM25, each signal, hybrid and hybrid+rNN.
 
     An adopted profile ('termweave tune') is one more system, and gates without a name are about it; without a profile they are
-    about hybrid. DATASET is a BEIR folder or 'demo'; PATH:SPLIT names the split (default: test). p-values come from a paired
-    randomisation test against the baseline, corrected for the number of systems (Holm). However many systems are compared, each
-    query is encoded once and each signal is searched once.
+    about hybrid. DATASET is a BEIR folder, 'demo', or a log of user behaviour (ubi:FOLDER, ubi:opensearch); PATH:SPLIT names the split
+    (default: test). p-values come from a paired randomisation test against the baseline, corrected for the number of systems (Holm).
+    However many systems are compared, each query is encoded once and each signal is searched once.
 
     \b
     Examples:
       termweave evaluate demo demo
       termweave evaluate docs ./nfcorpus:dev --save-run runs/ --per-query values.tsv
       termweave evaluate docs ./nfcorpus --mode dense --mode hybrid --rerank none --rerank rnn --baseline dense
+      termweave evaluate products ubi:opensearch
       termweave evaluate docs ./nfcorpus --baseline runs/hybrid.trec --html report.html --latency 50
       termweave evaluate docs ./nfcorpus --require 'nDCG@10>=0.35' --require 'hybrid+rNN:MRR@10 within .01 of runs/hybrid.trec'
     """

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from termweave.cli.common import shaded_texts
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
-from termweave.cli.common.search_options import candidate_options, rank_options, words_option
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.search_options import candidate_options, rank_options, words_option
+from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
 from termweave.cli.verbs.search import check_words, from_input, where
 from termweave.support.messages import printable
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, output_options
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import connection_options, output_options
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.build_options import build_options
-from termweave.cli.common.gate_option import PublicationGate
-from termweave.cli.common.number_types import FloatRange
-from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import (
+from termweave.cli.common.plan_table import queries_of, show_plan, show_update_plan
+from termweave.cli.common.progress import watched
+from termweave.cli.options.build_options import build_options
+from termweave.cli.options.gate_option import PublicationGate
+from termweave.cli.options.number_types import FloatRange
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.shared_options import (
     check_together,
     confirm,
     connection_options,
@@ -23,7 +25,7 @@ from termweave.cli.common.options import (
     share,
     source_options,
 )
-from termweave.cli.common.progress import watched
+from termweave.cli.options.source_index import for_build, is_index, released_unless_stopped, source_index_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.corpora import Source
     from termweave.engine import Engine
-    from termweave.indexer import BuildOptions, Built, LargeDeletion, Updated, UpdateMode
+    from termweave.indexer import BuildOptions, Built, LargeDeletion, Updated
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.settings import Settings
 
@@ -48,6 +50,12 @@ if TYPE_CHECKING:
     click.option("--delete-missing", is_flag=True, help="With --update: delete documents that SOURCE does not have."),
     click.option(
         "--new", is_flag=True, help="With --update: change a copy, which replaces the live generation when it is verified."
+    ),
+    click.option(
+        "--since",
+        metavar="FIELD",
+        help="With --update from an index: read only documents whose FIELD is not below that of the newest document in NAME. FIELD is a time or "
+        "number that grows with every change, or _seq_no. Deleted documents are found by the ids of the others.",
     ),
     click.option(
         "--allow-deletions",
@@ -85,6 +93,7 @@ if TYPE_CHECKING:
 @include_option
 @output_options
 @connection_options
+@source_index_options
 def command(
     *,
     source: str,
@@ -95,6 +104,7 @@ def command(
     update: bool,
     delete_missing: bool,
     new: bool,
+    since: str | None,
     allow_deletions: float | None,
     required: tuple[str, ...],
     dataset: str | None,
@@ -109,10 +119,10 @@ def command(
     """Build a new generation of NAME from SOURCE, verify it, and point the alias NAME at it.
 
     SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of texts (.txt, .md, .rst, .adoc, .html,
-    .pdf, .docx, .pptx, .xlsx), one PDF or office file, the http(s) address of a file, 'ir:NAME' of ir_datasets, 'demo', or '-' for
-    standard input; files may be .gz or .zst. Everything except id, title and text becomes metadata. The
-    live generation can be searched until the new one is whole. If a build is stopped, the same command resumes it. Ctrl-C once finishes the
-    requests that were sent; Ctrl-C twice stops at once.
+    .pdf, .docx, .pptx, .xlsx), one PDF or office file, the http(s) address of a file, an index ('opensearch:INDEX' on the same server,
+    'https://HOST:9200/INDEX' on another), 'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. Everything
+    except id, title and text becomes metadata. The live generation can be searched until the new one is whole. If a build is stopped, the
+    same command resumes it. Ctrl-C once finishes the requests that were sent; Ctrl-C twice stops at once.
 
     \b
     Examples:
@@ -123,6 +133,10 @@ def command(
       termweave index products.csv.zst products --id-field sku --title-field name --text-field description
       termweave index collection.tsv passages --id-field 1 --text-field 2
       termweave index huge.jsonl.gz docs --workers 8 --compress --allow-refused 0.1%
+      termweave index opensearch:products products-tw --title-field name --text-field description
+      termweave index opensearch:products products-tw --title-field name --text-field description --keep-mapping
+      termweave index https://reader@old:9200/products products --text-field description --source-password -
+      termweave index opensearch:products products-tw --text-field description --update --since updated_at --delete-missing
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
       termweave index ./nfcorpus docs --neighbours 5
@@ -136,10 +150,15 @@ def command(
     from termweave import engine, indexer
     from termweave.cli.common.build_report import report
     from termweave.indexer.options import from_flags
+    from termweave.indexer.preparation import incremental
 
     check_together(
         ("--fresh begins a build anew: leave out --fresh or --update", bool(flags["fresh"] and update)),
-        ("--delete-missing and --new belong to --update", not update and (delete_missing or new)),
+        ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
+        (
+            "--since reads what changed in an index: SOURCE must be opensearch:INDEX or https://HOST:9200/INDEX",
+            bool(since) and not is_index(source),
+        ),
         ("--allow-deletions belongs to --update --delete-missing", allow_deletions is not None and not delete_missing),
         ("--within and --of-live belong together: --within .01 --of-live", of_live != (within is not None)),
         (
@@ -153,16 +172,21 @@ def command(
     )
     models = {"weights": flags["weights"] or settings.weights, "dense": flags["dense"] or settings.dense}
     options = from_flags({**flags, **models, "skip_bad": skip_bad})
-    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan)
+    reading = for_build(reading, "" if only_plan or update else name, whole=bool(flags["keep_mapping"]))
+    opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience)
     updating = update and _has_live_generation(server, name, out)
+    if updating and since:
+        opened, remarks = incremental.changed_since(server, name, opened, since)
+        for remark in remarks:
+            out.say(remark)
     mode = indexer.UpdateMode(delete_missing, new, given, indexer.LARGE_DELETION if allow_deletions is None else allow_deletions)
     if only_plan:
         if updating:
-            _plan_update(server, opened, name, options, mode, out)
+            show_update_plan(server, opened, name, options, mode, out)
         else:
-            _plan(server, opened, name, _queries(dataset, source), options, out)
+            show_plan(server, opened, name, queries_of(dataset, source), options, out)
         return
     gate = PublicationGate(server, name, required, within, dataset or source, options, out)
     run: Callable[..., Built | Updated]
@@ -174,12 +198,13 @@ def command(
         run = partial(indexer.build, gate=gate, live=live)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     try:
-        try:
-            built = watched(partial(run, server, opened, name, options), out, nouns)
-        except indexer.LargeDeletion as large:
-            _ask(large, name)
-            mode = replace(mode, allow_deletions=large.share)
-            built = watched(partial(run, server, opened, name, options, mode=mode), out, nouns)
+        with released_unless_stopped(opened):
+            try:
+                built = watched(partial(run, server, opened, name, options), out, nouns)
+            except indexer.LargeDeletion as large:
+                _ask(large, name)
+                mode = replace(mode, allow_deletions=large.share)
+                built = watched(partial(run, server, opened, name, options, mode=mode), out, nouns)
     except indexer.NotPublished as missed:
         report(missed.built, opened, gate, out, published=False, kept=not delete_missing)
         raise
@@ -228,68 +253,3 @@ def _compare_with_live(
     if missing := option_compatibility.left_out(live.lineage, options, given):
         out.say(f"The live generation was made with {' '.join(missing)}; this build does not have these options.")
     return live
-
-
-def _queries(dataset: str | None, source: str) -> list[str]:
-    """The texts of the judged queries of --on, else those of SOURCE, if it has any.
-
-    Raises:
-        TermweaveError: --on names no data set.
-    """
-    from termweave import corpora
-    from termweave.errors import TermweaveError
-
-    try:
-        return [query.text for query in corpora.open_dataset(dataset or source).queries()]
-    except TermweaveError:
-        if dataset:
-            raise
-        return []
-
-
-def _plan(server: Engine, source: Source, name: str, queries: list[str], options: BuildOptions, out: Output) -> None:
-    """Report what a build would make and need."""
-    from dataclasses import asdict
-
-    from termweave.cli.common.plan_table import table
-    from termweave.errors import TermweaveError
-    from termweave.indexer.estimate import estimate_build
-    from termweave.indexer.generations import generations, statistics_drift
-
-    live = generations.find_live(server, name)
-    statistics = None
-    try:
-        statistics = statistics_drift.of_live(server, live)
-    except TermweaveError as error:  # a build replaces what is damaged: it can still be planned
-        out.warn(f"The statistics of the live generation are not compared: {error.message}")
-    with out.progress("Reading") as bar:
-
-        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            bar(done, total, stage, detail)
-
-        estimate = estimate_build(source, server.capabilities, options, queries, progress, live=statistics)
-    for note in estimate.notes:
-        out.say(note)
-    out.emit({"schema": "termweave.plan/1", "name": name, **asdict(estimate)}, lambda: table(estimate))
-    for warning in estimate.warnings:
-        out.warn(warning)
-
-
-def _plan_update(server: Engine, source: Source, name: str, options: BuildOptions, mode: UpdateMode, out: Output) -> None:
-    """Report what an update would add, change and delete."""
-    from dataclasses import asdict
-
-    from termweave.cli.common.plan_table import update_table
-    from termweave.indexer import plan_update
-
-    with out.progress("Reading") as bar:
-
-        def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-            bar(done, total, stage, detail)
-
-        plan = plan_update(server, source, name, options, mode, progress)
-    for note in plan.notes:
-        out.say(note)
-    out.emit({"schema": "termweave.update-plan/1", **asdict(plan)}, lambda: update_table(plan, mode))
-    for warning in plan.warnings:
-        out.warn(warning)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, output_options
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import connection_options, output_options
 from termweave.support.messages import sized
 
 if TYPE_CHECKING:

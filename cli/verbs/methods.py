@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import output_options
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import output_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from termweave.cli.common.output import Output
     from termweave.training.methods.base import TrainingMethod
-    from termweave.training.methods.parameters import TrainingParameter
+    from termweave.training.methods.parameter_declaration import TrainingParameter
 
 SCHEMA = "termweave.methods/1"
 

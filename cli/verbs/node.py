@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import CONTEXT, GroupedCommand
-from termweave.cli.common.options import confirm, output_options, yes_option
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import CONTEXT, GroupedCommand
+from termweave.cli.options.shared_options import confirm, output_options, yes_option
 from termweave.support.messages import printable, sized
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import confirm, connection_options, output_options, yes_option
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import confirm, connection_options, output_options, yes_option
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output

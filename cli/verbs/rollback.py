@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, output_options
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.shared_options import connection_options, output_options
 from termweave.cli.verbs.promote import report
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import click
 from termweave.cli.common import shaded_texts
 from termweave.cli.common.batch_search import DEPTH, answer_all, batch_options
 from termweave.cli.common.hit_list import show, show_facets
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import option_group, verb
-from termweave.cli.common.options import check_together, connection_options, model_options, models_to_open, output_options
-from termweave.cli.common.search_options import candidate_options, rank_options, words_option
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.search_options import candidate_options, rank_options, words_option
+from termweave.cli.options.shared_options import check_together, connection_options, model_options, models_to_open, output_options
 from termweave.support.messages import few
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import verb
-from termweave.cli.common.options import connection_options, model_options, models_to_open, output_options
-from termweave.cli.common.search_options import milliseconds
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import verb
+from termweave.cli.options.search_options import milliseconds
+from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output

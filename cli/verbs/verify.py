@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.option_groups import GroupedCommand, verb
-from termweave.cli.common.options import check_together, connection_options, include_option, output_options, share, source_options
+from termweave.cli.options.option_groups import GroupedCommand, verb
+from termweave.cli.options.shared_options import (
+    check_together,
+    connection_options,
+    include_option,
+    output_options,
+    share,
+    source_options,
+)
+from termweave.cli.options.source_index import for_build, source_index_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +55,7 @@ class _Command(GroupedCommand):
 @include_option
 @output_options
 @connection_options
+@source_index_options
 def command(
     *,
     name: str,
@@ -86,6 +95,7 @@ def command(
         with storage.existing(server, index) as ledger:
             difference = verify(server, index, ledger, deep=deep or 0.0, made=made)
     else:
+        reading = for_build(reading, "", whole="kept" in made.source)
         opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
         difference = verify_against_source(server, index, opened, deep=deep or 0.0, made=made)
     state = _ledger_state(server, index, made)

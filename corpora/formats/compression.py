@@ -107,12 +107,12 @@ def opened(
         hint = "Name a file that exists and that you have permission to read."
         raise UsageError(f"{called(path)} cannot be opened: {error.strerror}.", hint) from error
     with raw:
-        zstd_error = _zstd().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
+        zstd_error = zstd_module().ZstdError if (packing := _packing(raw.peek(4))) == _ZSTD else zlib.error
         try:
             if packing is None:
                 yield raw
             else:
-                unpacking = gzip.GzipFile(fileobj=raw) if packing == _GZIP else _zstd().ZstdFile(raw)
+                unpacking = gzip.GzipFile(fileobj=raw) if packing == _GZIP else zstd_module().ZstdFile(raw)
                 with unpacking, io.BufferedReader(_Pieces(unpacking), _CHUNK) as stream:
                     yield stream
         except (EOFError, gzip.BadGzipFile, zlib.error, zstd_error) as error:
@@ -153,7 +153,7 @@ def _packing(start: bytes) -> bytes | None:
     return _ZSTD if start[:4] == _ZSTD or start[:4] in _ZSTD_ASIDE else None
 
 
-def _zstd() -> Any:
+def zstd_module() -> Any:
     """The module `compression.zstd` of Python 3.14, or its backport."""
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415 - needed for Zstandard files only

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from termweave.corpora.formats import index_address
 from termweave.corpora.formats.compression import copies
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import first_line, sized
@@ -36,8 +37,8 @@ _SCHEMES = ("http", "https")
 
 
 def is_address(spec: str) -> bool:
-    """Whether a source is an http(s) address."""
-    return spec.lower().startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
+    """Whether a source is the http(s) address of a file."""
+    return not index_address.is_address(spec) and spec.lower().startswith(tuple(f"{scheme}://" for scheme in _SCHEMES))
 
 
 def shown(address: str) -> str:

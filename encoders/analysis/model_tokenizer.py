@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders.analysis import tokenizer_file
 from termweave.encoders.analysis.word_pieces import beginning
 from termweave.errors import ModelError
 
@@ -38,20 +39,14 @@ class ModelTokenizer:
         Raises:
             ModelError: The file is missing or is not a tokeniser.
         """
-        from tokenizers import Tokenizer, normalizers  # noqa: PLC0415 - compiled libraries load when an encoder does
+        from tokenizers import normalizers  # noqa: PLC0415 - compiled libraries load when an encoder does
 
         if not file.is_file():
             raise ModelError(
                 f"The model has no tokeniser: {file} is missing.",
                 "Save it with transformers' fast tokeniser: AutoTokenizer.from_pretrained(...).save_pretrained(DIR).",
             )
-        try:
-            self.tokenizer: Any = Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises plain Exceptions
-            raise ModelError(f"{file} cannot be read: {error}.", "Copy the model folder again.") from error
-        self.tokenizer.no_padding()
-        self.tokenizer.no_truncation()
-        self.tokenizer.encode_special_tokens = True
+        self.tokenizer: Any = tokenizer_file.read(file)
         if lower:
             own = [self.tokenizer.normalizer] if self.tokenizer.normalizer else []
             self.tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])

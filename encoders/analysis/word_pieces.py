@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders.analysis import tokenizer_file
 from termweave.encoders.analysis.words import GAP
 from termweave.errors import ModelError
 
@@ -44,15 +45,7 @@ class PieceTokenizer:
         Raises:
             ModelError: The file is not a tokeniser with [CLS] and [SEP].
         """
-        from tokenizers import Tokenizer  # noqa: PLC0415 - compiled libraries load when an encoder does
-
-        try:
-            self.tokenizer: Any = Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises plain Exceptions
-            raise ModelError(f"{file} cannot be read: {error}.", "Copy the model folder again.") from error
-        self.tokenizer.no_padding()
-        self.tokenizer.no_truncation()
-        self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters of text
+        self.tokenizer: Any = tokenizer_file.read(file)
         self._first = self.tokenizer.token_to_id("[CLS]")
         self._last = self.tokenizer.token_to_id("[SEP]")
         if self._first is None or self._last is None:

@@ -1,6 +1,6 @@
 """The kind "anchored": learned multipliers on BM25 for whole words, and a mean-pooled vector, from one graph and one pass.
 
-The graph (`encoders.models.anchored`) gives a logit per word-piece; `encoders.term_weighting` makes word weights of them.
+The graph (`encoders.models.joint_model`) gives a logit per word-piece; `encoders.term_weighting` makes word weights of them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from termweave.encoders.manifest import TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, weight_files, write_manifest
-from termweave.encoders.models.anchored import HeadShape, JointModel
+from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.errors import ModelError, UsageError
 from termweave.support.messages import counted, first_line
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.manifest import GRAPHS, MANIFEST, ModelFolder, digest, digests, write_manifest
-from termweave.encoders.onnx.graph_writer import OPSET, attention_heads, write_dequantised, write_fp32, write_int8
+from termweave.encoders.onnx.graph_writer import OPSET, attention_heads, write_fp32
 from termweave.encoders.onnx.parity import Parity, largest_difference
+from termweave.encoders.onnx.quantisation import write_dequantised, write_int8
 from termweave.encoders.onnx.runtime import OnnxModel, Outputs, Precision
 from termweave.errors import ModelError, UsageError
 from termweave.support.messages import first_line

@@ -24,7 +24,7 @@ def write_single(graph_file: Path, file: Path, heads: int) -> int:
     """Write a graph for one text at a time.
 
     Args:
-        graph_file: A graph that `graph_writer` wrote, quantised or not.
+        graph_file: A graph of `graph_writer`, quantised or not.
         file: The file to write, which may be the same: same outputs, without the input ``attention_mask``.
         heads: Number of heads of an attention; 0 keeps every attention as it is.
 

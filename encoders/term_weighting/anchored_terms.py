@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["document", "query"]
 
-#: The divisor of idf and BM25 in the features of a head (`encoders.models.anchored`).
+#: The divisor of idf and BM25 in the features of a head (`encoders.models.joint_model`).
 FEATURE_SCALE = 10.0
 _DEFAULT = Form()
 

@@ -1,10 +1,11 @@
 """The capabilities of a server, found with requests that change nothing and not from its version number.
 
 A user without cluster permissions may not send some of these requests (403, or 404 and 405 on managed services). The capability is
-then taken to be the smaller one that the other requests allow. Responses quoted below were seen on OpenSearch 3.6.0.
+then taken to be the smaller one that the other requests allow. Responses quoted below were seen on OpenSearch 3.6.0, and on
+Elasticsearch 8.19.0 and 9.2.0.
 
-This module is the only one that looks at version and distribution. Everything else reads `Capabilities`, so that the dialect of another
-server (Elasticsearch) can be chosen from that record in one place.
+This module is the only one that looks at the version. Everything else reads `Capabilities`; `termweave.signals.dialect` chooses the
+spelling of fields and queries from its `distribution`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ def probe(engine: Engine) -> Capabilities:
 
     Raises:
         EngineUnreachable: The server does not respond.
-        EngineError: The server rejects the user (401), cannot respond now, or is not OpenSearch.
+        EngineError: The server rejects the user (401), cannot respond now, or is neither OpenSearch nor Elasticsearch.
     """
     version, distribution = _identity(engine)
+    if distribution == ELASTICSEARCH:
+        engine.use_elasticsearch()
+        return _elasticsearch(engine, version)
     plugins = _plugins(engine)
     knn = _accepts_template(engine, {"index.knn": True}, {"v": _KNN_FIELD})
     if knn is None:
@@ -58,6 +62,39 @@ def probe(engine: Engine) -> Capabilities:
     )
 
 
+def _elasticsearch(engine: Engine, version: str) -> Capabilities:
+    """The capabilities of an Elasticsearch.
+
+    Its clause limit follows from heap and threads, is at least 1,024, and cannot be read: the setting of OpenSearch's limit is there
+    without effect.
+    """
+    weights = _accepts_template(engine, {}, {"w": _SPARSE_FIELD})
+    if weights is None:
+        query = {"field": "w", "query_vector": {"a": 1.0}, "prune": False}
+        weights = _parses(engine, {"sparse_vector": query})
+    vectors = _accepts_template(engine, {}, {"v": _DENSE_FIELD})
+    if vectors is None:
+        vectors = _parses(engine, {"knn": {"field": "v", "query_vector": [1.0], "num_candidates": 1}})
+    return Capabilities(
+        version=version,
+        distribution=ELASTICSEARCH,
+        plugins=_plugins(engine),
+        knn=vectors,
+        sparse_vector=weights,
+        max_clause_count=_CLAUSES,
+    )
+
+
+#: `Capabilities.distribution` of Elasticsearch.
+ELASTICSEARCH = "elasticsearch"
+_SPARSE_FIELD: Mapping[str, Any] = {"type": "sparse_vector", "index_options": {"prune": False}}
+_DENSE_FIELD: Mapping[str, Any] = {
+    "type": "dense_vector",
+    "dims": 2,
+    "index": True,
+    "similarity": "max_inner_product",
+    "index_options": {"type": "hnsw"},
+}
 _KNN_FIELD: Mapping[str, Any] = {
     "type": "knn_vector",
     "dimension": 2,
@@ -72,12 +109,21 @@ def _identity(engine: Engine) -> tuple[str, str]:
     except EngineResponseError as error:
         if error.status not in _NO_ROOT:
             raise
-        return "unknown", "opensearch"
+        return (_node_version(engine), ELASTICSEARCH) if engine.product == "Elasticsearch" else ("unknown", "opensearch")
     version = root.get("version")
     if not isinstance(version, dict) or "number" not in version:
-        raise EngineError(f"The server at {engine.url} is not an OpenSearch.", "Check the address.")
+        raise EngineError(f"The server at {engine.url} is neither an OpenSearch nor an Elasticsearch.", "Check the address.")
     # Elasticsearch has no "distribution". OpenSearch in compatibility mode reports version 7.10.2, but has one.
-    return str(version["number"]), str(version.get("distribution", "elasticsearch"))
+    return str(version["number"]), str(version.get("distribution", ELASTICSEARCH))
+
+
+def _node_version(engine: Engine) -> str:
+    """The version that a node reports, where the server has no root page: the archive for integration tests has none."""
+    try:
+        nodes = engine.request("GET", "/_nodes", params={"filter_path": "nodes.*.version"})["nodes"]
+    except (EngineResponseError, KeyError):
+        return "unknown"
+    return str(min(node["version"] for node in nodes.values()))
 
 
 def _plugins(engine: Engine) -> tuple[str, ...]:

@@ -1,16 +1,14 @@
 """The connection to an OpenSearch server: which server is used, and how a request is sent.
 
-Where things are: `credentials` and `tls` authenticate, `payloads` encodes bodies, `retries` decides what is sent again, `server_errors`
-turns failures into sentences.
+Where things are: `credentials` and `tls` authenticate, `transports` holds the client libraries, `payloads` encodes bodies, `retries`
+decides what is sent again, `server_errors` turns failures into sentences.
 
 opensearch-py (3.2.0) is typed `Any` throughout and raises some twenty exceptions; the rest of termweave sees `Engine` and two
-exceptions only. Requests go through the client's connection, which handles certificates and signatures, and not through its transport,
-which chooses among servers and serializers: there is one server, and orjson is six times as fast as their serializer.
+exceptions only.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from copy import copy
 from functools import cached_property
@@ -22,9 +20,11 @@ from termweave.engine.client import credentials, payloads, retries, server_error
 from termweave.engine.client.capabilities import probe
 from termweave.engine.client.payloads import quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
+from termweave.engine.client.transports import Access, DetectingTransport
 from termweave.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from termweave.records import Capabilities
@@ -33,25 +33,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 __all__ = ["Engine", "connect", "quote", "target"]
 
-#: `Engine` reads every response itself, whatever its status: opensearch-py (3.2.0) takes all JSON of an error for an object.
-_EVERY_STATUS = range(1000)
 #: All engines of this process; see `_close_after_fork`.
 _ENGINES: WeakSet[Engine] = WeakSet()
 
 
 class Engine:
-    """A connection to an OpenSearch server. Threads may share it, and so may processes that fork.
+    """A connection to an OpenSearch or Elasticsearch server. Threads may share it, and so may processes that fork.
 
     Attributes:
         url: Address without credentials, for messages.
-        client: The underlying `opensearchpy.OpenSearch`.
         user: User name that the requests carry; "" for none (certificates and AWS signatures have no user name here).
     """
 
-    def __init__(self, client: Any, url: str, user: str = "") -> None:
-        self.client = client
-        self.url = url
+    def __init__(self, transport: DetectingTransport, user: str = "") -> None:
+        self._transport = transport
+        self.url = transport.access.url
         self.user = user
+        self._tls: ssl.SSLContext | None = transport.access.authentication.get("ssl_context")
         self._retries = retries.Retries()
         _ENGINES.add(self)
 
@@ -66,7 +64,7 @@ class Engine:
 
     def close(self) -> None:
         """Close all connections to the server."""
-        self.client.transport.close()
+        self._transport.current.close()
 
     def patient(self, seconds: float) -> Self:
         """The same connection, for a build: every request that the server turns away (429, 503) is repeated.
@@ -91,8 +89,21 @@ class Engine:
     @property
     def timeout(self) -> float:
         """Seconds that a request waits for its response, unless it says otherwise."""
-        seconds: float = self.client.transport.get_connection().timeout
-        return seconds
+        return self._transport.access.timeout
+
+    @property
+    def client(self) -> Any:
+        """The underlying `opensearchpy.OpenSearch`, or `elasticsearch.Elasticsearch` once that server has answered."""
+        return self._transport.current.client
+
+    @property
+    def product(self) -> str:
+        """Name of the server in messages: "OpenSearch" or "Elasticsearch", as its first answer says."""
+        return self._transport.current.product
+
+    def use_elasticsearch(self) -> None:
+        """Go on with the client of Elasticsearch: a proxy removes the header that names the server, and its root page shows it."""
+        self._transport.use_elasticsearch()
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -187,13 +198,11 @@ class Engine:
         timeout: float | None,
         headers: dict[str, str],
     ) -> Any:
-        connection = self.client.transport.get_connection()
+        product = self.product  # another thread may learn meanwhile that it is Elasticsearch
         try:
-            status, answer_headers, text = connection.perform_request(
-                method, path, params, data, timeout=timeout, ignore=_EVERY_STATUS, headers=headers
-            )
+            status, answer_headers, text = self._transport.send(method, path, params, data, timeout, headers)
         except Exception as error:
-            failure = server_errors.from_exception(error, self.url, f"{method} {path}")
+            failure = server_errors.from_exception(error, self.url, f"{method} {path}", self._tls, product)
             if failure is None:
                 raise
             raise failure from error
@@ -201,7 +210,33 @@ class Engine:
             return self._parse(status, text, method, path)
         except EngineResponseError as error:
             error.retry_after = retries.seconds_to_wait(answer_headers)
+            self._check_missing(error, timeout, headers)
             raise
+
+    def _check_missing(self, error: EngineResponseError, timeout: float | None, headers: dict[str, str]) -> None:
+        """Make sure that an index is missing if the engine says so.
+
+        A cluster that has just chosen a new manager hides all indices until it has read its state again, and answers 404 to a request
+        that names one. A request that does not insist on the index waits in such a cluster, at last for 503.
+
+        Raises:
+            EngineResponseError: 503, because the index exists or the cluster is not ready; the request may be repeated.
+        """
+        if not (name := server_errors.missing_index(error)):
+            return
+        try:
+            found = self._send("GET", f"/{quote(name)}/_alias", {"ignore_unavailable": "true"}, None, timeout, headers)
+        except EngineResponseError as again:
+            if retries.is_temporary(again):
+                raise
+            return  # a role that may not ask: the first answer is all there is
+        if found:
+            raise EngineResponseError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"the cluster was not ready and did not find {name}, which exists",
+                error.body,
+                hint="Repeat the command.",
+            ) from error
 
     def _parse(self, status: int, text: str, method: str, path: str) -> Any:
         """The value of a response; an error status is raised as an error."""
@@ -216,7 +251,7 @@ class Engine:
                 raise EngineError(message, "Is it an OpenSearch, or a proxy in front of one?") from error
             answer = None
         if not succeeded:
-            raise server_errors.from_response(status, answer, text, self.url, request)
+            raise server_errors.from_response(status, answer, text, self.url, request, self.product)
         if not isinstance(answer, list if path.startswith("/_cat/") else dict):
             raise NotOpenSearch(self.url, request, answer, HTTPStatus.OK)
         return answer
@@ -250,7 +285,7 @@ def target(settings: Settings) -> str:
 
 
 def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False) -> Engine:
-    """Connect to the OpenSearch server of the settings. No request is sent yet.
+    """Connect to the server of the settings. No request is sent yet.
 
     Args:
         settings: Address, credentials, certificates, timeout.
@@ -262,15 +297,5 @@ def connect(settings: Settings, *, pool_maxsize: int = 8, compress: bool = False
         UsageError: The address is not valid, or credentials or certificates cannot be used.
     """
     url, authentication = credentials.options(settings, target(settings))
-    import opensearchpy  # noqa: PLC0415 - 150 ms
-
-    # It logs every lost connection as a warning; without a handler Python would print that beside our sentence.
-    logging.getLogger("opensearch").addHandler(logging.NullHandler())
-    options: dict[str, Any] = {
-        "hosts": [url],
-        "timeout": settings.timeout,
-        "pool_maxsize": pool_maxsize,
-        "http_compress": compress,
-        "max_retries": 0,  # `Engine.request` decides what is sent again
-    }
-    return Engine(opensearchpy.OpenSearch(**options, **authentication), url, credentials.user_of(authentication))
+    access = Access(url, authentication, settings.timeout, pool_maxsize, compress)
+    return Engine(DetectingTransport(access), credentials.user_of(authentication))

@@ -13,7 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from termweave.engine.client import prompt
 from termweave.errors import UsageError
+from termweave.settings_trust import PASSWORDS
 from termweave.support.extras import install
 from termweave.support.messages import without_password
 
@@ -21,11 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from termweave.settings import Settings
-
-#: Settings that give the password, see `termweave.settings.PASSWORDS`.
-_PASSWORDS = ("password", "password_file", "password_command")
-#: Hosts whose traffic does not leave this machine.
-_THIS_MACHINE = ("localhost", "127.", "::1")
 
 
 def options(settings: Settings, address: str) -> tuple[str, dict[str, Any]]:
@@ -83,7 +80,7 @@ def _user_and_password(settings: Settings, url: str, user: str | None, password:
         )
     secret = _password(settings, settings.user or user, url)
     if secret is not None and password is not None and secret != password:
-        place = next(settings.place(name) for name in _PASSWORDS if getattr(settings, name))
+        place = next(settings.place(name) for name in PASSWORDS if getattr(settings, name))
         raise UsageError(f"The address, from {source}, holds a password, and {place} gives a different one.", hint)
     return settings.user or user, password if secret is None else secret
 
@@ -94,7 +91,7 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
     Raises:
         UsageError: More than one is given in one place, or the file, the command or the terminal gives no password.
     """
-    given = [name for name in _PASSWORDS if getattr(settings, name) is not None]
+    given = [name for name in PASSWORDS if getattr(settings, name) is not None]
     if len(given) > 1:
         first, second = map(settings.place, given[:2])
         raise UsageError(f"{given[0]} (from {first}) and {given[1]} (from {second}) both give a password.", "Remove one of them.")
@@ -102,27 +99,14 @@ def _password(settings: Settings, user: str | None, url: str) -> str | None:
         from termweave.settings import ASK  # noqa: PLC0415 - pydantic, loaded already where there are settings
 
         secret = settings.password.get_secret_value()
-        if secret == ASK and settings.origin("password") == "flag":  # no file may have a user asked
-            return _asked(f"Password of {user or 'the user'} at {url}: ")
+        if secret == ASK and settings.origin("password") in {"flag", "--source-password"}:  # no file may have a user asked
+            return prompt.secret(
+                f"Password of {user or 'the user'} at {url}: ", "Use --password-file or $TERMWEAVE_PASSWORD instead."
+            )
         return secret
     if settings.password_file is not None:
         return _from_file(settings.password_file)
     return None if settings.password_command is None else _from_command(settings.password_command)
-
-
-@cache
-def _asked(prompt: str) -> str:
-    """Ask for a password on the terminal, once per process."""
-    import getpass  # noqa: PLC0415 - rarely needed
-    import warnings  # noqa: PLC0415
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", getpass.GetPassWarning)  # it would show the password while it is typed
-        try:
-            return getpass.getpass(prompt)
-        except (getpass.GetPassWarning, EOFError):
-            hint = "Use --password-file or $TERMWEAVE_PASSWORD instead."
-            raise UsageError("There is no terminal to ask for the password.", hint) from None
 
 
 def _from_file(file: Path) -> str:
@@ -153,12 +137,21 @@ def _from_command(command: str) -> str:
 
 def _warn_of_plain_text(url: str) -> None:
     """Warn where a password leaves this machine without encryption."""
-    host = urlsplit(url).hostname or ""
-    if url.startswith("http:") and not host.startswith(_THIS_MACHINE):
+    if url.startswith("http:") and not _is_this_machine(urlsplit(url).hostname or ""):
         logging.getLogger(__name__).warning(
             "Warning: the password travels to %s without encryption. If the server speaks TLS, write the address with https://.",
             url,
         )
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether the traffic to a host does not leave this machine."""
+    import ipaddress  # noqa: PLC0415 - only where a password travels unencrypted
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")  # RFC 6761
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
@@ -205,7 +198,9 @@ def split(address: str) -> tuple[str, str | None, str | None]:
     wrong = f"The address {without_password(address)!r} is not valid"
     hint = "Write it as https://host:9200."
     if "@" in address:  # a password with "/" or "#" in it ends the host: the reason that the parser gives would show the password
-        hint = "Write it as https://host:9200, with --user and --password beside it, or the password's /, #, ? as %2F, %23, %3F."
+        hint = (
+            "Write it as https://host:9200, with --user and --password - beside it, or the password's /, #, ? as %2F, %23, %3F."
+        )
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         host, port = parts.hostname, parts.port

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from termweave.errors import EngineError, EngineUnreachable
 from termweave.support.messages import clipped, readable
+
+if TYPE_CHECKING:
+    import ssl
 
 #: Texts of exceptions whose connection ended before or within the response.
 _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection broken", "Response ended prematurely")
@@ -15,11 +18,13 @@ _CUT = ("RemoteDisconnected", "Connection aborted", "BadStatusLine", "Connection
 _PAGE_START = 10_000
 #: Characters of a response without a reason that a sentence shows.
 _LONGEST = 200
+#: Name of the usual server in messages.
+OPENSEARCH = "OpenSearch"
 _BLOCK = re.compile(r"FORBIDDEN/\d+/index ([a-z-]+) \(api\)")
 _STATUS_HINTS: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Give a --user and a --password that it knows (or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD).",
+    HTTPStatus.UNAUTHORIZED: "Give a user and a password that it knows: --user and --password -, or $TERMWEAVE_USER and $TERMWEAVE_PASSWORD.",
     HTTPStatus.MISDIRECTED_REQUEST: "The server does not serve the host name in the address: write the name that it is configured for.",
-    HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md lists those that termweave needs.",
+    HTTPStatus.FORBIDDEN: "The role of this user lacks a permission; docs/permissions.md (docs/engines.md for Elasticsearch) lists those that termweave needs.",
 }
 #: Texts in OpenSearch's errors -> what to do.
 _TEXT_HINTS = {
@@ -60,8 +65,10 @@ class EngineResponseError(EngineError):
 
     retry_after: float | None = None
 
-    def __init__(self, status: int, reason: str, body: Any, *, request: str = "", hint: str = "") -> None:
-        super().__init__(f"OpenSearch answered {status}{f' to {request}' if request else ''}: {reason.rstrip('.')}.", hint)
+    def __init__(
+        self, status: int, reason: str, body: Any, *, request: str = "", hint: str = "", product: str = OPENSEARCH
+    ) -> None:
+        super().__init__(f"{product} answered {status}{f' to {request}' if request else ''}: {reason.rstrip('.')}.", hint)
         self.status = status
         self.reason = reason
         self.body = body
@@ -79,27 +86,41 @@ class NotOpenSearch(EngineResponseError):
         self.message = f"What answers at {url} is no OpenSearch: it does not know {request}."
 
 
-def from_exception(error: Exception, url: str, request: str) -> EngineError | None:
-    """Make the error to raise for an exception of opensearch-py; None for any other exception.
+def from_exception(
+    error: Exception, url: str, request: str, context: ssl.SSLContext | None, product: str = OPENSEARCH
+) -> EngineError | None:
+    """Make the error to raise for an exception of the client library; None for any other exception.
 
     Args:
         error: Exception that a request ended with.
         url: Address of the server.
         request: Method and path.
+        context: The TLS context of the connection; None for a connection without TLS.
+        product: Name of the server.
     """
-    from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and loaded where a request failed
-    from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
-
-    if isinstance(error, ConnectionTimeout):
+    timed_out, no_connection, any_failure = _exceptions(product)
+    if isinstance(error, timed_out) and "ConnectTimeoutError" not in str(getattr(error, "errors", "")):
         return EngineUnreachable(
-            f"OpenSearch at {url} did not answer {request} in time.", "Check its load, or allow more time with --timeout."
+            f"{product} at {url} did not answer {request} in time.", "Check its load, or allow more time with --timeout."
         )
-    if isinstance(error, NoConnection):
-        return _unreachable(url, error)
-    return EngineError(f"{request} failed: {error}.") if isinstance(error, OpenSearchException) else None
+    if isinstance(error, (no_connection, timed_out)):
+        return _unreachable(url, error, context)
+    return EngineError(f"{request} failed: {error}.") if isinstance(error, any_failure) else None
 
 
-def from_response(status: int, body: Any, text: str, url: str, request: str) -> EngineResponseError:
+def _exceptions(product: str) -> tuple[type[Exception], type[Exception], type[Exception]]:
+    """The exceptions of the client library: for time-outs, for failed connections, and the base class of all."""
+    if product == OPENSEARCH:
+        from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415 - 150 ms, and loaded where a request failed
+        from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
+
+        return ConnectionTimeout, NoConnection, OpenSearchException
+    import elastic_transport  # noqa: PLC0415 - an extra
+
+    return elastic_transport.ConnectionTimeout, elastic_transport.ConnectionError, elastic_transport.TransportError
+
+
+def from_response(status: int, body: Any, text: str, url: str, request: str, product: str = OPENSEARCH) -> EngineResponseError:
     """Make the error to raise for a response with an error status.
 
     Args:
@@ -108,6 +129,7 @@ def from_response(status: int, body: Any, text: str, url: str, request: str) -> 
         text: The response as it was received.
         url: Address of the server.
         request: Method and path.
+        product: Name of the server.
     """
     if status == HTTPStatus.NOT_FOUND and not _is_opensearch_404(body):
         return NotOpenSearch(url, request, body)
@@ -115,19 +137,28 @@ def from_response(status: int, body: Any, text: str, url: str, request: str) -> 
         "A server in front of OpenSearch redirects this address: give the address it redirects to, perhaps with https://."
     )
     hint = redirected if status < HTTPStatus.BAD_REQUEST else hint_for(status, text if body is None else body)
-    return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint)
+    return EngineResponseError(status, _reason(body, text), body, request=request, hint=hint, product=product)
 
 
-def _unreachable(url: str, error: Exception) -> EngineUnreachable:
+def missing_index(error: EngineResponseError) -> str:
+    """The name of the index or alias that the engine says it does not have; "" for any other error."""
+    cause = error.body.get("error") if isinstance(error.body, dict) else None
+    if error.status != HTTPStatus.NOT_FOUND or not isinstance(cause, dict) or cause.get("type") != "index_not_found_exception":
+        return ""
+    name = cause.get("index")
+    return name if isinstance(name, str) and "*" not in name else ""
+
+
+def _unreachable(url: str, error: Exception, context: ssl.SSLContext | None) -> EngineUnreachable:
     """Say why there is no connection to an address, as far as the client's exception tells."""
     from termweave.engine.client import tls  # noqa: PLC0415 - ssl, only where a connection failed
 
     text = str(error)
-    if failure := tls.handshake_failure(error, url):
+    if failure := tls.handshake_failure(error, url, context):
         return EngineUnreachable(*failure)
-    if "NameResolutionError" in text:
+    if "NameResolutionError" in text or "Failed to resolve" in text:
         return EngineUnreachable(f"The host name in {url} is not known.", "Check the address and the network.")
-    if "ConnectTimeoutError" in text:
+    if "ConnectTimeoutError" in f"{text} {getattr(error, 'errors', '')}":
         return EngineUnreachable(
             f"{url} did not accept a connection in time.",
             "Check the address, a firewall between, or allow more time with --timeout.",
@@ -209,4 +240,5 @@ def block_hint(text: str) -> str:
     if block := _BLOCK.search(text):
         setting = f"index.blocks.{block[1].replace('-', '_')}"
         return f'Somebody set {setting} on it: PUT /INDEX/_settings with {{"{setting}": null}} takes it away.'
-    return _STATUS_HINTS[HTTPStatus.FORBIDDEN] if "no permissions for [" in text else ""
+    forbidden = "no permissions for [" in text or "is unauthorized for user [" in text  # OpenSearch's words, Elasticsearch's
+    return _STATUS_HINTS[HTTPStatus.FORBIDDEN] if forbidden else ""

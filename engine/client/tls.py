@@ -7,9 +7,12 @@ opensearch-py cannot pass on the password of a key at all.
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from termweave.engine.client import prompt
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,8 +83,15 @@ _HANDSHAKE_ERRORS = {
         "{url} ended the TLS handshake.",
         "It may ask for a client certificate (--client-cert), or offer only outdated encryption; the server's log says more.",
     ),
+    ("EOF_OCCURRED_IN_VIOLATION",): (
+        "{url} closed the connection without saying why.",
+        "It may ask for a client certificate (--client-cert), or have ended; the server's log says more.",
+    ),
 }  # fmt: skip
+#: Seconds to wait for what a server says after a handshake.
+_LISTENING = 2.0
 _CERTIFICATE, _KEY = b"-----BEGIN CERTIFICATE-----", b"PRIVATE KEY-----"
+_KEY_IS_LOCKED = "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or client_key_password into your settings file."
 _INTO_PEM = "Convert it: openssl x509 -inform DER -in FILE -out FILE.pem (or openssl pkcs12 -in FILE -nodes for PKCS #12)."
 
 
@@ -157,10 +167,9 @@ def _identify(made: ssl.SSLContext, certificate: Path, key: Path | None, passwor
         nonlocal asked
         asked = True
         if password is None:
-            raise UsageError(
-                f"{key_file}, the key of the client certificate, is encrypted.",
-                "Put its password into $TERMWEAVE_CLIENT_KEY_PASSWORD, or client_key_password into your settings file.",
-            )
+            if prompt.possible():
+                return prompt.secret(f"Password of the key {key_file}: ", _KEY_IS_LOCKED)
+            raise UsageError(f"{key_file}, the key of the client certificate, is encrypted.", _KEY_IS_LOCKED)
         return password
 
     try:
@@ -175,7 +184,7 @@ def _identify(made: ssl.SSLContext, certificate: Path, key: Path | None, passwor
         if asked:
             raise UsageError(
                 f"The password of {key_file}, the key of the client certificate, is wrong.",
-                "Correct $TERMWEAVE_CLIENT_KEY_PASSWORD.",
+                "Correct it, or $TERMWEAVE_CLIENT_KEY_PASSWORD.",
             ) from error
         raise UsageError(
             f"The client certificate {certificate} or its key {key_file} is damaged ({code}).", "Fetch both files again."
@@ -195,17 +204,20 @@ def _code(error: ssl.SSLError) -> str:
     return error.reason or str(error)
 
 
-def handshake_failure(error: BaseException, url: str) -> tuple[str, str] | None:
+def handshake_failure(error: BaseException, url: str, context: ssl.SSLContext | None) -> tuple[str, str] | None:
     """What a failed TLS handshake means.
 
     Args:
         error: The exception of the client; the one of OpenSSL is looked for among its causes and arguments.
         url: The address, for the sentence.
+        context: The TLS context of the connection; None for a connection without TLS.
 
     Returns:
         ``(what is wrong, what to do)``; None where TLS is not the reason.
     """
     cause = _tls_error(error)
+    if isinstance(cause, ssl.SSLEOFError) and context is not None:
+        cause = _said_to_a_listener(url, context) or cause
     if isinstance(cause, ssl.SSLCertVerificationError):
         wrong, hint = _CERTIFICATE_ERRORS.get(
             cause.verify_code,
@@ -221,6 +233,27 @@ def handshake_failure(error: BaseException, url: str) -> tuple[str, str] | None:
         ),
         None,
     )
+
+
+def _said_to_a_listener(url: str, context: ssl.SSLContext) -> ssl.SSLError | None:
+    """What the server says to a client that sends nothing.
+
+    In TLS 1.3 a server checks the client certificate after the client's side of the handshake. A client that is sending its request at that
+    moment loses the server's message with the connection.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        with (
+            socket.create_connection((host, parts.port or 443), _LISTENING) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            secure.recv(1)
+    except ssl.SSLError as error:
+        return error
+    except OSError:  # it waits for a request, or is away
+        return None
+    return None
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:

@@ -29,7 +29,7 @@ _DISTRIBUTION_TYPE = "zip"
 
 # By default the server moves shards to other nodes when a disk is 90 % full, and makes indices read-only at 95 %. A single node has no
 # other nodes, and 5 % of its disk is enough space. So the thresholds are absolute, and only a nearly full disk blocks an index.
-_SETTINGS = """\
+SETTINGS = """\
 cluster.name: termweave
 node.name: {name}
 path.data: {data}
@@ -146,7 +146,7 @@ def prepare(layout: Layout, distribution: Path, port: int, transport: int, disco
     shutil.rmtree(layout.tmp, ignore_errors=True)
     folders.make(layout.conf)
     shutil.copytree(distribution / "config", layout.conf, dirs_exist_ok=True)
-    settings = _SETTINGS.format(
+    settings = SETTINGS.format(
         name=layout.name, data=layout.data, logs=layout.logs, port=port, transport=transport, discovery="\n".join(discovery)
     )
     (layout.conf / "opensearch.yml").write_text(settings, encoding="utf-8")

@@ -14,7 +14,6 @@ from termweave.engine.embedded import state as states
 from termweave.engine.embedded.process import Layout
 from termweave.engine.embedded.state import NodeProcess, NodeState
 from termweave.errors import EngineUnreachable, TermweaveError
-from termweave.support.messages import counted, sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 #: Always loopback: the embedded server has no security plugin.
 _HOST = "127.0.0.1"
-
-#: Bytes of memory of one process with 512 MB of heap (measured: 460 MB in a cluster, 650 MB alone with 1 GB of heap).
-_PROCESS = 700_000_000
 
 
 class PortTakenError(TermweaveError):
@@ -66,7 +62,7 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     root = folders.run_folder(request.home)
     folders.require_space(root, folders.START_NEEDS, "a node")
     plan = _plan(request, known)
-    heap = request.heap or _heap(sum(not each.alive for each in plan))
+    heap = request.heap or memory.heap(sum(not each.alive for each in plan))
     jdk = java.find(request.say)
     distribution = artifacts.distribution(request.say)
     began = time.monotonic()
@@ -177,21 +173,6 @@ def _health(port: int) -> dict[str, object]:
     finally:
         connection.close()
     return health if isinstance(health, dict) else {}
-
-
-def _heap(count: int) -> int:
-    """The heap of one process in MB: an eighth of the memory, between 512 MB and 1 GB; 512 MB if there are several processes.
-
-    Raises:
-        TermweaveError: There is too little memory.
-    """
-    total, available = memory.total_and_available()
-    if available < count * _PROCESS:
-        raise TermweaveError(
-            f"{sized(available)} of memory are free, and {counted(count, 'server process needs', 'server processes need')} {sized(count * _PROCESS)}.",
-            "Close other programs, or start it with less: --heap 400.",
-        )
-    return 512 if count > 1 else max(512, min(1024, total // 8 // 2**20))
 
 
 def _is_free(port: int) -> bool:

@@ -72,7 +72,7 @@ def differences(experiment: Experiment) -> str:
     most = max((float(np.abs(experiment.values[row.system][LEADING] - base).max()) for row in others), default=0.0) or 1.0
     axes[0][0].set_ylim(-1.05 * most, 1.05 * most)  # as far down as up, the same in all panels
     axes[0][0].set_ylabel(f"{LEADING} minus {experiment.baseline}", fontsize=8)
-    return _svg(figure, "differences")
+    return svg(figure, "differences")
 
 
 def recall(experiment: Experiment, qrels: Qrels, relevant_from: int) -> str:
@@ -93,7 +93,7 @@ def recall(experiment: Experiment, qrels: Qrels, relevant_from: int) -> str:
     panel.set_ylim(0, 1.02)
     panel.grid(alpha=0.25)
     panel.legend(fontsize=8)
-    return _svg(figure, "recall")
+    return svg(figure, "recall")
 
 
 def latency(experiment: Experiment) -> str:
@@ -109,10 +109,10 @@ def latency(experiment: Experiment) -> str:
     panel.barh(names, [experiment.latency[name].median for name in names], color="#37474f", label="half are faster")
     panel.set_xlabel("ms per search")
     panel.legend(fontsize=8)
-    return _svg(figure, "latency")
+    return svg(figure, "latency")
 
 
-def _svg(figure: Figure, name: str) -> str:
+def svg(figure: Figure, name: str) -> str:
     """Return a figure as an `<svg>` element, with ids that are unique to the plot, and the same bytes every time."""
     import matplotlib as mpl  # noqa: PLC0415
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from termweave.evaluation.measures import JUDGED, MEASURES
 from termweave.evaluation.report.wording import queries
-from termweave.support.messages import counted, spreadsheet_cell
+from termweave.support.messages import counted
+from termweave.support.spreadsheets import spreadsheet_cell
 
 if TYPE_CHECKING:
     from pathlib import Path

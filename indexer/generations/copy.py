@@ -7,7 +7,7 @@ If the copying is interrupted, the copy is kept, and the next update of the same
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from termweave.indexer.generations import deletion, generations, index_setup, publication, reindex_task
@@ -55,7 +55,7 @@ def _begin(
     index = generations.new_index(name)
     with storage.copied(engine, live.index, index).closed_on_error() as ledger:
         made = replace(live.lineage, created=created, complete=False)
-        for key, value in {"name": name, "base": base, "lineage": asdict(made), "state": "copying"}.items():
+        for key, value in {"name": name, "base": base, "lineage": made.as_meta(), "state": "copying"}.items():
             ledger.put(key, value)
         ledger.put("settings", index_setup.create_like(engine, index, live.index, made))
         if statistics is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -84,7 +84,7 @@ def find(engine: Engine, name: str, ids: Sequence[str]) -> Deletion:
         UsageError: There is no such name, or termweave did not make it.
     """
     index = lineage.resolve(engine, name)
-    lineage.read(engine, index)  # refuses what termweave did not make
+    lineage.refuse_enriched(lineage.read(engine, index))  # `read` refuses what termweave did not make
     return _find(engine, index, ids)
 
 
@@ -134,7 +134,7 @@ def remove_documents(engine: Engine, name: str, deletion: Deletion) -> Deletion:
             ledger.forget([*deletion.documents, *absent.absent])  # also those that a killed call deleted
             # If another host updated the index since this ledger was written, verification must still notice that.
             if (ledger.get("lineage") or {}).get("updated", "") == made.updated:
-                ledger.put("lineage", asdict(after))
+                ledger.put("lineage", after.as_meta())
         lineage.write(engine, index, after)
         if present.documents:
             audit.write(engine, "delete documents", name, before=index, after=index, documents=len(present.documents))

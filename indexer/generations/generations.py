@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
 from termweave.errors import TermweaveError, UsageError
-from termweave.search.catalog.lineage import Lineage, check_one, exists, known_names, read, resolve
+from termweave.search.catalog.lineage import Lineage, check_one, exists, known_names, read, refuse_enriched, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,9 @@ def find_live(engine: Engine, name: str) -> LiveGeneration | None:
         raise UsageError(
             f"The alias {name!r} points at {len(indices)} indices.", "Choose another name, or leave only one of them behind it."
         )
-    return LiveGeneration(indices[0], read(engine, indices[0]))  # `read` refuses what termweave did not make
+    made = read(engine, indices[0])  # refuses what termweave did not make
+    refuse_enriched(made)
+    return LiveGeneration(indices[0], made)
 
 
 def check_free(engine: Engine, name: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
@@ -41,7 +42,7 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     task = _running(engine, index)
     if task is None:
         body = {"source": {"index": live, "size": _STEP}, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
-        task = engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"]
+        task = _start(engine, body)
     while True:
         answer: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")
         status = answer["task"]["status"]
@@ -55,6 +56,23 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     if reason:
         hint = f"{block_hint(str(reason))} Run the command again: it continues from there.".lstrip()
         raise EngineError(f"The engine could not copy {live}: {reason}.", hint)
+
+
+def _start(engine: Engine, body: dict[str, Any]) -> str:
+    """Start the task.
+
+    Raises:
+        EngineError: The server has no `_reindex`.
+    """
+    try:
+        return str(engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"])
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.METHOD_NOT_ALLOWED:
+            raise
+        raise EngineError(
+            "The server cannot copy the live generation: it lacks the module with _reindex.",
+            "Update the live generation in place, or build a new one.",
+        ) from error
 
 
 def stop(engine: Engine, index: str) -> None:

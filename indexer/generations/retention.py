@@ -33,7 +33,7 @@ def prunable(engine: Engine, name: str, keep: int, *, unfinished: bool = False) 
 
 
 def prune(engine: Engine, name: str, old: Iterable[generations.Generation]) -> list[str]:
-    """Delete generations, except one that became live after they were listed: a user who was asked took time to answer.
+    """Delete generations. One that became live after it was listed is kept: the user may have taken long to confirm.
 
     Returns:
         The indices that were deleted.

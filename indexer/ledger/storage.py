@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.engine.client.credentials import is_serverless
@@ -37,7 +37,7 @@ def folder(engine: Engine) -> Path:
         EngineError: The cluster does not answer, or it is one that cannot be built on.
     """
     try:
-        cluster: str = engine.request("GET", "/")["cluster_uuid"]
+        cluster: str = _cluster_id(engine)
     except EngineResponseError as error:
         if is_serverless(engine.url) and error.status != HTTPStatus.FORBIDDEN:
             raise EngineError(
@@ -50,6 +50,17 @@ def folder(engine: Engine) -> Path:
     if not _PLAIN.fullmatch(cluster):  # the id comes from the server and becomes the name of a folder
         cluster = blake2b(cluster.encode(), digest_size=8).hexdigest()
     return paths.state() / "ledgers" / cluster
+
+
+def _cluster_id(engine: Engine) -> str:
+    """The id of the cluster, from the root page, or from the statistics where an Elasticsearch has no such page."""
+    try:
+        root: dict[str, Any] = engine.request("GET", "/")
+    except EngineResponseError as error:
+        if error.status != HTTPStatus.METHOD_NOT_ALLOWED or engine.product != "Elasticsearch":
+            raise
+        root = engine.request("GET", "/_cluster/stats", params={"filter_path": "cluster_uuid"})
+    return str(root["cluster_uuid"])
 
 
 def open_(engine: Engine, index: str) -> Ledger:

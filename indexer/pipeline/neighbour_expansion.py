@@ -26,6 +26,7 @@ from termweave.engine.client.payloads import ALL_SHARDS
 from termweave.indexer.pipeline import encoding_store
 from termweave.indexer.preparation.corpus_pass import blocks
 from termweave.records import Encoding, TermWeights
+from termweave.signals import dialect
 from termweave.signals.impacts import WeightedTerms, scale
 from termweave.support.batching import in_parts
 
@@ -134,6 +135,7 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
     dense = next(signal for signal in layout.signals if signal.needs == "dense")
     # If two signals store weights, the one with finer steps is read.
     terms = max((signal for signal in layout.signals if isinstance(signal, WeightedTerms)), key=lambda signal: signal.levels)
+    stored = dialect.of(engine.capabilities).source(list(terms.properties()))
 
     def neighbours(parts: Sequence[tuple[Document, Encoding]]) -> list[list[tuple[float, TermWeights]]]:
         clauses, lines = [], []
@@ -142,7 +144,7 @@ def from_index(engine: Engine, index: str, layout: DocumentLayout, encode: Encod
             clause = dense.clause(encoding, size=count, where=[others], capabilities=engine.capabilities)
             assert clause is not None  # the encoding is one of a text
             clauses.append(clause)
-            body = {"query": clause.query, "size": count, "_source": list(terms.properties())}
+            body = {"query": clause.query, "size": count, "_source": stored}
             lines += [orjson.dumps(ALL_SHARDS), orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)]
         searches = b"\n".join(lines) + b"\n"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from termweave.encoders.analysis.words import LONGEST_TERM
 from termweave.errors import InputError
-from termweave.indexer.ledger.ledger import Duplicate, Ledger, LedgerEntry
+from termweave.indexer.ledger.entries import Duplicate, LedgerEntry
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import Passages
 from termweave.signals.layout import filterable, source_digest
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
+    from termweave.indexer.ledger.ledger import Ledger
     from termweave.records import Document
 
     class BuildProgress(Protocol):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from termweave.engine import Engine
 
-SCHEMA = 1
+#: The formats that this version reads. 2 has the types of metadata, and an encoder of queries beside that of documents.
+FORMATS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,6 @@ class Lineage:
         types: Metadata entry -> type of its typed field; empty for an index that was built before metadata had types.
         neighbours: Number of nearest documents whose words were added to each document; 0: none.
         updated: Time of the last update, UTC, ISO 8601; "" if there was none.
-        schema: Version of this record's format.
     """
 
     name: str
@@ -82,7 +82,6 @@ class Lineage:
     types: Mapping[str, str] = field(default_factory=dict)
     neighbours: int = 0
     updated: str = ""
-    schema: int = SCHEMA
 
     @cached_property
     def layout(self) -> DocumentLayout:
@@ -90,8 +89,16 @@ class Lineage:
         return DocumentLayout.from_meta(self.signals, self.fields, self.types)
 
     def as_meta(self) -> dict[str, Any]:
-        """The JSON that ``_meta.termweave`` stores."""
-        return asdict(self)
+        """The JSON that ``_meta.termweave`` and the ledger store.
+
+        It has the oldest format that can hold it: an older version reads an index that has nothing new, and says of another one that it
+        cannot read its format.
+        """
+        values = asdict(self)
+        if self.types or "dense_query" in self.models:
+            return {**values, "schema": 2}
+        del values["types"]
+        return {**values, "schema": 1}
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any], index: str) -> Lineage:
@@ -107,7 +114,7 @@ class Lineage:
                 f"The index {index!r} was not built by termweave.",
                 "Build an index under another name with 'termweave index SOURCE NAME'.",
             )
-        if values.get("schema", SCHEMA) != SCHEMA:
+        if values.pop("schema", 1) not in FORMATS:
             raise UsageError(
                 f"The index {index!r} was built by termweave {values.get('termweave')} in a format that this version cannot read.",
                 "Install the version that built it, or index again.",
@@ -189,6 +196,19 @@ def read(engine: Engine, index: str) -> Lineage:
     """The lineage of a concrete index."""
     answer = engine.of_indices(f"/{quote(index)}/_mapping", "mappings")
     return Lineage.from_meta(answer[index]["mappings"].get("_meta") or {}, index)
+
+
+def refuse_enriched(made: Lineage) -> None:
+    """Refuse to change or replace an index that belongs to another application.
+
+    Raises:
+        UsageError: It does.
+    """
+    if "enriched" in made.source:
+        raise UsageError(
+            f"{made.name!r} is an index of another application, which 'termweave enrich' added fields to.",
+            "Search it, or change its fields with 'termweave enrich'; for an index of its own name another NAME.",
+        )
 
 
 def write(engine: Engine, index: str, lineage: Lineage) -> None:

@@ -10,6 +10,7 @@ from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
+from termweave.support.messages import is_hash
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -75,14 +76,26 @@ def find(lineage: Lineage, mode: str | None) -> Profile | None:
         return None
     try:
         profile = Profile(name, **lineage.profiles[name])
+        if profile.ranker is not None and not _names_a_known_model(profile.ranker):
+            raise TypeError  # noqa: TRY301 - caught below, with the others
         if profile.weights.keys() <= lineage.signals.keys() and (profile.rerank or not (profile.reranking or profile.ranker)):
             return profile
-    except (AttributeError, TypeError, UsageError):
+    except (AttributeError, KeyError, TypeError, UsageError):
         pass
     raise EngineError(
         f"The profile {name!r} of {lineage.name!r} is damaged, or was written by a newer version.",
         f"Remove it with 'termweave profiles {lineage.name} --drop {name}', and make a new one with 'termweave tune'.",
     )
+
+
+def _names_a_known_model(ranker: Mapping[str, Any]) -> bool:
+    """Whether a stored ranker is one that `termweave tune` stores: it opens only a model that this host has, and only with this hash.
+
+    Anyone who can write to the index can change it. Without a hash the name would be opened as if the user had given it: as a path, or
+    from the hub.
+    """
+    known = ranker.keys() <= {"model", "hash", "candidates", "weight", "budget"}
+    return known and isinstance(ranker["model"], str) and is_hash(ranker.get("hash"))
 
 
 def check_name(name: str, signals: Collection[str]) -> None:

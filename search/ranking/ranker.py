@@ -89,7 +89,7 @@ class CrossEncoderReranker:
         return frozenset({"texts", "vectors"} if anchor.needs_vectors(self.model, self.hash) else {"texts"})
 
     def with_option(self, option: str) -> CrossEncoderReranker:
-        """The same ranker if the option names its model; else that model with the defaults."""
+        """This ranker, if the option names its model; otherwise a ranker of the named model with default settings."""
         return self if option == self.model else create(option)
 
     def with_budget(self, milliseconds: float) -> CrossEncoderReranker:
@@ -170,11 +170,20 @@ class CrossEncoderReranker:
 def _opened(model: str, expected: str = "") -> Ranker:
     """The model, opened once in a process, also if several threads ask for it at once."""
     with _OPENING:
-        return _open(model, expected)
+        return open_ranker(model, expected)
 
 
 @cache
-def _open(model: str, expected: str) -> Ranker:
+def open_ranker(model: str, expected: str) -> Ranker:
+    """Open a ranker.
+
+    Args:
+        model: A folder, a package or a name.
+        expected: The hash that a profile was tuned with; "": any.
+
+    Raises:
+        ModelError: The model on this host has another hash.
+    """
     from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
 
     folder = model

@@ -126,7 +126,7 @@ class Reranker(Protocol):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What each request must hold: "vectors", "texts", both or neither."""
+        """What must be fetched with the candidates: "vectors", "texts", both or neither."""
 
     @property
     def candidates(self) -> int:

@@ -12,6 +12,7 @@ from termweave.engine.client.server_errors import hint_for
 from termweave.errors import EngineError, UsageError
 from termweave.records import Hit, Passage
 from termweave.search.results import explanation, term_shading
+from termweave.search.retrieval.candidates import MISSING_HINT, SearchFailed
 from termweave.signals.layout import as_written, engine_id, stored_metadata, stored_passage, stored_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
 
+#: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
+_UNAVAILABLE = frozenset({"no_shard_available_action_exception", "unavailable_shards_exception"})
 #: The fields whose words an explanation shades.
 _SHADED = ("title", "text")
 #: A title that ends with one of these gets no full stop; the last five are full-width characters and the ellipsis.
@@ -116,16 +119,20 @@ def wanted(fields: Sequence[str]) -> list[str]:
     return sorted({*fields, *long, "id", "passage", "passage_start", "passage_end"})
 
 
-def _check_permitted(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Check that the user's role may read the documents: `_mget` says so for each document, in an answer of status 200.
+def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Check that every document could be read: `_mget` names the errors of each document in an answer of status 200.
 
     Raises:
-        EngineError: It may not.
+        EngineError: The user's role may not read the documents.
+        SearchFailed: A shard is on no living node. The status is 503, because another attempt may succeed.
     """
     for error in (entry["error"] for entry in entries if "error" in entry):
         if error.get("type") == "security_exception":
             hint = hint_for(HTTPStatus.FORBIDDEN, error)
-            raise EngineError(f"OpenSearch does not let this user read the documents that were found: {error['reason']}.", hint)
+            raise EngineError(f"The server does not let this user read the documents that were found: {error['reason']}.", hint)
+        if error.get("type") in _UNAVAILABLE:
+            message = "The server could not read the documents that were found: some of their shards are on no living node."
+            raise SearchFailed(HTTPStatus.SERVICE_UNAVAILABLE, message, MISSING_HINT, error)
 
 
 def _stored(
@@ -140,11 +147,16 @@ def _stored(
             keys[engine_id(Passage.key(place.id, 1))] = place.id
     # Not in real time, so that the fields are from the same refresh as the search.
     params = {"_source_includes": ",".join(wanted(fields)), "realtime": False}
-    answer = engine.request("POST", f"/{candidates.index}/_mget", params=params, body={"ids": list(keys)})
-    _check_permitted(answer["docs"])
+
+    def read() -> list[dict[str, Any]]:
+        path = f"/{candidates.index}/_mget"
+        entries: list[dict[str, Any]] = engine.request("POST", path, params=params, body={"ids": list(keys)}, retry=False)["docs"]
+        _check_read(entries)
+        return entries
+
     stored = {
         document: as_written(entry["_source"])
-        for document, entry in zip(keys.values(), answer["docs"], strict=True)
+        for document, entry in zip(keys.values(), engine.repeat(read), strict=True)
         if entry.get("found") and entry["_source"].get("id") == document  # the key of a passage is not the id of a document
     }
     missing = [place for place in places if place.id not in stored]

@@ -10,6 +10,7 @@ import orjson
 
 from termweave.search.results.hits import flat
 from termweave.search.retrieval import filter_grammar, filters
+from termweave.signals import dialect
 from termweave.support.messages import clipped, counted, few
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def of(
 
 def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Any], *, empty: bool) -> Iterator[str]:
     """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
-    clauses = filter_grammar.clauses(where, layout)
+    clauses = filter_grammar.clauses(where, layout, dialect.of(engine.capabilities))
     if empty and where:
         missing, unmatched = filters.unmet(engine, index, clauses)
         if missing:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NO_FIELDS: dict[str, Any] = {}
 #: Part of the server's reason if a shard has no living copy -> what to do.
 _MISSING = "Search rejected due to missing shards"
-_MISSING_HINT = "Start the nodes that are down; 'GET /_cluster/health?level=indices' shows which indices are red."
+MISSING_HINT = "Start the nodes that are down; 'GET /_cluster/health?level=indices' shows which indices are red."
 #: The server groups passages by document id, and fails at a document with two ids without naming it.
 _SEVERAL_IDS = (
     "Another program wrote a document with a list as its id into the index. 'termweave verify NAME' names the document, and "
@@ -239,14 +239,14 @@ def hits_of(answer: Mapping[str, Any], signal: str) -> list[dict[str, Any]]:
         reason = str(causes[0].get("reason") or error).rstrip(".")
         hint = _SEVERAL_IDS if "must be single valued" in reason else hint_for(answer.get("status", 0), error)
         if _MISSING in reason:
-            reason, hint = "some of its shards are on no living node", _MISSING_HINT
-        message = f"OpenSearch could not search the signal {signal!r}: {reason}."
+            reason, hint = "some of its shards are on no living node", MISSING_HINT
+        message = f"The server could not search the signal {signal!r}: {reason}."
         raise SearchFailed(answer.get("status", 0), message, hint, answer)
     shards = answer["_shards"]
     absent = shards["total"] - shards["successful"]
     if absent or answer.get("timed_out"):
         cause = f"{absent} of {shards['total']} shards failed" if absent else "the search timed out"
-        message = f"OpenSearch searched only a part of the signal {signal!r}: {cause}. The ranking would be wrong."
+        message = f"The server searched only a part of the signal {signal!r}: {cause}. The ranking would be wrong."
         hint = "Search again; if the error persists, look for the cause in the server's log ('termweave node logs')."
         raise SearchFailed(HTTPStatus.SERVICE_UNAVAILABLE if absent else HTTPStatus.OK, message, hint, answer)
     hits: list[dict[str, Any]] = answer["hits"]["hits"]

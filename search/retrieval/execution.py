@@ -79,11 +79,11 @@ def retrieve(
         if target != generation.index:
             # Each search of the request resolves the alias by itself, and an empty list does not say which index was searched.
             # Those searches are sent again, to the index itself; if one has hits now, the alias had moved meanwhile.
+            # (Elasticsearch finds nothing where another generation lacks the signal's field; OpenSearch answers with an error.)
             again = [_empty_searches(*pair) for pair in zip(prepared, gathered, strict=True)]
             again = [requests for requests in again if requests.bodies]
             if again and gather(engine, generation.index, again, answering)[1]:
-                target = generation.index
-                continue
+                raise AliasMoved(f"The alias {target!r} has moved from {generation.index!r}.", "Run the command again.")
         if reach is None or reach >= paging.MAX_DEPTH or not any(each.short for each in gathered):
             return [replace(each, index=generation.index) for each in gathered]
         reach = paging.further(reach)  # the nearest passages belong to too few documents: search deeper

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.signals import typed_fields
+from termweave.signals.dialect import OPENSEARCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from termweave.signals import DocumentLayout
+    from termweave.signals.dialect import ServerDialect
 
     Clause = dict[str, Any]
 
@@ -283,6 +285,6 @@ def _typed(name: str) -> str:
     return f"{typed_fields.FIELD}.{_entry(name)}"
 
 
-def clauses(where: Sequence[Any], layout: DocumentLayout) -> list[Clause]:
+def clauses(where: Sequence[Any], layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
     """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are."""
-    return [each.clause(layout) if isinstance(each, FilterExpression) else each for each in where]
+    return dialect.filters([each.clause(layout) if isinstance(each, FilterExpression) else each for each in where])

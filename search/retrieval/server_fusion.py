@@ -38,6 +38,11 @@ def check(capabilities: Capabilities, mode: Mode) -> None:
     Raises:
         UsageError: The server has no neural-search plugin, or the mode has one signal, too many, or another fusion.
     """
+    if capabilities.distribution == "elasticsearch":
+        raise UsageError(
+            "Elasticsearch has no query 'hybrid', by which OpenSearch fuses.",
+            "Remove --server-fusion: the client's own fusion gives the same ranking on every server.",
+        )
     if not capabilities.neural_sparse:
         raise UsageError(
             f"The server (OpenSearch {capabilities.version}) cannot fuse: it has no neural-search plugin.",

@@ -1,4 +1,4 @@
-"""Texts for messages: counts, sizes, shortened lists, and foreign text made safe for a terminal or a spreadsheet."""
+"""Texts for messages: counts, sizes, shortened lists, and foreign text made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 #: Characters that control a terminal or change the order in which it shows text: control characters, separators of lines and
 #: paragraphs, Unicode's bidirectional embeddings, overrides and isolates, and halves of surrogate pairs.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-#: Beginnings that make a spreadsheet run a cell; the last ones are full-width forms, which some spreadsheets convert.
-_FORMULA = re.compile("\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 _BLANKS = str.maketrans("\t\n", "  ")
 
 
@@ -120,18 +117,6 @@ def without_password(address: str) -> str:
     'https://me:***@search:9200'
     """
     return re.sub(r"^((?:[^:/@]*://)?[^:/@]*):.*@", r"\1:***@", address)
-
-
-def spreadsheet_cell(text: str) -> str:
-    """A text as a cell of a CSV or TSV file: one that a spreadsheet would run as a formula begins with an apostrophe.
-
-    Numbers stay as they are. See OWASP, "CSV Injection".
-
-    Example:
-        >>> spreadsheet_cell("=cmd|' /C calc'!A0"), spreadsheet_cell("-3.5"), spreadsheet_cell("tea")
-        ("'=cmd|' /C calc'!A0", '-3.5', 'tea')
-    """
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def readable(text: str) -> str:

@@ -167,7 +167,7 @@ def test_every_query_has_a_bar_and_all_panels_have_equal_axes(report):
     alone = Experiment("set", ids, "BM25", rows, {}, {}, values, (), {})
     captured = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "_svg", lambda figure, _: captured.append(figure) or "")
+        patch.setattr(plots, "svg", lambda figure, _: captured.append(figure) or "")
         plots.differences(alone)
     up, down = captured[0].axes
     assert up.get_ylim() == down.get_ylim() == (-1.05, 1.05)

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.text import Text
 
 from termweave.cli import VERBS, cli, run
-from termweave.cli.common.option_groups import option_group, verb
 from termweave.cli.common.output import Output
+from termweave.cli.options.option_groups import option_group, verb
 from termweave.cli.verbs import demo, generations, search
 from termweave.indexer.generations.generations import Generation
 from termweave.records import Hit

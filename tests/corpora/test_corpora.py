@@ -202,7 +202,7 @@ class Raising:
 
 def test_a_reader_of_another_package_that_raises_is_named(tmp_path, monkeypatch):
     point = EntryPoint("another", f"{__name__}:Raising", "termweave.readers")
-    monkeypatch.setattr(plugins, "_entry_points", lambda: EntryPoints([point]))
+    monkeypatch.setattr(plugins, "installed", lambda: EntryPoints([point]))
     monkeypatch.setattr(plugins, "names", lambda _: ("another",))
     with pytest.raises(TermweaveError, match=f"The reader 'another' of another package, {point.value}, ended with KeyError"):
         open_source(tmp_path)

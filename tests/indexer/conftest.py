@@ -247,7 +247,7 @@ def until(process, word):
 def own_node(settings="", *, nodes=1):
     """A server of one's own, to be limited, killed and started again; `state.folder` is its home's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "_SETTINGS", process._SETTINGS + settings)
+        patch.setattr(process, "SETTINGS", process.SETTINGS + settings)
         home = Path(tempfile.mkdtemp(prefix="termweave-faults-"))
         home.chmod(0o711)  # for root: the server's unprivileged user must come through
         try:

@@ -28,6 +28,8 @@ MODULES = {
 }
 #: Run by run.py.
 TOGETHER = {"startup", "rerank", "indexing"}
+#: Run by other tests: tests/engine/elasticsearch.
+ELSEWHERE = {"engines"}
 #: Scripts that start a cluster of three nodes, with their arguments.
 CLUSTERS = {"cluster_under_load": ["--quick"], "rolling_upgrade": []}
 #: Scripts that need no data set, with what they print.
@@ -37,6 +39,10 @@ SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
     "fusion": (["{set}"], ("## Tuning", "| adaptive+rNN |", "| mean |")),
+    "fusion_rules": (
+        ["{set}", "{set}:train"],
+        ("| adaptive | ", "| predicted for each query |", "| best share for each query |"),
+    ),
     "rnn_share": (["{set}"], ("| lambda | 0.5 |", "| mean |", "| r | gap |")),
     "explanations": (["{index}", "{set}", "--hits", "8"], ("8 hits of {index}",)),
     "passages": (["{set}"], ("| squad | 0% | x 1.00 |",)),
@@ -153,7 +159,7 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, "retrieval", "rankers"}
+    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers"}
 
 
 @pytest.mark.slow
@@ -191,7 +197,7 @@ def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures
     del figures
     arguments, expected = INDEXED[script]
     names = {"set": data / "squad", "index": f"{prefix}-squad"}
-    own = ["--name", prefix] if script in {"fusion", "passages", "rnn_share"} else []
+    own = ["--name", prefix] if script in {"fusion", "fusion_rules", "passages", "rnn_share"} else []
     output = printed(script, *(each.format(**names) for each in arguments), *own, url=opensearch_engine.url)
     for part in expected:
         assert part.format(**names) in output

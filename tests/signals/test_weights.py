@@ -1,4 +1,7 @@
-"""The weights signal on the real engine: its score is the client's dot product, for whatever terms there are."""
+"""The weights signal on the real engine: its score is the client's dot product, for whatever terms there are.
+
+tests/engine/elasticsearch calls these tests with an Elasticsearch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 from termweave.records import Document, Encoding, TermWeights
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
-from termweave.signals import DocumentLayout
+from termweave.signals import DocumentLayout, dialect
 from termweave.signals.base import clause_budget
 from termweave.signals.lexical import Lexical
 from termweave.signals.weights import Weights
@@ -26,11 +29,14 @@ STRANGE = [
 
 
 def index(engine, name, documents, signal):
-    layout = DocumentLayout([Lexical(), signal])
+    layout = DocumentLayout([Lexical("standard"), signal])
     engine.request(
         "PUT",
         f"/{name}",
-        body={"mappings": layout.mapping({}), "settings": {"index.number_of_shards": 3, "index.number_of_replicas": 0}},
+        body={
+            "mappings": layout.mapping({}, dialect.of(engine.capabilities)),
+            "settings": {"index.number_of_shards": 3, "index.number_of_replicas": 0},
+        },
     )
     lines = []
     for identity, weights in documents.items():
@@ -52,6 +58,8 @@ def scores(engine, name, weights, signal, capabilities):
 
 def forms(engine):
     capabilities = engine.capabilities
+    if capabilities.sparse_vector:
+        return {"sparse_vector": capabilities}
     assert capabilities.neural_sparse, "the embedded node carries neural-search"
     return {"neural_sparse": capabilities, "rank_feature": replace(capabilities, neural_sparse=False)}
 
@@ -126,6 +134,7 @@ def test_explained_shares_sum_to_the_engines_score(opensearch_engine, name):
     query = {term: float(random.uniform(0.1, 90)) for term in STRANGE}
     found, clause = scores(opensearch_engine, name, query, signal, opensearch_engine.capabilities)
     for identity, score in found.items():
-        stored = opensearch_engine.request("GET", f"/{name}/_doc/{identity}")["_source"]
+        body = {"query": {"term": {"id": identity}}, "_source": dialect.of(opensearch_engine.capabilities).source(["weights"])}
+        stored = opensearch_engine.request("POST", f"/{name}/_search", body=body)["hits"]["hits"][0]["_source"]
         shares = signal.explain(Encoding("q"), clause, stored, None)
         assert sum(share.share for share in shares) == pytest.approx(score, rel=1e-5)

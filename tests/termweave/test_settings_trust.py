@@ -161,16 +161,6 @@ def test_a_file_without_a_password_may_be_read_by_others(write, tmp_path, caplog
     assert not caplog.text
 
 
-def test_a_password_on_the_command_line_is_warned_of(write, monkeypatch, caplog):
-    settings.load(user="me", password="-")  # asks
-    monkeypatch.setenv("TERMWEAVE_PASSWORD", "hush")
-    settings.load(user="me")
-    assert not caplog.text
-    settings.load(user="me", password="hush")
-    assert "--password is visible to other users of this machine" in caplog.text
-    assert "hush" not in caplog.text
-
-
 def test_the_place_that_comes_first_gives_the_password_in_its_own_way(write, monkeypatch):
     write("config", password="hush")
     monkeypatch.setenv("TERMWEAVE_PASSWORD_FILE", "from-environment")

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import pytest
 
@@ -71,11 +72,24 @@ def base(tmp_path_factory):
     return path
 
 
+def with_special_tokens(base, path, tokenizer_class):
+    """Copy the small backbone, with the special tokens that transformers adds to every text and between the texts of a pair."""
+    from tokenizers import Tokenizer, processors
+
+    shutil.copytree(base, path)
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
+    tokenizer.save(str(path / "tokenizer.json"))
+    tokens = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    config = {"tokenizer_class": tokenizer_class, "model_max_length": 64, **tokens}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    return path
+
+
 @pytest.fixture
 def trained_folder(base, tmp_path):
     """A function: write a model with these heads as a folder that `export` takes."""
-    import shutil
-
     from termweave.encoders.analysis.words import ANALYSIS
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.models import store
@@ -92,7 +106,7 @@ def trained_folder(base, tmp_path):
 @pytest.fixture
 def model(base):
     from termweave.encoders.models import store
-    from termweave.encoders.models.anchored import HeadShape, JointModel
+    from termweave.encoders.models.joint_model import HeadShape, JointModel
 
     torch.manual_seed(0)
     return JointModel(store.load_backbone(base), HeadShape(layer=1, hidden=16))

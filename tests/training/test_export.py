@@ -163,7 +163,7 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     alone = replace(development, pairs=Pairs(questions, relevant, spared=spared))
     found = quantisation_check.cost(folder, ("weights", "dense"), alone, documents, statistics)
     assert {found[output]["fp32"] for output in ("weights", "dense")} == {1.0}  # only answers are ranked
-    monkeypatch.setattr(quantisation_check, "_QUESTIONS", 7)
+    monkeypatch.setattr(quantisation_check, "QUESTIONS", 7)
     assert cost()["questions"] == 7
 
 

@@ -1,26 +1,28 @@
 """A click log: which documents people opened after which query, and how often.
 
 Lines of query, document id and count with tabs between them, or ``{"query": ..., "document": ..., "count": ...}``; a count may be
-missing or null and is 1 then. Plain or packed (gzip, Zstandard). A first line that is no click is taken for a header.
+missing or null and is 1 then. Plain or packed (gzip, Zstandard). A first line that is no click is taken for a header. Or ``ubi:FOLDER``, ``ubi:opensearch``:
+a log of user behaviour, whose clicks are corrected for the positions at which documents stood (`corpora.behaviour`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 
 from termweave.corpora.formats import lines as files
+from termweave.engine.index_source import ubi
 from termweave.errors import InputError, UsageError
 from termweave.support.messages import counted
 from termweave.training.data.pairs import Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 #: Clicks of a line; a share is by their logarithm, and any number of such lines has a sum.
 _MOST = 1e100
@@ -34,11 +36,13 @@ class Clicks:
         counts: Query -> document -> clicks, summed over the lines.
         unknown: Lines that name a document which the corpus does not hold.
         empty: Lines without a query, or with a count of 0 or less.
+        notes: Further sentences about the log.
     """
 
     counts: dict[str, dict[int, float]] = field(default_factory=dict)
     unknown: int = 0
     empty: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def remark(self) -> str:
@@ -48,7 +52,7 @@ class Clicks:
             (self.empty, "without a query or without a click"),
         ]
         reasons = " and ".join(f"{counted(count, 'line')} {what}" for count, what in parts if count)
-        return f"click log: {reasons} left out" if reasons else ""
+        return "\n".join([*([f"click log: {reasons} left out"] if reasons else []), *self.notes])
 
     def pairs(self) -> Pairs:
         """Return questions with their clicked documents; a question is drawn in proportion to log(1 + its clicks)."""
@@ -56,19 +60,27 @@ class Clicks:
         return Pairs(list(self.counts), [frozenset(of) for of in self.counts.values()], shares / shares.sum())
 
 
-def gather(path: Path, place: Mapping[str, int]) -> Clicks:
+def gather(log: Path | str, place: Mapping[str, int], *, split: str = "corrected") -> Clicks:
     """Read a log.
 
     Args:
-        path: The log.
+        log: The file, or the address of a log of user behaviour.
         place: Index of each document of the corpus.
+        split: "corrected" for positions or "raw", of a log of user behaviour.
 
     Raises:
         UsageError: There is no such file.
         InputError: A line is no click, or none names a document of the corpus.
     """
     clicks = Clicks()
-    for query, document, count in read(path):
+    rows: Iterator[tuple[str, str, float]]
+    if str(log).startswith(ubi.PREFIX):
+        behaviour = ubi.UbiLog(str(log), split)
+        rows = ((query, document, count) for query, of in behaviour.counts().items() for document, count in of.items())
+        clicks.notes += behaviour.notes
+    else:
+        rows = read(Path(log))
+    for query, document, count in rows:
         if not query or count <= 0:
             clicks.empty += 1
         elif document not in place:
@@ -78,7 +90,7 @@ def gather(path: Path, place: Mapping[str, int]) -> Clicks:
             of[place[document]] = of.get(place[document], 0.0) + count
     if not clicks.counts:
         raise InputError(
-            f"No line of {path} is a click on a document of the corpus: {clicks.unknown:,} lines name an unknown document, "
+            f"No line of {log} is a click on a document of the corpus: {clicks.unknown:,} lines name an unknown document, "
             f"{clicks.empty:,} have no query or a count that is not positive.",
             "Check the document ids and the counts.",
         )

@@ -9,7 +9,6 @@ import random
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.corpora import open_dataset, open_source, path_and_split
@@ -104,7 +103,7 @@ def documents_of(spec: str, settings: Mapping[str, Any], *, skip_bad: bool) -> t
             )
     remarks = list(source.remarks)
     if again:
-        remarks.append(f"{counted(again, 'document')} left out, with the id of an earlier document")
+        remarks.append(f"{counted(again, 'document')} left out, because an earlier document has the same id")
     if skipped := source.skipped.count:
         remarks.append(f"{counted(skipped, 'entry', 'entries')} that cannot be read left out")
     return [each for each in by_id.values() if each.content.strip()], "\n".join(remarks)
@@ -183,7 +182,7 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Map
     """Make questions of the queries of a click log."""
     del base, split
     place = {document.id: index for index, document in enumerate(documents)}
-    clicked = click_log.gather(Path(str(settings["clicks"])), place)
+    clicked = click_log.gather(str(settings["clicks"]), place, split=str(settings["click_counts"]))
     every = clicked.pairs()
     texts, ids = [document.content for document in documents], [document.id for document in documents]
     train, dev, kept = _held_out(every, settings)

@@ -93,7 +93,7 @@ class Collection:
         except TermweaveError as error:
             raise InputError(
                 f"The data set {self.name!r} cannot be read from {path}: {error.message}",
-                "--data names the folder that holds it.",
+                "Name the folder that holds it with --data.",
             ) from error
         self.ids = [document.id for document in documents]
         self.texts = [document.content for document in documents]
@@ -103,7 +103,7 @@ class Collection:
         for split in ("train", "test", "dev"):
             if list(self.path.glob(f"qrels/{split}.tsv*")):
                 return split
-        raise InputError(f"There is no data set {self.name!r} at {self.path}.", "--data names the folder that holds it.")
+        raise InputError(f"There is no data set {self.name!r} at {self.path}.", "Name the folder that holds it with --data.")
 
     def judged(self, split: str) -> tuple[list[Query], Qrels]:
         """Queries and judgements of a split.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.training.methods.base import TrainingMethod
-from termweave.training.methods.parameters import BACKBONE, FROM_SCRATCH, ParameterGroup, TrainingParameter
+from termweave.training.methods.parameter_declaration import ParameterGroup, TrainingParameter
+from termweave.training.methods.parameters import BACKBONE, FROM_SCRATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

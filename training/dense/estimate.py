@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from termweave.encoders.analysis.model_tokenizer import ModelTokenizer
 from termweave.encoders.manifest import TOKENIZER
@@ -14,6 +12,7 @@ from termweave.training.backbone import loading
 from termweave.training.dense.inputs import tokenise
 from termweave.training.dense.preparation import reading_of
 from termweave.training.families import RunEstimate
+from termweave.training.trainer.pass_cost import pass_cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,20 +59,6 @@ def _one_text(
     tokenizer = ModelTokenizer(setup.backbone / TOKENIZER, lower=reading.lower)
     length = loading.length(model.backbone, int(settings["training_length"]))
     sample = tokenise(tokenizer, texts[:: max(1, len(texts) // _SAMPLE)][:_SAMPLE], length, reading.prompt(side))
-    rows, held = np.arange(len(sample)), dict[int, int]()
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
-    for attempt in range(2):  # the first one warms up
-        begun = time.monotonic()
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            vectors = model.encode(side, sample, rows)
-        if vectors.requires_grad:
-            vectors.sum().backward()
-        if not attempt:
-            held.clear()
-    seconds = time.monotonic() - begun
-    return seconds / len(rows), sum(size for place, size in held.items() if place not in parameters) / len(rows)
+    rows = np.arange(len(sample))
+    seconds, activations = pass_cost(model, lambda: model.encode(side, sample, rows))
+    return seconds / len(rows), activations / len(rows)

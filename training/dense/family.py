@@ -93,21 +93,27 @@ class DenseVectors:
 
     def save(self, model: Towers, folder: Path, contents: FolderContents) -> None:
         """Write the layout of sentence-transformers and the manifest."""
-        from termweave.training.dense import model_folder  # noqa: PLC0415 - torch
+        from termweave.training.dense import model_files  # noqa: PLC0415 - torch
 
-        model_folder.save(model, folder, contents)
+        model_files.save(model, folder, contents)
 
     def export(self, folder: Path) -> Any:
         """Write the ONNX graphs of each encoder; the parity is that of the document encoder."""
         from termweave.encoders.onnx.export import export  # noqa: PLC0415 - torch
-        from termweave.training.dense.model_folder import QUERY  # noqa: PLC0415 - torch
+        from termweave.training.dense.model_files import QUERY  # noqa: PLC0415 - torch
 
         if (folder / QUERY).is_dir():
             export(folder / QUERY)
         return export(folder)
 
+    def int8_cost(self, folder: Path, outputs: Sequence[str], development: DevelopmentSet, setup: RunSetup) -> dict[str, Any]:
+        """Search the held-out questions with both graphs."""
+        from termweave.training.model_folder import quantisation_check  # noqa: PLC0415 - numpy
+
+        return quantisation_check.cost(folder, outputs, development, setup.texts, setup.statistics)
+
     def card_text(self, manifest: Manifest) -> CardText:
-        """Vectors, pooling and encoders, and the export's parity."""
+        """Text for the card: the vectors, the encoders, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]
         encoders = "one encoder for documents, one for queries" if manifest.settings.get("query_folder") else "one encoder"
         return CardText(

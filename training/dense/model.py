@@ -163,5 +163,7 @@ def reinitialise(backbone: Any, layers: int, seed: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for block in list(blocks)[len(blocks) - layers :] if layers else ():
+            for weight in block.parameters():
+                weight._is_hf_initialized = False  # noqa: SLF001 - transformers 5 keeps what it loaded
             for module in block.modules():
                 backbone._init_weights(module)  # noqa: SLF001 - transformers has no public name for it

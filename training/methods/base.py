@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from termweave import plugins
 from termweave.errors import UsageError
 from termweave.training.families import Fit, TrainingContext, single_fit
-from termweave.training.methods.parameters import ParameterGroup, TrainingParameter
+from termweave.training.methods.parameter_declaration import ParameterGroup, TrainingParameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.methods.base import Preset
-from termweave.training.methods.parameters import BACKBONE, DATA, LOOP, OPTIMISER, TrainingParameter
+from termweave.training.methods.parameter_declaration import TrainingParameter
+from termweave.training.methods.parameters import BACKBONE, DATA, LOOP, OPTIMISER
 from termweave.training.term_weights.declaration import HEAD, START, TermWeightMethod
 
 if TYPE_CHECKING:

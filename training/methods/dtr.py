@@ -31,7 +31,8 @@ from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import ENCODER, DenseMethod, towers, with_defaults
 from termweave.training.methods.base import Preset
-from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER, TrainingParameter
+from termweave.training.methods.parameter_declaration import TrainingParameter
+from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ of a head that reads the states H of a BERT-like backbone (`encoders.term_weight
     L_term  = BCE(P, y) over the words of the questions + the same over those of their documents      Eq. 5-7
     L       = L_text + L_term [+ KL(teacher || S)] [+ dense losses, where layers are trained]         Eq. 8, 4.1.3
 
-y = 1 for a term that question and relevant document share. FCM is `encoders.models.anchored.ContextGate`. P reads H before the gate. With a
+y = 1 for a term that question and relevant document share. FCM is `encoders.models.joint_model.ContextGate`. P reads H before the gate. With a
 linear head H are the states of the last layer, as in the paper; a deep head has P read its hidden layer (computed without the gate), which is
 then taught by both losses also while the backbone is frozen. With a frozen backbone and a linear head TKGM cannot change a weight.
 
@@ -30,17 +30,8 @@ from typing import TYPE_CHECKING, Any
 from termweave.errors import UsageError
 from termweave.support.lazy_module import LazyModule
 from termweave.training.methods.base import Preset
-from termweave.training.methods.parameters import (
-    BACKBONE,
-    DATA,
-    FROM_SCRATCH,
-    LOOP,
-    MIXTURE,
-    NEGATIVES,
-    OPTIMISER,
-    TEACHER,
-    TrainingParameter,
-)
+from termweave.training.methods.parameter_declaration import TrainingParameter
+from termweave.training.methods.parameters import BACKBONE, DATA, FROM_SCRATCH, LOOP, MIXTURE, NEGATIVES, OPTIMISER, TEACHER
 from termweave.training.term_weights.declaration import HEAD, START, TermWeightMethod
 
 if TYPE_CHECKING:
@@ -51,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from termweave.encoders.models.anchored import JointModel
+    from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting.weight_function import Form
     from termweave.training.data.sampler import Batch
     from termweave.training.data.teacher_scores import Distilled

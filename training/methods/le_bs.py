@@ -31,7 +31,8 @@ from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import ENCODER, MINING, DenseMethod, towers, with_defaults
 from termweave.training.families import Fit
 from termweave.training.methods.base import Preset
-from termweave.training.methods.parameters import DATA, LOOP, OPTIMISER, TrainingParameter
+from termweave.training.methods.parameter_declaration import TrainingParameter
+from termweave.training.methods.parameters import DATA, LOOP, OPTIMISER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -32,7 +32,8 @@ from termweave.support.lazy_module import LazyModule
 from termweave.training.dense.declaration import with_defaults
 from termweave.training.families import Fit
 from termweave.training.methods.base import Preset
-from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER, TrainingParameter
+from termweave.training.methods.parameter_declaration import TrainingParameter
+from termweave.training.methods.parameters import DATA, LOOP, MIXTURE, OPTIMISER
 from termweave.training.ranker.declaration import CANDIDATES, CROSS_ENCODER, RankerMethod
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def _check(settings: Mapping[str, Any]) -> None:
     sizes = chain_of(settings)
     if settings["variant"] not in _BASELINES and sizes[0] - 1 > settings["candidates"]:
         raise UsageError(
-            f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong ones, and candidates={settings['candidates']}.",
+            f"A block of {sizes[0]} documents needs {sizes[0] - 1} wrong documents, but candidates={settings['candidates']}.",
             "Raise candidates, or shorten the first block.",
         )
     if settings["variant"] == "random" and settings["anchor"]:

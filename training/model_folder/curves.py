@@ -21,7 +21,7 @@ def write(folder: Path, history: Mapping[str, Any], measure: str) -> None:
 
     Args:
         folder: The model folder.
-        history: steps, losses, values and best of `trainer.callbacks.History`; the loss at step 0 is not known.
+        history: steps, losses, values and best of `trainer.early_stopping.History`; the loss at step 0 is not known.
         measure: Name of the development measure.
     """
     steps, losses, values = history["steps"], history["losses"], history["values"]

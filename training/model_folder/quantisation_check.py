@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from termweave.encoders import Ranker, load
-from termweave.evaluation.measures import LEADING
+from termweave.encoders import load
 from termweave.training.data.bm25_index import SparseIndex
 from termweave.training.dev_measure import ranking_measure, search_measure, stored
 
@@ -23,10 +20,11 @@ if TYPE_CHECKING:
     from termweave.records import Encoding
     from termweave.statistics import CorpusStatistics
     from termweave.training.dev_measure import DevelopmentSet
-    from termweave.training.ranker.evaluation import RankerDevelopment
 
-#: Number of questions, of documents per question in the pool, and the most of these that may be relevant.
-_QUESTIONS, _EACH, _RELEVANT = 50, 6, 3
+#: Number of questions.
+QUESTIONS = 50
+#: Documents per question in the pool, and the most of these that may be relevant.
+_EACH, _RELEVANT = 6, 3
 
 
 def cost(
@@ -36,18 +34,15 @@ def cost(
 
     Args:
         folder: Folder of the exported model.
-        outputs: Outputs of the model: "weights", "dense" or both, or "scores".
+        outputs: Outputs of the model: "weights", "dense" or both.
         development: The held-out questions.
         texts: The documents that the indices in `development` point into.
         statistics: Statistics of the corpus.
 
     Returns:
-        ``{"questions", "documents", "weights": {"fp32", "int8", "change"}}``, and "dense" or "scores" likewise; impacts are rounded as stored, and a
-        ranker's documents are the candidates that it reranks.
+        ``{"questions", "documents", "weights": {"fp32", "int8", "change"}}``, and "dense" likewise; impacts are rounded as stored.
     """
-    if "scores" in outputs:
-        return _ranker_cost(folder, cast("RankerDevelopment", development))
-    numbers = range(0, len(development.pairs), -(-len(development.pairs) // _QUESTIONS))
+    numbers = range(0, len(development.pairs), -(-len(development.pairs) // QUESTIONS))
     pool = _pool(development, numbers)
     position = {place: index for index, place in enumerate(pool)}
     pairs = development.pairs.part(numbers).within(position)
@@ -73,28 +68,6 @@ def cost(
             figures["dense"][precision] = float(ranking_measure(rankings, gains).mean())
     changes = {output: {**each, "change": each["int8"] - each["fp32"]} for output, each in figures.items()}
     return {"questions": len(numbers), "documents": len(pool), **changes}
-
-
-def _ranker_cost(folder: Path, development: RankerDevelopment) -> dict[str, Any]:
-    """Measure a ranker's nDCG@10 on the first held-out questions."""
-    count = min(_QUESTIONS, len(development.pairs))
-    figures: dict[str, float] = {}
-    precisions: tuple[Precision, ...] = ("fp32", "int8")
-    for precision in precisions:
-        ranker = Ranker.load(folder, precision=precision)
-        scores = partial(_anchored, ranker, list(ranker.anchor.values()))
-        figures[precision] = float(replace(development, measure=LEADING).reranked(scores, count).mean())
-    reranked = len({document for row in development.lists.documents[:count].tolist() for document in row if document >= 0})
-    change = {**figures, "change": figures["int8"] - figures["fp32"]}
-    return {"questions": count, "documents": reranked, "scores": change}
-
-
-def _anchored(
-    ranker: Ranker, weights: Sequence[float], question: str, texts: Sequence[str], features: NDArray[np.float32]
-) -> NDArray[np.floating]:
-    """The logits with the anchor's share."""
-    logits = ranker.score(question, texts)
-    return logits + features @ np.array(weights, dtype=np.float32) if weights else logits
 
 
 def _pool(development: DevelopmentSet, questions: Sequence[int]) -> list[int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from termweave.training.families import RunEstimate
 from termweave.training.ranker.model import read
+from termweave.training.trainer.pass_cost import pass_cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,21 +29,9 @@ def estimate(
     parameters, gradients, the optimiser's moments and the activations of one chunk.
     """
     texts = setup.texts[:: max(1, len(setup.texts) // _SAMPLE)][:_SAMPLE]
-    pairs, held = read(reader, setup.train.questions[0], texts), dict[int, int]()
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
-    for attempt in range(2):  # the first one warms up
-        begun = time.monotonic()
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            scores = model(pairs)
-        scores.sum().backward()
-        if not attempt:
-            held.clear()
-    seconds = (time.monotonic() - begun) / len(pairs)
+    pairs = read(reader, setup.train.questions[0], texts)
+    seconds, kept = pass_cost(model, lambda: model(pairs))
+    seconds, activations = seconds / len(pairs), kept / len(pairs)
     model.zero_grad(set_to_none=True)
     scored, chunk = method.scored(settings), int(settings["chunk"])
     again = 4 / 3 if chunk and scored > chunk else 1.0  # a cached chunk is computed forwards twice
@@ -53,7 +39,6 @@ def estimate(
     looking = len(setup.dev) * int(settings["reranked"]) * seconds / 3  # forwards alone
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     fixed = sum(each.numel() for each in model.parameters()) - trained
-    activations = sum(size for place, size in held.items() if place not in parameters) / len(pairs)
     return RunEstimate(
         minutes=(int(settings["steps"]) * again * scored * seconds + looks * looking) / 60,
         memory_bytes=round(4 * (4 * trained + fixed) + min(chunk or scored, scored) * activations),

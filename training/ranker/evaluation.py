@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from termweave.encoders import Ranker
+from termweave.evaluation.measures import LEADING
 from termweave.training.dev_measure import DevelopmentSet, ranking_measure
+from termweave.training.model_folder.quantisation_check import QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from termweave.encoders.kinds.ranker import PairReader
+    from termweave.encoders.onnx.runtime import Precision
     from termweave.training.ranker.inputs import CandidateLists
     from termweave.training.ranker.model import AnchoredRanker
 
@@ -55,3 +61,29 @@ class RankerDevelopment(DevelopmentSet):
             order = np.argsort(-scores, kind="stable")
             rankings.append((own[columns][order], -np.arange(len(order), dtype=np.float64)))
         return ranking_measure(rankings, self.gains()[:questions], self.measure)
+
+
+def int8_cost(folder: Path, development: RankerDevelopment) -> dict[str, Any]:
+    """Measure nDCG@10 of both graphs on the first held-out questions, as `quantisation_check.cost` does for other models.
+
+    Returns:
+        ``{"questions", "documents", "scores": {"fp32", "int8", "change"}}``; the documents are the candidates that are reranked.
+    """
+    count = min(QUESTIONS, len(development.pairs))
+    figures: dict[str, float] = {}
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    for precision in precisions:
+        ranker = Ranker.load(folder, precision=precision)
+        scores = partial(_anchored, ranker, list(ranker.anchor.values()))
+        figures[precision] = float(replace(development, measure=LEADING).reranked(scores, count).mean())
+    reranked = len({document for row in development.lists.documents[:count].tolist() for document in row if document >= 0})
+    change = {**figures, "change": figures["int8"] - figures["fp32"]}
+    return {"questions": count, "documents": reranked, "scores": change}
+
+
+def _anchored(
+    ranker: Ranker, weights: Sequence[float], question: str, texts: Sequence[str], features: NDArray[np.float32]
+) -> NDArray[np.floating]:
+    """The logits with the anchor's share."""
+    logits = ranker.score(question, texts)
+    return logits + features @ np.array(weights, dtype=np.float32) if weights else logits

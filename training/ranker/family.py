@@ -90,10 +90,10 @@ class Rankers:
     def save(self, model: AnchoredRanker, folder: Path, contents: FolderContents) -> None:
         """Write the layout of CrossEncoder and the manifest."""
         from termweave.encoders.kinds.ranker import FEATURES  # noqa: PLC0415 - numpy
-        from termweave.training.ranker import model_folder  # noqa: PLC0415 - torch
+        from termweave.training.ranker import model_files  # noqa: PLC0415 - torch
 
         names = FEATURES[: 0 if model.weights is None else len(model.weights)]
-        model_folder.save(model, names, folder, contents)
+        model_files.save(model, names, folder, contents)
 
     def export(self, folder: Path) -> Any:
         """Write the ONNX graphs."""
@@ -101,8 +101,15 @@ class Rankers:
 
         return export(folder)
 
+    def int8_cost(self, folder: Path, outputs: Sequence[str], development: DevelopmentSet, setup: RunSetup) -> dict[str, Any]:
+        """Rerank the held-out questions with both graphs."""
+        from termweave.training.ranker import evaluation  # noqa: PLC0415 - numpy
+
+        del outputs, setup
+        return evaluation.int8_cost(folder, cast("RankerDevelopment", development))
+
     def card_text(self, manifest: Manifest) -> CardText:
-        """The anchor, and the export's parity."""
+        """Text for the card: the anchor, and how close the exported graph is to the model."""
         parity = manifest.quantisation["parity"]
         weights = manifest.anchor.get("weights", {})
         anchor = ", ".join(f"{weight:.3g} x {name}" for name, weight in weights.items())

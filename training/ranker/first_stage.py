@@ -164,7 +164,7 @@ def _named(documents: NDArray[np.int64], scores: NDArray[np.floating]) -> list[t
 
 @dataclass(frozen=True)
 class BM25Stage:
-    """BM25; the score is that of the best document's share."""
+    """BM25. Scores are divided by that of the best document."""
 
     setup: RunSetup
     names: tuple[str, ...] = ("score",)
@@ -212,7 +212,7 @@ class LiveIndexStage:
 
 @dataclass(frozen=True)
 class RunFileStage:
-    """A run file; questions that it does not name are ranked by BM25."""
+    """A run file. Questions that are missing in it are ranked by BM25."""
 
     file: Path
     setup: RunSetup

@@ -37,7 +37,7 @@ from termweave.training.setup import set_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from termweave.training.trainer.callbacks import History
+    from termweave.training.trainer.early_stopping import History
 
 NAME = "minilm-l6-anchored"
 

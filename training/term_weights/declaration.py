@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import UsageError
 from termweave.training.methods.base import TrainingMethod
-from termweave.training.methods.parameters import ParameterGroup, TrainingParameter
+from termweave.training.methods.parameter_declaration import ParameterGroup, TrainingParameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

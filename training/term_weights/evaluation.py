@@ -14,7 +14,7 @@ from termweave.training.dev_measure import DevelopmentSet, search_measure, store
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from termweave.encoders.models.anchored import JointModel
+    from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.records import TermWeights
     from termweave.training.term_weights.batch import Prepared

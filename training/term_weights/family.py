@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from termweave.encoders.manifest import Manifest
-    from termweave.encoders.models.anchored import JointModel
+    from termweave.encoders.models.joint_model import JointModel
     from termweave.training.dev_measure import DevelopmentSet
     from termweave.training.methods.base import TrainingMethod
     from termweave.training.mixture import DataPart
@@ -152,6 +152,12 @@ class TermWeightFamily:
         from termweave.encoders.onnx.export import export  # noqa: PLC0415 - torch
 
         return export(folder)
+
+    def int8_cost(self, folder: Path, outputs: Sequence[str], development: DevelopmentSet, setup: RunSetup) -> dict[str, Any]:
+        """Search the held-out questions with both graphs."""
+        from termweave.training.model_folder import quantisation_check  # noqa: PLC0415 - numpy
+
+        return quantisation_check.cost(folder, outputs, development, setup.texts, setup.statistics)
 
     def card_text(self, manifest: Manifest) -> CardText:
         """Text for the card: the outputs, the formula of a weight, and how close the exported graph is to the model."""

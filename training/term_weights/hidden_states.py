@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.encoders.manifest import GRAPHS, Manifest, ModelFolder
-from termweave.encoders.models.anchored import JointModel, StatesOnly
-from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32, write_int8
+from termweave.encoders.models.joint_model import JointModel, StatesOnly
+from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32
+from termweave.encoders.onnx.quantisation import write_int8
 from termweave.encoders.onnx.runtime import OnnxModel, cuda_usable
 from termweave.support import atomic_files, file_locks, paths, private_files
 from termweave.training.term_weights import states_cache

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from termweave.encoders.manifest import Manifest, ModelFolder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import store
-from termweave.encoders.models.anchored import HeadShape, JointModel
+from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.models.store import HEADS
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import ModelError, UsageError

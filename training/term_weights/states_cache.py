@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from termweave.support import private_files
+from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,9 @@ def make_room(home: Path, size: int, say: Callable[[str], None]) -> None:
         removed += 1
         freed += taken
     if removed:
-        say(f"states: {removed} of older runs removed, {freed / 1e9:.1f} GB; at most {MOST / 1e9:.0f} GB are kept in {home}")
+        say(
+            f"Removed the hidden states of {counted(removed, 'older run')} ({freed / 1e9:.1f} GB): {home} holds at most {MOST / 1e9:.0f} GB."
+        )
 
 
 def allocate(file: Path, size: int) -> None:

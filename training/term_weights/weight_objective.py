@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from termweave.encoders.models.anchored import masked_mean, pooled
+from termweave.encoders.models.joint_model import masked_mean, pooled
 from termweave.training.term_weights.batch import BatchSide, HeadInputs, vocabulary_of
 from termweave.training.trainer.objective import Objective
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from termweave.encoders.models.anchored import JointModel
+    from termweave.encoders.models.joint_model import JointModel
     from termweave.encoders.term_weighting.anchored_terms import Kind
     from termweave.training.data.sampler import Batch
     from termweave.training.methods.base import TrainingMethod

@@ -16,15 +16,15 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
 from termweave.errors import InputError
-from termweave.training.trainer.callbacks import DevelopmentCallback, History
 from termweave.training.trainer.checkpoints import latest
+from termweave.training.trainer.early_stopping import DevelopmentCallback, History
 from termweave.training.trainer.optimizer import optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from termweave.training.trainer.callbacks import ShowProgress
+    from termweave.training.trainer.early_stopping import ShowProgress
     from termweave.training.trainer.objective import Objective
 
 

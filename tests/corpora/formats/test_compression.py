@@ -12,7 +12,7 @@ from termweave.corpora.formats import compression
 from termweave.corpora.formats import lines as files
 from termweave.errors import InputError, UsageError
 
-zstd = compression._zstd()
+zstd = compression.zstd_module()
 
 #: Digests, because what hardly shrinks is unpacked piece by piece.
 ROWS = [

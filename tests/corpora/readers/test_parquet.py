@@ -1,6 +1,7 @@
 """Parquet: what values become, which columns are what, damage, and pyarrow that is not there."""
 
 import math
+import subprocess
 import sys
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -152,8 +153,45 @@ def test_damage_in_the_middle_is_named_with_the_row(tmp_path):
         read(path, skip_bad=True)
 
 
+@pytest.mark.parametrize("place", [0, None])
+def test_the_name_of_a_column_that_is_not_utf8_is_said(tmp_path, place):
+    """Found by fuzzing: pyarrow decodes the names as it opens the file."""
+    path = write(tmp_path, {"id": ["1"], "text": ["a"]})
+    parts = path.read_bytes().split(b"\x04text")
+    assert len(parts) == 3
+    names = [b"\x04t\xeext" if place in (number, None) else b"\x04text" for number in (0, 1)]
+    path.write_bytes(parts[0] + names[0] + parts[1] + names[1] + parts[2])
+    with pytest.raises(InputError, match=r"table\.parquet is damaged"):
+        read(path)
+
+
 def test_without_pyarrow_the_command_that_brings_it_is_said(tmp_path, monkeypatch):
     path = write(tmp_path, {"id": ["1"], "text": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(UsageError, match=r"pyarrow is not installed\. Run `pip install '.*\[parquet\]'`"):
         open_source(path)
+
+
+#: Field of a column in a Parquet footer (Thrift, compact): type BYTE_ARRAY, optional or required, its name.
+_OPTIONAL, _REQUIRED = b"\x15\x0c\x25\x02\x18\x04text", b"\x15\x0c\x25\x00\x18\x04text"
+
+_READS = """
+import sys
+from termweave.corpora import open_source
+from termweave.errors import InputError
+try:
+    print(*open_source(sys.argv[1]).documents())
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_file_at_which_pyarrow_aborts_does_not_end_the_process(tmp_path):
+    """Found by Atheris: the histogram in the statistics of a column does not fit its schema. pyarrow 26 aborts where it is asked for them."""
+    path = write(tmp_path, {"id": ["a", "b"], "text": ["first", "second"]}, "histogram.parquet")
+    content = path.read_bytes()
+    assert content.count(_OPTIONAL) == 1
+    path.write_bytes(content.replace(_OPTIONAL, _REQUIRED))
+    done = subprocess.run([sys.executable, "-c", _READS, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert f"{path} is damaged after row 0: " in done.stdout

@@ -12,7 +12,7 @@ from termweave.encoders import Ranker
 from termweave.errors import ModelError, UsageError
 from termweave.search.catalog import models
 from termweave.search.catalog.profiles import Profile
-from termweave.search.ranking.ranker import CrossEncoderReranker, _open
+from termweave.search.ranking.ranker import CrossEncoderReranker, open_ranker
 
 pytestmark = pytest.mark.engine
 
@@ -227,7 +227,7 @@ def test_the_ranker_of_the_profile(server, ranked, answer, tmp_path, monkeypatch
         assert run(["profiles", name, "--url", url]) == 0
         assert "ranker@" in capsys.readouterr().out
         monkeypatch.setattr(models, "ranker_folder", lambda _: str(ranked("roberta")[0]))
-        _open.cache_clear()
+        open_ranker.cache_clear()
         with pytest.raises(ModelError, match="the model on this host is another one"):
             index.search(QUERY)
     finally:

@@ -30,7 +30,7 @@ class Counting(OnnxModel):
 def another_package(monkeypatch):
     plugins.load.cache_clear()
     points = EntryPoints([EntryPoint("counting", f"{__name__}:Counting", "termweave.encoders")])
-    monkeypatch.setattr(plugins, "_entry_points", lambda: points)
+    monkeypatch.setattr(plugins, "installed", lambda: points)
     yield
     plugins.load.cache_clear()
 

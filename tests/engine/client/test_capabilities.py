@@ -46,7 +46,7 @@ def test_a_wrong_password_is_not_taken_for_a_poor_server(scripted):
 
 
 def test_what_is_no_opensearch_is_called_that(scripted):
-    with pytest.raises(EngineError, match="is not an OpenSearch"):
+    with pytest.raises(EngineError, match="is neither an OpenSearch"):
         ask(scripted, version={"hello": "world"})
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -17,6 +16,8 @@ from termweave.engine import EngineResponseError, connect
 from termweave.engine.client import credentials
 from termweave.errors import EngineUnreachable, UsageError
 from termweave.settings import load
+from tests.engine.certificates import Authority
+from tests.engine.tls_server import serving
 
 
 def test_without_an_address_and_a_node_it_says_how_to_start_one(monkeypatch):
@@ -224,46 +225,13 @@ def test_sigv4_without_boto3_says_what_to_install(monkeypatch):
 
 @pytest.fixture
 def tls_server(tmp_path):
-    """A real TLS server with a certificate of its own making, for 127.0.0.1."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    """A real TLS server for 127.0.0.1, and the certificate of its authority."""
     try:
-        subprocess.run(
-            [*command, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
-            capture_output=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
+        authority = Authority(tmp_path / "authority", "Ours")
+    except OSError:
         pytest.skip("openssl is not here to make a certificate")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(0.1)
-    over = threading.Event()
-
-    def serve():
-        while not over.is_set():
-            try:
-                plain, _ = listener.accept()
-            except TimeoutError:
-                continue
-            try:
-                plain.settimeout(2)
-                with context.wrap_socket(plain, server_side=True) as secure:
-                    secure.recv(65536)
-                    secure.sendall(
-                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close\r\n\r\n"
-                        b'{"ok":"safe"}'
-                    )
-            except OSError:
-                plain.close()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield f"127.0.0.1:{listener.getsockname()[1]}", certificate
-    over.set()
-    thread.join()
-    listener.close()
+    with serving(*authority.issue("server")) as url:
+        yield url.removeprefix("https://"), authority.certificate
 
 
 def test_tls_is_verified_trusted_or_knowingly_not(tls_server):

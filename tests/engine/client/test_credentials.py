@@ -10,10 +10,12 @@ import sys
 
 import pytest
 
+from termweave.cli import run
 from termweave.engine import connect
 from termweave.engine.client import credentials
 from termweave.errors import UsageError
 from termweave.settings import load
+from tests.engine.certificates import Authority, openssl
 
 
 def _sent(scripted, **settings):
@@ -69,19 +71,59 @@ print("given:", options["http_auth"][1])
 """
 
 
-def test_a_dash_asks_for_the_password_and_does_not_show_it():
+def at_a_terminal(program, question, answer, *arguments):
+    """What a terminal shows while a program asks a question there and is answered."""
     child, terminal = pty.fork()
     if not child:
-        os.execv(sys.executable, [sys.executable, "-c", _ASKS, "http://127.0.0.1:1"])
+        os.execv(sys.executable, [sys.executable, "-c", program, *arguments])
     shown = b""
-    while b"Password of me at http://127.0.0.1:1: " not in shown:
+    while question.encode() not in shown:
         shown += os.read(terminal, 1000)
-    os.write(terminal, b"open sesame\n")
+    os.write(terminal, f"{answer}\n".encode())
     while b"given:" not in shown or not shown.endswith(b"\n"):
         shown += os.read(terminal, 1000)
     os.waitpid(child, 0)
     os.close(terminal)
-    assert shown.count(b"open sesame") == 1  # what the program printed, and not what was typed
+    return shown.decode()
+
+
+def test_a_dash_asks_for_the_password_and_does_not_show_it():
+    shown = at_a_terminal(_ASKS, "Password of me at http://127.0.0.1:1: ", "open sesame", "http://127.0.0.1:1")
+    assert shown.count("open sesame") == 1  # what the program printed, and not what was typed
+
+
+_ASKS_FOR_A_KEY = """
+import sys
+from termweave.engine import connect
+from termweave.settings import load
+for _ in range(2):  # asked once
+    connect(load(url="https://127.0.0.1:1", client_cert=sys.argv[1], client_key=sys.argv[2])).close()
+print("given: the right one")
+"""
+
+
+def test_the_password_of_a_key_is_asked_for_on_a_terminal(tmp_path):
+    try:
+        certificate, key = Authority(tmp_path / "ours", "Ours").issue("client")
+    except OSError:
+        pytest.skip("openssl is not here to make certificates")
+    locked = tmp_path / "locked.key"
+    openssl("pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:open sesame")
+    shown = at_a_terminal(_ASKS_FOR_A_KEY, f"Password of the key {locked}: ", "open sesame", str(certificate), str(locked))
+    assert "open sesame" not in shown
+    assert shown.count("Password of the key") == 1
+
+
+def test_a_password_on_the_command_line_is_refused_and_one_in_an_address_warned_of(capsys, caplog):
+    assert run(["list", "--url", "http://127.0.0.1:1", "--user", "me", "--password", "hushed"]) == 2
+    said = capsys.readouterr().err
+    assert "A password on the command line is visible to other users of this machine" in said
+    assert "--password-file" in said
+    assert run(["list", "--url", "http://127.0.0.1:1", "--user", "me"]) == 5
+    assert "visible" not in caplog.text
+    assert run(["list", "--url", "http://me:hushed@127.0.0.1:1"]) == 5
+    assert "Warning: the password in --url is visible to other users" in caplog.text
+    assert "hushed" not in said + "".join(record.getMessage() for record in caplog.records) + capsys.readouterr().err
 
 
 def test_without_a_terminal_nobody_is_asked():
@@ -98,6 +140,9 @@ def test_without_a_terminal_nobody_is_asked():
         ("http://search.example:9200", True),
         ("http://10.0.0.7:9200", True),
         ("http://localhost:9200", False),
+        ("http://search.localhost:9200", False),
+        ("http://localhost.search.example:9200", True),
+        ("http://127.search.example:9200", True),
         ("http://127.0.0.2:9200", False),
         ("http://[::1]:9200", False),
         ("https://search.example:9200", False),

@@ -40,6 +40,25 @@ def test_a_write_whose_answer_is_lost_is_not_sent_twice(scripted):
     engine.close()
 
 
+MISSING = (404, {"error": {"type": "index_not_found_exception", "reason": "no such index [notes]", "index": "notes"}})
+
+
+def test_an_index_that_a_cluster_did_not_find_while_it_began_is_asked_for_again(scripted):
+    engine = connect(load(url=scripted.url))
+    there = (200, {"notes-1": {"aliases": {"notes": {}}}})
+    scripted.queue = [MISSING, AWAY, MISSING, there, there]
+    assert engine.of_indices("/notes/_alias", "aliases") == there[1]
+    assert len(scripted.seen) == 5
+    scripted.queue = [MISSING, (200, {})]
+    with pytest.raises(EngineResponseError, match="no such index") as missing:
+        engine.of_indices("/notes/_alias", "aliases")
+    assert missing.value.status == 404
+    scripted.queue = [MISSING, (403, {"error": {"type": "security_exception", "reason": "no permissions"}})]
+    with pytest.raises(EngineResponseError, match="no such index"):
+        engine.of_indices("/notes/_alias", "aliases")
+    engine.close()
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1.5])
 def test_patience_ends_when_it_is_over_and_later_requests_get_none_of_their_own(scripted, seconds):
     engine = connect(load(url=scripted.url)).patient(seconds)

@@ -180,7 +180,7 @@ def test_being_refused_says_which_options_help(scripted):
     engine = connect(load(url=scripted.url))
     with pytest.raises(EngineResponseError) as caught:
         engine.request("GET", "/")
-    assert caught.value.hint.startswith("Give a --user and a --password that it knows")  # they may have been given, and wrong
+    assert caught.value.hint.startswith("Give a user and a password that it knows: --user")  # they may have been given, and wrong
     engine.close()
 
 

@@ -7,17 +7,15 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import re
-import threading
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+
+from tests.engine.forwarding import ForwardingProxy
 
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), Signature=([0-9a-f]{64})"
@@ -25,9 +23,10 @@ _AUTHORIZATION = re.compile(
 _SKEW = timedelta(minutes=5)
 #: Paths that OpenSearch Serverless does not have.
 _NOT_SERVERLESS = re.compile(r"/$|/_cluster|/_nodes|/_tasks|/_cat/plugins|/_reindex|.*/_segments|.*/_refresh$")
+_JSON = {"content-type": "application/json"}
 
 
-class VerifyingProxy:
+class VerifyingProxy(ForwardingProxy):
     """Forwards requests whose signature is right.
 
     Args:
@@ -49,52 +48,21 @@ class VerifyingProxy:
         self.refused, self.used = [], []
         self.skew = timedelta()
         self.region, self._service = region, service
-        server, outer = urlsplit(url).netloc, self
+        super().__init__(url)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def intercept(self, method, path, headers, body):
+        """Refuse what is not signed as it must be, and what Serverless does not have."""
+        if error := self.fault(method, path, headers, body):
+            self.refused.append(error)
+            return 403, json.dumps({"message": error}).encode(), _JSON
+        self.used.append(_AUTHORIZATION.fullmatch(headers["authorization"])[1])
+        if self._service == "aoss" and _NOT_SERVERLESS.match(path.partition("?")[0]):
+            return 404, b"", _JSON
+        return None
 
-            def forward(self):
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                if error := outer.fault(self.command, self.path, self.headers, body):
-                    outer.refused.append(error)
-                    self.answer(403, json.dumps({"message": error}).encode())
-                    return
-                outer.used.append(_AUTHORIZATION.fullmatch(self.headers["authorization"])[1])
-                if service == "aoss" and _NOT_SERVERLESS.match(self.path.partition("?")[0]):
-                    self.answer(404, b"")
-                    return
-                connection = http.client.HTTPConnection(server)
-                headers = {name: value for name, value in self.headers.items() if name.lower() in {"content-type", "accept"}}
-                connection.request(self.command, self.path, body, headers)
-                answer = connection.getresponse()
-                self.answer(answer.status, answer.read())
-                connection.close()
-
-            def answer(self, status, content):
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(content)
-
-            do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = forward  # noqa: N815 - the names http.server calls
-
-            def log_message(self, *arguments):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
+    def passes_on(self, header):
+        """The server behind the service knows nothing of signatures."""
+        return header in {"content-type", "accept"}
 
     def fault(self, method, path, headers, body):
         """What AWS would say against a request; "" if it is signed as it must be."""

@@ -13,13 +13,13 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.encoders import load
 from termweave.errors import UsageError
-from termweave.indexer import BuildOptions, UpdateMode, build, estimate, update
+from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.indexer.generations.generations import live
 from termweave.indexer.ledger import storage
 from termweave.indexer.ledger.resume import UnfinishedBuild
 from termweave.indexer.pipeline import encoding as pipeline_encoding
 from termweave.indexer.pipeline import neighbour_expansion
-from termweave.indexer.preparation import corpus_pass
+from termweave.indexer.preparation import corpus_pass, estimate
 from termweave.indexer.preparation.passages import Window
 from termweave.records import Document, Encoding
 from termweave.search import Index

@@ -93,7 +93,7 @@ class Unfinished:
 
 @pytest.fixture(autouse=True)
 def another_package(monkeypatch):
-    ours = plugins._entry_points()
+    ours = plugins.installed()
     known = [
         point for part in ("signals", "readers", "encoders", "rerankers") for point in ours.select(group=f"termweave.{part}")
     ]
@@ -117,7 +117,7 @@ def another_package(monkeypatch):
         rerankers._create.cache_clear()
 
     forget()
-    monkeypatch.setattr(plugins, "_entry_points", lambda: EntryPoints([*known, *theirs]))
+    monkeypatch.setattr(plugins, "installed", lambda: EntryPoints([*known, *theirs]))
     yield
     forget()
 
@@ -207,9 +207,9 @@ def test_a_reranker_is_made_once_so_that_its_model_stays_loaded():
 
 def test_tables_name_it():
     assert systems.System("x", "hybrid", rerankers.choose("axis@dense")).reranker == "axis@dense"
-    assert systems._named("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
-    assert systems._named("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
-    assert systems._named("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
+    assert systems.named("hybrid", rerankers.choose("axis")).name == "hybrid+axis"
+    assert systems.named("hybrid", rerankers.choose("rnn@dense")).name == "hybrid+rNN@dense"
+    assert systems.named("hybrid", rerankers.choose("rnn>longest")).name == "hybrid+rNN>longest"
 
 
 @pytest.mark.parametrize("asked", ["cross", "rnn>cross", "cross>rnn"])

@@ -6,6 +6,7 @@ The server says `"failed": 0` of such a search and leaves the shard's documents 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -14,6 +15,9 @@ from termweave import corpora
 from termweave.errors import EngineError
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
+from termweave.search.catalog.opening import open_generation
+from termweave.search.ranking.order import order
+from termweave.search.results import hits
 
 pytestmark = pytest.mark.engine
 LIMIT = "index.routing.allocation.total_shards_per_node"
@@ -41,6 +45,22 @@ def index(opensearch_engine, name):
 def test_a_search_without_all_shards_is_an_error(index):
     with pytest.raises(EngineError, match="not search the signal 'lexical': some of its shards are on no living node") as caught:
         index.search("text", k=20)
+    assert "_cluster/health" in caught.value.hint
+
+
+def test_documents_that_cannot_be_read_are_not_called_damaged(index, opensearch_engine, name):
+    """The shard is lost between the search and the reading of what was found."""
+    whole = Index.open(opensearch_engine, name)
+    (candidates,) = whole.candidates(["text"], ["lexical"], depth=20)
+    places = order(candidates, whole.mode("lexical"))
+    assert len(places) == 20
+    opened = open_generation(opensearch_engine, index.name, {})
+    with pytest.raises(
+        EngineError, match="not read the documents that were found: some of their shards are on no living node"
+    ) as caught:
+        hits.of(
+            opensearch_engine, opened, places, replace(candidates, index=index.generation), first=1, fields=["id"], explain=False
+        )
     assert "_cluster/health" in caught.value.hint
 
 

@@ -266,7 +266,7 @@ def test_an_id_stands_for_one_document(folder):
     corpus.write_text("\n".join([*lines, lines[3]]))
     found = dataset.read(str(folder), settings())
     assert len(found.ids) == 40
-    assert found.remark == "1 document left out, with the id of an earlier document"
+    assert found.remark == "1 document left out, because an earlier document has the same id"
     corpus.write_text("\n".join([*lines, json.dumps({"_id": "d3", "text": "Something else altogether."})]))
     with pytest.raises(InputError, match=r"two documents 'd3' that say different things \(line 4 and line 41\)") as refused:
         dataset.read(str(folder), settings())

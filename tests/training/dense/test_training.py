@@ -19,7 +19,7 @@ from termweave.encoders.manifest import ModelFolder
 from termweave.errors import UsageError
 from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
-from tests.training.conftest import train
+from tests.training.conftest import train, with_special_tokens
 
 pytest.importorskip("accelerate", reason="training needs the extra [train]")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
@@ -60,19 +60,8 @@ def test_a_run_ends_as_a_dense_model(capsys, folder, base, tmp_path, method, set
 
 @pytest.fixture
 def complete(base, tmp_path):
-    """The small backbone with the special tokens that transformers adds to every text, so that other programs read it alike."""
-    from tokenizers import Tokenizer, processors
-
-    path = tmp_path / "complete"
-    shutil.copytree(base, path)
-    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-    special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
-    tokenizer.save(str(path / "tokenizer.json"))
-    tokens = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 64, **tokens}
-    (path / "tokenizer_config.json").write_text(json.dumps(config))
-    return path
+    """The small backbone as other programs read it."""
+    return with_special_tokens(base, tmp_path / "complete", "PreTrainedTokenizerFast")
 
 
 def test_two_towers_are_a_model_with_two_encoders(capsys, folder, complete, tmp_path, toy):

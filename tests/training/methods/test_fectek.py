@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from termweave.encoders.models.anchored import ContextGate, masked_mean
+from termweave.encoders.models.joint_model import ContextGate, masked_mean
 from termweave.encoders.term_weighting.weight_function import Form
 from termweave.errors import UsageError
 from termweave.statistics import CorpusStatistics

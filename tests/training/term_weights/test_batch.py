@@ -6,7 +6,7 @@ import torch
 
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import Analysis
-from termweave.encoders.models.anchored import HeadShape, JointModel, masked_mean
+from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean
 from termweave.encoders.models.store import load_backbone
 from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25

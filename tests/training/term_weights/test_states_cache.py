@@ -31,7 +31,7 @@ def test_states_used_longest_ago_make_room(tmp_path, monkeypatch):
     said = []
     states_cache.make_room(tmp_path, 150_000, said.append)
     assert [old.exists(), older.exists(), young.exists()] == [True, False, True]
-    assert "1 of older runs removed, 0.0 GB" in said[0]
+    assert "Removed the hidden states of 1 older run (0.0 GB)" in said[0]
     assert str(tmp_path) in said[0]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.number_types import IntRange
-from termweave.cli.common.option_groups import option_group
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import option_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable

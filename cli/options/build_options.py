@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from termweave.cli.common.option_groups import option_group
+from termweave.cli.options.option_groups import option_group
 from termweave.indexer.option_declaration import refusal
 from termweave.indexer.option_values import SWITCH
 from termweave.indexer.options import CONTENT, DECLARED, DEFAULTS

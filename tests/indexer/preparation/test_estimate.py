@@ -11,8 +11,8 @@ import pytest
 from termweave import corpora, encoders
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build
-from termweave.indexer.estimate import estimate_build
 from termweave.indexer.generations import generations, statistics_drift
+from termweave.indexer.preparation.estimate import estimate_build
 from termweave.indexer.preparation.passages import Window
 from termweave.search.catalog import statistics_store
 from termweave.statistics import StatisticsCounter

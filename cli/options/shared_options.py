@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from termweave.cli.common.number_types import FloatRange
-from termweave.cli.common.option_groups import CONNECTION, OUTPUT, option_group
 from termweave.cli.common.output import Output
-from termweave.support.messages import printable
+from termweave.cli.options.number_types import FloatRange
+from termweave.cli.options.option_groups import CONNECTION, OUTPUT, option_group
+from termweave.errors import UsageError
+from termweave.support.messages import printable, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,6 +55,22 @@ def share(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     return number
 
 
+def only_asked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a password on the command line, as the callback of an option.
+
+    Raises:
+        UsageError: The value is something else than "-".
+    """
+    del ctx
+    if value in (None, "-"):
+        return value
+    flag, variable = param.opts[0], (param.name or "").upper()
+    raise UsageError(
+        "A password on the command line is visible to other users of this machine, in the list of processes.",
+        f"Use {flag} - (asks), {flag}-file FILE or $TERMWEAVE_{variable}.",
+    )
+
+
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --json, --quiet and --verbose; the function receives them as `out`."""
 
@@ -76,7 +94,9 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         CONNECTION,
         click.option("--url", help="Address of OpenSearch.  [default: $OPENSEARCH_URL, else the running embedded node]"),
         click.option("--user", help="User name."),
-        click.option("--password", help="Password, or - to be asked for it; see also $TERMWEAVE_PASSWORD."),
+        click.option(
+            "--password", metavar="-", callback=only_asked, help="'-' asks for the password; see also $TERMWEAVE_PASSWORD."
+        ),
         click.option("--password-file", type=_FILE, help="File that holds the password."),
         click.option("--ca-certs", type=_FILE, help="Certificate authorities (PEM)."),
         click.option("--client-cert", type=_FILE, help="Client certificate (PEM)."),
@@ -97,6 +117,11 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "url", "user", "password", "password_file", "ca_certs", "client_cert", "client_key", "insecure", "aws_sigv4", "timeout",
         )  # fmt: skip
         flags = {name: kwargs.pop(name) for name in names}
+        if flags["url"] and without_password(flags["url"]) != flags["url"]:
+            logging.getLogger(__name__).warning(
+                "Warning: the password in --url is visible to other users of this machine, in the list of processes. Leave it out, and use "
+                "--password - (asks), --password-file or $TERMWEAVE_PASSWORD."
+            )
         return function(*args, settings=settings.load(**flags), **kwargs)
 
     return wrapped
@@ -184,14 +209,25 @@ def models_to_open(given: Mapping[str, str | None], settings: Settings) -> dict[
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool) -> OpenedSource:
-    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over."""
+def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_bad: bool, fresh: bool = False) -> OpenedSource:
+    """Open a corpus, and report how it was understood where that is not obvious: columns, files passed over.
+
+    Args:
+        source: The SOURCE argument.
+        reading: Keyword arguments of `corpora.open_source`.
+        out: Where remarks are printed.
+        skip_bad: Skip entries that cannot be read.
+        fresh: Forget the snapshot of an index that an earlier build left.
+    """
     from termweave import corpora
+    from termweave.cli.options.source_index import release
     from termweave.corpora.formats import download
 
     if download.is_address(source):
         out.say(f"Downloading {download.shown(source)}.")
     opened = corpora.open_source(source, skip_bad=skip_bad, **reading)
+    if fresh:
+        release(opened)
     for remark in opened.remarks:
         out.say(remark)
     return opened

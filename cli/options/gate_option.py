@@ -40,7 +40,7 @@ class PublicationGate:
             gates.check_saved_runs(self._required, [query.id for query in self._judged.queries()], self._judged.qrels())
 
     def __call__(self, generation: str) -> None:
-        """Evaluate a complete generation.
+        """Check whether a complete generation meets the requirements.
 
         Raises:
             GateNotMet: A requirement is not met.

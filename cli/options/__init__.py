@@ -1,0 +1,1 @@
+"""Options that verbs share, and the values that they take."""

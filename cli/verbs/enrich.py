@@ -1,0 +1,108 @@
+"""`termweave enrich`: write the fields of the signals into an existing index of another application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.shared_options import connection_options, open_source, output_options, source_options
+from termweave.cli.options.source_index import is_index, release
+
+if TYPE_CHECKING:
+    from termweave.cli.common.output import Output
+    from termweave.settings import Settings
+
+
+@verb("enrich")
+@click.argument("source", metavar="INDEX")
+@click.option("--remove", is_flag=True, help="Remove the fields again from all documents, with lineage and statistics.")
+@option_group(
+    "Models and signals",
+    click.option("--weights", metavar="MODEL", help="Weights model, as in 'termweave index'; 'none' for no term weights."),
+    click.option("--dense", metavar="MODEL", help="Dense model, likewise; 'none' for no vectors."),
+    click.option("--signals", metavar="LIST", help="weights, dense, or both with a comma.  [default: both]"),
+)
+@source_options
+@output_options
+@connection_options
+def command(
+    *,
+    source: str,
+    remove: bool,
+    weights: str | None,
+    dense: str | None,
+    signals: str | None,
+    skip_bad: bool,
+    reading: dict[str, Any],
+    settings: Settings,
+    out: Output,
+) -> None:
+    """Write term weights and vectors into the existing INDEX of an application, beside its own fields.
+
+    Every document gets the fields of the signals by partial updates; nothing else in it changes. A write of the application is never
+    undone: a document that it changed meanwhile is enriched again. The same command, run again, resumes, enriches what is new or
+    changed, and verifies the rest. Afterwards 'termweave search INDEX' works with the signals weights, dense and hybrid.
+
+    \b
+    Examples:
+      termweave enrich products --title-field name --text-field description
+      termweave enrich products --text-field description --signals weights
+      termweave enrich products --remove --text-field description
+    """
+    from termweave import engine, indexer
+    from termweave.corpora.formats.index_address import PREFIX
+    from termweave.engine.index_source.source import IndexSource
+    from termweave.errors import UsageError
+    from termweave.indexer.enrichment import enrichment
+
+    if is_index(source):
+        raise UsageError(
+            f"{source} is an address.", "Give the name of an index on the server of --url: termweave enrich products."
+        )
+    opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad)
+    if not isinstance(opened, IndexSource):
+        raise TypeError
+    server = engine.connect(settings)
+    options = indexer.BuildOptions(
+        weights=weights or settings.weights,
+        dense=dense or settings.dense,
+        signals=None if signals is None else tuple(each.strip() for each in signals.split(",")),
+        skip_bad=skip_bad,
+    )
+    try:
+        with out.progress("Reading") as bar:
+
+            def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+                bar(done, total, stage, detail)
+
+            if remove:
+                count = enrichment.remove(server, opened, progress)
+                data = {"schema": "termweave.enrich/1", "index": source, "removed": count}
+                out.emit(data, f"{source}: the fields were removed from {count:,} documents; their mapping stays, empty.")
+                return
+            done = enrichment.enrich(server, opened, options, progress)
+    finally:
+        release(opened)
+    for note in done.notes:
+        out.say(note)
+    out.emit(
+        {
+            "schema": "termweave.enrich/1",
+            "index": done.index,
+            "documents": done.documents,
+            "written": done.written,
+            "conflicts": done.conflicts,
+            "signals": list(done.signals),
+            "notes": list(done.notes),
+        },
+        f"{source}: {done.documents:,} documents have the fields of {', '.join(done.signals)}, verified ({done.written:,} written now, "
+        f"{done.conflicts:,} changed by the application meanwhile and enriched again)",
+    )
+
+
+def _on_target(settings: Settings) -> Any:
+    from termweave.corpora import IndexReading
+
+    return IndexReading(settings=lambda _: settings)

@@ -1,0 +1,154 @@
+"""Turn documents of an index into entries with named fields, as files have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.corpora.formats.fields import TEXT_KEYS, TITLE_KEY, BadLine
+from termweave.errors import UsageError
+from termweave.support.messages import few
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from termweave.corpora.sources import Fields, Reading
+
+#: Types of fields whose values are numbers of a model and no metadata.
+VECTORS = ("dense_vector", "knn_vector", "rank_feature", "rank_features", "sparse_tokens", "sparse_vector")
+#: Fields that a message names.
+_NAMED = 30
+
+
+def fields_of(mappings: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of a mapping, with dotted names, and their types."""
+    return dict(_typed(mappings.get("properties") or {}))
+
+
+def _typed(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in properties.items():
+        kind = field.get("type", "object")
+        if kind in {"object", "nested"} and field.get("properties"):
+            yield from _typed(field["properties"], f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", kind
+
+
+def check_stored(mappings: Mapping[str, Any], index: str, fields: Fields) -> None:
+    """Refuse an index that does not keep what its documents were made of.
+
+    Raises:
+        UsageError: ``_source`` is off, or leaves a field out that is needed.
+    """
+    source = mappings.get("_source") or {}
+    if source.get("enabled") is False:
+        raise UsageError(
+            f"The index {index!r} keeps no _source: its documents cannot be read back.",
+            "Index from the data that it was filled from.",
+        )
+    for name in fields.named():
+        excluded = name in source.get("excludes", ())
+        if excluded or (source.get("includes") and name not in source["includes"] and not _covered(name, source["includes"])):
+            raise UsageError(
+                f"The _source of the index {index!r} leaves the field {name!r} out.", "Name a field that is stored in it."
+            )
+
+
+def _covered(name: str, patterns: Sequence[str]) -> bool:
+    from fnmatch import fnmatchcase  # noqa: PLC0415 - rarely needed
+
+    return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
+
+
+def check_named(known: Mapping[str, str], shown: str, fields: Fields) -> None:
+    """Refuse fields that the index does not have, and an index whose text has no usual name.
+
+    Args:
+        known: The fields of mapping and documents, with their types.
+        shown: The source, for messages.
+        fields: Fields that the user named.
+
+    Raises:
+        UsageError: The message lists the fields that are there, texts first.
+    """
+    order = sorted(known, key=lambda name: (known[name] not in {"text", "match_only_text"}, known[name] != "keyword", name))
+    listed = few([f"{name} ({known[name]})" for name in order], _NAMED) or "none"
+    there = {name.rpartition(".")[0] for name in known} | set(known)
+    for name in fields.named():
+        if name not in there and name != "_id":
+            raise UsageError(f"{shown} has no field {name!r}.", f"Its fields: {listed}.")
+    if not fields.text and not fields.title and not any(name in known for name in (*TEXT_KEYS, TITLE_KEY)):
+        raise UsageError(
+            f"{shown} has no field of a usual name for the text ({', '.join(TEXT_KEYS)}).",
+            f"Name its fields with --text-field and --title-field. Its fields: {listed}.",
+        )
+
+
+def entry_of(hit: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """One document as an entry that `corpora.formats.fields.Mapper` reads.
+
+    Values of id, title and text may lie in objects and may be lists, numbers or dates. A field that the document lacks is empty.
+
+    Raises:
+        BadLine: The document cannot be read.
+    """
+    source = hit["_source"]
+    if not isinstance(source, dict):
+        raise BadLine("no _source")
+    fields = reading.fields
+    entry: dict[str, Any] = {"_id": hit["_id"]} if fields.id in {None, "_id"} else {}
+    entry |= source
+    for name in (fields.title, *fields.text):
+        if name:
+            entry[name] = _text(_taken(entry, name), name)
+    if fields.id and fields.id != "_id" and (value := _taken(entry, fields.id)) is not None:
+        entry[fields.id] = value[0] if isinstance(value, list) and len(value) == 1 else value
+    usual = (*(() if fields.title else (TITLE_KEY,)), *(() if fields.text else TEXT_KEYS))
+    for name in usual:
+        if name not in fields.named() and name in entry:
+            entry[name] = _text(entry[name], name)
+    if not fields.text and not any(name in entry for name in TEXT_KEYS):
+        entry["text"] = None
+    if reading.index.whole:
+        if source.get("id", hit["_id"]) != hit["_id"]:
+            raise BadLine("its field 'id' is not its _id, which termweave writes there")
+        entry["metadata"] = dict(source)  # the mapper merges it, and what is title or text stays in it
+    return entry
+
+
+def _taken(entry: dict[str, Any], path: str) -> Any:
+    """Remove a field from an entry and return its value; objects on the way are copied, lists of objects give a list."""
+    if path in entry:
+        return entry.pop(path)
+    head, dot, rest = path.partition(".")
+    if not dot or head not in entry:
+        return None
+    inner = entry[head]
+    if isinstance(inner, dict):
+        entry[head] = inner = dict(inner)
+        value = _taken(inner, rest)
+        if not inner:
+            del entry[head]
+        return value
+    if isinstance(inner, list):
+        copies = [dict(each) if isinstance(each, dict) else each for each in inner]
+        entry[head] = copies
+        return [value for each in copies if isinstance(each, dict) and (value := _taken(each, rest)) is not None]
+    return None
+
+
+def _text(value: Any, name: str) -> str | None:
+    """A value as text, as the index itself reads it: lists line by line, numbers and dates as they are written.
+
+    Raises:
+        BadLine: The value is an object.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(text for each in value if (text := _text(each, name)))
+    if isinstance(value, dict):
+        inner = next(iter(value), "NAME")
+        raise BadLine(f"{name!r} is an object where text should be", f"Name a field inside it: {name}.{inner}.")
+    return orjson.dumps(value).decode()

@@ -1,0 +1,233 @@
+"""A point in time of an index: every shard as it was when the reading began, whatever is written meanwhile.
+
+Each shard has a point in time of its own. Within a shard every document has a sequence number of its own, so that pages can be ordered
+by it, and slices of a shard are ranges of it. Another point in time of the same shard keeps these numbers: if one expires, the reading
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from termweave.engine.client.connection import quote
+from termweave.engine.client.server_errors import EngineResponseError
+from termweave.errors import EngineError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from termweave.engine.client.connection import Engine
+
+#: How long the server keeps a point in time after its last use, and how often this process uses one that waits for its turn.
+_KEEP_ALIVE, _HEARTBEAT = "15m", 240.0
+_ALL: Mapping[str, Any] = {"match_all": {}}
+
+
+@dataclass
+class ShardView:
+    """One shard at one moment.
+
+    Attributes:
+        index: The concrete index.
+        number: Number of the shard.
+        uuid: The index's own id, which no other index of its name has; "" where this user may not read it.
+        pit: Id of its point in time.
+        documents: How many documents match the query.
+        first: Their lowest sequence number.
+        last: Their highest sequence number.
+        state: A text that changes with every change of these documents.
+        renewed: Whether the first point in time was lost, so that later changes are visible.
+    """
+
+    index: str
+    number: int
+    uuid: str = ""
+    pit: str = ""
+    documents: int = 0
+    first: int = 0
+    last: int = -1
+    state: str = ""
+    renewed: bool = False
+
+    @property
+    def key(self) -> str:
+        """A name of this shard that no shard of another index has."""
+        return f"{self.uuid}/{self.number}"
+
+
+class PointInTime:
+    """The shards of an index at one moment, kept alive by a thread until `close`. Threads may share it.
+
+    Args:
+        engine: The server.
+        query: Which documents are read; None: all.
+        views: The shards, as `open_views` or an earlier run of the command opened them.
+    """
+
+    def __init__(self, engine: Engine, query: Mapping[str, Any] | None, views: Sequence[ShardView]) -> None:
+        self.views = list(views)
+        self._engine = engine
+        self._query = query or _ALL
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep_alive, name="termweave-point-in-time", daemon=True).start()
+
+    def search(self, view: ShardView, low: int, high: int | None, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Search one shard for documents with sequence numbers from `low` to `high`; None: no upper limit.
+
+        Raises:
+            InputError: The index was deleted meanwhile.
+            EngineError: The server does not answer.
+        """
+        limits = {"gte": low} if high is None else {"gte": low, "lte": high}
+        query = {"bool": {"filter": [self._query, {"range": {"_seq_no": limits}}]}}
+        while True:
+            pit = view.pit
+            try:
+                return _search(self._engine, pit, {"query": query, **body})
+            except EngineResponseError as error:
+                if not _expired(error):
+                    raise
+                self._renew(view, pit)
+
+    def close(self, *, delete: bool = True) -> None:
+        """Stop keeping the points in time alive, and delete them on the server."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if delete and self.views:
+            with suppress(EngineError):  # they expire by themselves
+                delete_views(self._engine, self.views)
+
+    def _renew(self, view: ShardView, expired: str) -> None:
+        with self._lock:
+            if view.pit == expired:  # no other thread was faster
+                if uuid_of(self._engine, view.index) != view.uuid:
+                    raise _deleted(view.index)
+                view.pit = _open(self._engine, view)
+                view.renewed = True
+
+    def _keep_alive(self) -> None:
+        while not self._closed.wait(_HEARTBEAT):
+            for view in self.views:
+                with suppress(EngineError):
+                    _search(self._engine, view.pit, {"size": 0, "terminate_after": 1, "track_total_hits": False})
+
+
+def open_views(
+    engine: Engine, indices: Sequence[str], query: Mapping[str, Any] | None, after: Mapping[str, int] | None = None
+) -> list[ShardView]:
+    """Open a point in time for every shard of some indices, one directly after the other.
+
+    Args:
+        engine: The server.
+        indices: The concrete indices.
+        query: Which documents are read; None: all.
+        after: `ShardView.key` -> sequence number; of that shard only later documents are read.
+
+    Raises:
+        EngineError: The server refuses the query, or this user may not read the index.
+    """
+    views = []
+    for index in indices:
+        answer = engine.request("POST", f"/{quote(index)}/_search", body={"size": 0, "track_total_hits": False})
+        uuid = uuid_of(engine, index)
+        views += [ShardView(index, number, uuid) for number in range(answer["_shards"]["total"])]
+    for view in views:
+        view.pit = _open(engine, view)
+    for view in views:
+        later = {"range": {"_seq_no": {"gt": (after or {}).get(view.key, -1)}}}
+        _describe(engine, view, {"bool": {"filter": [query or _ALL, later]}})
+    return views
+
+
+def uuid_of(engine: Engine, index: str) -> str:
+    """The id of an index; "" if this user may not read its settings.
+
+    Raises:
+        InputError: The index does not exist any more.
+    """
+    try:
+        answer = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            raise _deleted(index) from error
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return ""
+    return str(answer[index]["settings"]["index.uuid"])
+
+
+def delete_views(engine: Engine, views: Sequence[ShardView]) -> None:
+    """Delete points in time on the server."""
+    pits = [view.pit for view in views]
+    if _is_elasticsearch(engine):
+        for pit in pits:
+            engine.request("DELETE", "/_pit", body={"id": pit})
+    else:
+        engine.request("DELETE", "/_search/point_in_time", body={"pit_id": pits})
+
+
+def _open(engine: Engine, view: ShardView) -> str:
+    """Open a point in time of one shard; returns its id."""
+    path = "_pit" if _is_elasticsearch(engine) else "_search/point_in_time"
+    params = {"keep_alive": _KEEP_ALIVE, "preference": f"_shards:{view.number}"}
+    try:
+        answer = engine.request("POST", f"/{quote(view.index)}/{path}", params=params, retry=True)
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            raise _deleted(view.index) from error
+        if "point_in_time" in error.reason.lower() or "Point In Time" in error.reason:
+            error.hint = error.hint or "Wait until others have closed theirs, or raise search.max_open_pit_context."
+        raise
+    if answer["_shards"].get("successful") != 1:
+        raise EngineError(
+            f"Shard {view.number} of the index {view.index!r} cannot be read.", "GET /_cluster/allocation/explain says why."
+        )
+    return str(answer["pit_id"] if "pit_id" in answer else answer["id"])
+
+
+def _describe(engine: Engine, view: ShardView, query: Mapping[str, Any]) -> None:
+    """Enter count and sequence numbers of the matching documents of a shard.
+
+    A write gives its document the highest number of the shard, so count and numbers together change with every write and deletion.
+    """
+    body = {
+        "size": 0,
+        "track_total_hits": True,
+        "query": query,
+        "aggs": {"numbers": {"extended_stats": {"field": "_seq_no"}}},
+    }
+    answer = _search(engine, view.pit, body)
+    numbers = answer["aggregations"]["numbers"]
+    view.documents = answer["hits"]["total"]["value"]
+    if view.documents:
+        view.first, view.last = int(numbers["min"]), int(numbers["max"])
+    view.state = f"{view.uuid} {view.documents} {numbers['sum']:.0f} {numbers['sum_of_squares'] or 0:.0f} {view.last}"
+
+
+def _search(engine: Engine, pit: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Search a point in time, whose shard must answer: without it some documents would be missing."""
+    params = {"allow_partial_search_results": False}
+    answer: dict[str, Any] = engine.request(
+        "POST", "/_search", params=params, body={**body, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
+    )
+    return answer
+
+
+def _deleted(index: str) -> InputError:
+    return InputError(
+        f"The index {index!r} was deleted while it was read.", "Name another source, or wait until the index is back."
+    )
+
+
+def _expired(error: EngineResponseError) -> bool:
+    return error.status == HTTPStatus.NOT_FOUND or "search_context_missing" in str(error.body)
+
+
+def _is_elasticsearch(engine: Engine) -> bool:
+    return engine.capabilities.distribution == "elasticsearch"

@@ -1,0 +1,192 @@
+"""Read ``ubi:FOLDER`` and ``ubi:opensearch``: a log of user behaviour as judgements for `evaluate`, and as a click log for `train`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from termweave.corpora.behaviour import ubi
+from termweave.corpora.file_source import EntrySource
+from termweave.corpora.formats import lines
+from termweave.corpora.formats.fields import BadLine
+from termweave.corpora.formats.index_address import parse as parse_address
+from termweave.corpora.readers.jsonl import parse
+from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
+from termweave.engine.client.connection import connect
+from termweave.engine.index_source.pages import Pace, PageReader, slices_of
+from termweave.engine.index_source.point_in_time import PointInTime, open_views
+from termweave.errors import InputError, UsageError
+from termweave.records import Qrels, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from termweave.corpora.sources import Progress, Reading
+    from termweave.records import Document
+
+PREFIX = "ubi:"
+#: Names of the two logs, as indices and as files (.jsonl, .jsonl.gz, .jsonl.zst).
+QUERIES, EVENTS = "ubi_queries", "ubi_events"
+_CLUSTER = ("opensearch", "http://", "https://")
+#: With the click model, and without.
+_SPLITS = ("corrected", "raw")
+_NO_DOCUMENTS = "A log of user behaviour has no documents."
+
+
+class UbiLog(EntrySource):
+    """A log of user behaviour: a `Dataset` without documents, and the reader that recognises it."""
+
+    LABEL: ClassVar[str] = "`ubi:FOLDER` or `ubi:opensearch` (data sets only)"
+    KIND: ClassVar[str] = "ubi/1"
+
+    def __init__(self, spec: str, split: str = DEFAULT_SPLIT) -> None:
+        super().__init__()
+        self._spec = spec
+        self.split = _SPLITS[0] if split == DEFAULT_SPLIT else split
+        if self.split not in _SPLITS:
+            raise UsageError(f"{spec} has no split {split!r}.", f"There are: {', '.join(_SPLITS)}.")
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        """Whether the spec begins with ``ubi:``."""
+        return spec.startswith(PREFIX)
+
+    @classmethod
+    def open(cls, spec: str, reading: Reading) -> UbiLog:
+        """Refuse to be a corpus.
+
+        Raises:
+            UsageError: Always.
+        """
+        del spec, reading
+        raise UsageError(
+            _NO_DOCUMENTS, "Name the corpus; use the log with 'termweave evaluate' and with --set clicks=ubi:FOLDER."
+        )
+
+    @classmethod
+    def open_dataset(cls, spec: str, split: str) -> UbiLog:
+        """Open the log as judged queries."""
+        if split.isdigit():  # the port of an address
+            spec, split = f"{spec}:{split}", DEFAULT_SPLIT
+        return cls(spec, split)
+
+    @property
+    def name(self) -> str:
+        """The spec without a password."""
+        place = self._spec.removeprefix(PREFIX)
+        return f"{PREFIX}{parse_address(f'{place}/{EVENTS}').shown.rpartition('/')[0]}" if "://" in place else self._spec
+
+    @property
+    def shown(self) -> str:
+        """The log in messages."""
+        return self.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Logs are no corpus, and nothing is built of them."""
+        return ""
+
+    @property
+    def size(self) -> int:
+        """Logs have no documents."""
+        return 0
+
+    @property
+    def relevant_from(self) -> int:
+        """A click is the lowest sign of relevance."""
+        return 1
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of the log."""
+        return self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])
+
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
+        """Refuse to be read as a corpus."""
+        del progress
+        raise UsageError(_NO_DOCUMENTS, "Name the corpus.")
+
+    def splits(self) -> list[str]:
+        """Grades by the click model, and by raw counts."""
+        return list(_SPLITS)
+
+    def counts(self) -> dict[str, dict[str, float]]:
+        """Query -> document -> clicks, by the model each divided by the probability that its position is looked at."""
+        behaviour = self.behaviour
+        clicks = behaviour.corrected_clicks(self.model) if self.split == _SPLITS[0] else behaviour.clicks()
+        counts: dict[str, dict[str, float]] = {}
+        for (query, document), count in zip(behaviour.pairs, clicks.tolist(), strict=True):
+            if count:
+                counts.setdefault(query, {})[document] = count
+        return counts
+
+    def queries(self) -> list[Query]:
+        """The queries with a click, in the order of the log."""
+        return [Query(ubi.query_id(text), text) for text in self._grades]
+
+    def qrels(self) -> Qrels:
+        """Grades of 0 to 3 for every document that was shown."""
+        return {ubi.query_id(text): dict(grades) for text, grades in self._grades.items()}
+
+    @cached_property
+    def behaviour(self) -> ubi.Behaviour:
+        """What users did.
+
+        Raises:
+            InputError: No search of the log has a click.
+        """
+        place = self._spec.removeprefix(PREFIX)
+        records = _of_cluster if place.startswith(_CLUSTER) else _of_files
+        found = ubi.read(records(place, QUERIES), records(place, EVENTS))
+        if not found.impressions.clicked.any():
+            raise InputError(
+                f"{self.name} holds no click on a document that was shown ({len(found.pairs):,} pairs of query and document were).",
+                f"A click is an event with the query_id of a search, an object_id, and one of the actions {', '.join(sorted(ubi.CLICKS))}.",
+            )
+        return found
+
+    @cached_property
+    def model(self) -> Any:
+        """The click model of the split."""
+        return self.behaviour.model(corrected=self.split == _SPLITS[0])
+
+    @cached_property
+    def _grades(self) -> dict[str, dict[str, int]]:
+        return self.behaviour.qrels(self.model)
+
+
+def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
+    """The records of a file of JSON lines: bare, or as exports of an index write them, below ``_source``.
+
+    Raises:
+        UsageError: There is no such file.
+        InputError: A line is damaged.
+    """
+    folder = Path(place)
+    file = lines.plain_or_packed(folder, f"{name}.jsonl") if folder.is_dir() else None
+    if file is None:
+        raise UsageError(
+            f"There is no {name}.jsonl in {folder}.",
+            f"Put {QUERIES}.jsonl and {EVENTS}.jsonl (or .gz, .zst) into a folder, or write ubi:opensearch to read the indices.",
+        )
+    for number, line in lines.lines(file):
+        try:
+            record = parse(line)
+        except BadLine as bad:
+            raise bad.at(str(file), number, skips=False) from None
+        source = record.get("_source")
+        yield source if isinstance(source, dict) else record
+
+
+def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
+    """The records of an index, from a point in time."""
+    at = parse_address(f"{place.rstrip(':/')}:{name}" if place.startswith("opensearch") else f"{place.rstrip('/')}/{name}")
+    engine = connect(IndexReading().settings_for(at.url))
+    point = PointInTime(engine, None, open_views(engine, [at.index], None))
+    try:
+        for page in PageReader(point, slices_of(point.views), {}, (), Pace(None)):
+            yield from (hit["_source"] for hit in page.hits if hit["_source"])
+    finally:
+        point.close()
+        engine.close()

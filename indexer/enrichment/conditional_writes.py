@@ -1,0 +1,69 @@
+"""Reads and writes of an index that an application changes at the same time: a write counts only if the document is still as it was read."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.engine.client.connection import quote
+from termweave.errors import EngineError, RefusedDocuments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from termweave.engine import Engine
+    from termweave.engine.index_source.point_in_time import PointInTime
+
+#: Documents in one request.
+_PAGE = 200
+
+
+def pages(point: PointInTime) -> Iterator[list[dict[str, Any]]]:
+    """All documents of a point in time with `_source`, sequence number, primary term and routing, page by page."""
+    body = {"size": _PAGE, "sort": [{"_seq_no": "asc"}], "track_total_hits": False, "seq_no_primary_term": True}
+    for view in point.views:
+        low = view.first
+        while view.documents:
+            hits = point.search(view, low, view.last, body)["hits"]["hits"]
+            if hits:
+                yield hits
+            if len(hits) < _PAGE:
+                break
+            low = hits[-1]["sort"][0] + 1
+
+
+def send(engine: Engine, index: str, writes: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:
+    """Send writes; returns how many were accepted. The others met a change of the application.
+
+    Raises:
+        RefusedDocuments: The server does not take a document.
+        EngineError: It does not take any.
+    """
+    if not writes:
+        return 0
+    lines = []
+    for hit, action in writes:
+        ((kind, content),) = action.items()
+        head = {"_id": hit["_id"], "if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+        head |= {"routing": hit["_routing"]} if "_routing" in hit else {}
+        lines += [orjson.dumps({kind: head}), orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)]
+    params = {"pipeline": "_none", "filter_path": "items.*.status,items.*.error.reason,items.*.error.caused_by.reason"}
+    items = engine.request("POST", f"/{quote(index)}/_bulk", params=params, body=b"\n".join([*lines, b""]))["items"]
+    results = [next(iter(item.values())) for item in items]
+    taken: int = sum(result["status"] < HTTPStatus.BAD_REQUEST for result in results)
+    changed = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}
+    for (hit, _), result in zip(writes, results, strict=True):
+        status, reason = result["status"], str((result.get("error") or {}).get("reason"))
+        if status == HTTPStatus.BAD_REQUEST:
+            raise RefusedDocuments(
+                f"The index {index} does not take document {hit['_id']!r}: {reason}.",
+                "Correct the document, then run the command again.",
+            )
+        if status >= HTTPStatus.BAD_REQUEST and status not in changed and status != HTTPStatus.TOO_MANY_REQUESTS:
+            raise EngineError(
+                f"The index {index} takes no documents: {reason} (status {status}).",
+                "Run the command again when that is fixed: it goes on.",
+            )
+    return taken

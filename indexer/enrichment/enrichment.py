@@ -1,0 +1,255 @@
+"""Enrichment: write the fields of the signals into an existing index of another application, beside its own fields.
+
+The state is in the index alone. Every document is compared by two digests that stand beside its fields: one of its title, text and
+other fields, one of the encoding. What differs, because the application changed it or because an earlier command was stopped, is encoded
+and written; what agrees is left alone. Each write names the sequence number at which the document was read (``if_seq_no``), so
+a write of the application is never undone: such a document is read and encoded again. The last pass writes nothing: it verifies.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from termweave import __version__
+from termweave.corpora.formats.fields import BadLine, Mapper
+from termweave.engine.client.connection import quote
+from termweave.engine.index_source import entries
+from termweave.engine.index_source.point_in_time import PointInTime, open_views
+from termweave.errors import UsageError, VerificationFailed
+from termweave.indexer.build_plan import plan
+from termweave.indexer.build_target import statistics_lineage
+from termweave.indexer.enrichment import conditional_writes, enriched_mapping
+from termweave.indexer.generations import generations
+from termweave.indexer.ledger import storage
+from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.search.catalog import statistics_store
+from termweave.search.catalog.lineage import Lineage, ModelLineage
+from termweave.search.catalog.models import encoder_of, remember
+from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.support.messages import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+    from termweave.engine.index_source.source import IndexSource
+    from termweave.indexer.options import BuildOptions
+    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.records import Document
+    from termweave.statistics import CorpusStatistics
+
+#: Passes over the index: the application may change documents during each.
+_PASSES = 6
+
+
+@dataclass(frozen=True)
+class Enriched:
+    """The result of an enrichment.
+
+    Attributes:
+        index: The concrete index.
+        documents: Documents in it.
+        written: Documents that were written.
+        conflicts: Writes that were given up because the application had changed the document; it was enriched in a later pass.
+        signals: Names of the signals.
+        notes: What a user should know.
+    """
+
+    index: str
+    documents: int
+    written: int
+    conflicts: int
+    signals: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Counts:
+    documents: int = 0
+    stale: int = 0
+    written: int = 0
+    conflicts: int = 0
+
+
+def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress: BuildProgress = lambda *_: None) -> Enriched:
+    """Write the signals' fields into the index that `source` reads, and verify them.
+
+    Args:
+        engine: The server of the index.
+        source: The index; an alias must stand for one index.
+        options: Models, signals, `patience` and `skip_bad` are used.
+        progress: Called with (stage, done, total).
+
+    Raises:
+        UsageError: Mapping or settings do not allow it; the message says what to do.
+        RefusedDocuments: The server refused documents.
+        VerificationFailed: The application changed documents as fast as they were enriched.
+    """
+    engine = engine.patient(options.patience)
+    index = enriched_mapping.one_index(source)
+    with storage.lease(engine, index):
+        before = enriched_mapping.lineage_of(source)
+        made, encoder, statistics, notes = (
+            _begin(engine, source, index, options, progress) if before is None else _again(engine, index, before, options)
+        )
+        total = _Counts()
+        for _ in range(_PASSES):
+            counts = _pass(engine, source, index, _Writer(made.layout, encoder, statistics), progress)
+            total.written, total.conflicts, total.documents = (
+                total.written + counts.written,
+                total.conflicts + counts.conflicts,
+                counts.documents,
+            )
+            if not counts.stale:
+                break
+        else:
+            raise VerificationFailed(
+                f"After {_PASSES} passes {counted(counts.stale, 'document')} of {index} still differ: they are changed while they are enriched.",
+                "Run the same command again when there are fewer changes: it goes on.",
+            )
+        lineage_after = replace(made, complete=True, documents=total.documents)
+        enriched_mapping.write_lineage(engine, index, lineage_after)
+    return Enriched(index, total.documents, total.written, total.conflicts, tuple(made.signals), tuple(notes))
+
+
+def remove(engine: Engine, source: IndexSource, progress: BuildProgress = lambda *_: None) -> int:
+    """Remove the fields of an enrichment from all documents, its lineage and its statistics; returns the number of documents.
+
+    Raises:
+        UsageError: The index was not enriched.
+    """
+    index = enriched_mapping.one_index(source)
+    made = enriched_mapping.lineage_of(source)
+    if made is None:
+        raise UsageError(f"{index!r} was not enriched.", "'termweave enrich' does that.")
+    with storage.lease(engine, index):
+        removed = 0
+        for _ in range(_PASSES):
+            counts = _pass(engine, source, index, _Remover(made.source["enriched"].split()), progress)
+            removed += counts.written
+            if not counts.stale:
+                break
+        enriched_mapping.write_lineage(engine, index, None)
+        engine.request("DELETE", f"/{quote(statistics_store.companion(index))}", params={"ignore_unavailable": True})
+    return removed
+
+
+def _begin(
+    engine: Engine, source: IndexSource, index: str, options: BuildOptions, progress: BuildProgress
+) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
+    """Count the statistics, check that the index can take the fields, and add them to its mapping."""
+    signals = options.signals or enriched_mapping.signals(options)
+    planned = plan(source, engine.capabilities, replace(options, signals=signals))
+    remember(planned.encoder.models.values())
+    enriched_mapping.check(engine, source, index, planned.signals)
+    with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
+        corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+    sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
+    fitting = Fitting(engine.capabilities, sample, planned.encoder.dimension, planned.analyzer, options.prune)
+    layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
+    added = [name for name in enriched_mapping.names(layout) if not (name == "id" and enriched_mapping.has_id(source))]
+    made = Lineage(
+        name=index,
+        created=generations.creation_time(engine, index),
+        termweave=__version__,
+        source={"name": source.name, "fingerprint": "", "enriched": " ".join(added)},
+        fingerprint="",
+        signals={signal.name: signal.parameters() for signal in layout.signals},
+        models={output: ModelLineage(model.name, model.hash) for output, model in planned.encoder.models.items()},
+        statistics={} if corpus.statistics is None else statistics_lineage(corpus.statistics),
+    )
+    if corpus.statistics is not None:
+        statistics_store.save(engine, index, corpus.statistics, {"index.auto_expand_replicas": "0-1"})
+    enriched_mapping.put(engine, source, index, layout, made)
+    return made, planned.encoder, corpus.statistics, [*planned.notes, *corpus.notes]
+
+
+def _again(
+    engine: Engine, index: str, made: Lineage, options: BuildOptions
+) -> tuple[Lineage, TextEncoder, CorpusStatistics | None, list[str]]:
+    """Go on with the models and statistics of an earlier enrichment."""
+    encoder = encoder_of(made, index, {"weights": options.weights, "dense": options.dense})
+    remember(encoder.models.values())
+    notes = ["Models and statistics are those of the first enrichment ('enrich --remove' begins anew)."]
+    return made, encoder, statistics_store.load(engine, index, made), notes
+
+
+class _Writer:
+    """Makes the writes of documents whose fields are missing or do not agree with their content."""
+
+    def __init__(self, layout: DocumentLayout, encoder: TextEncoder, statistics: CorpusStatistics | None) -> None:
+        self._layout, self._encoder, self._statistics = layout, encoder, statistics
+        self._ours = enriched_mapping.names(layout)
+
+    def writes(self, source: IndexSource, hits: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """For each document that must be written the hit and the action's last line."""
+        stale = []
+        for hit in hits:
+            stored = {name: hit["_source"][name] for name in self._ours if name in hit["_source"]}
+            own = {name: value for name, value in hit["_source"].items() if name not in self._ours or name == "id"}
+            document = _document(source, hit["_id"], own)
+            if document is not None and not enriched_mapping.agrees(self._layout, document, stored):
+                stale.append((hit, own, document, stored))
+        encodings = (
+            self._encoder.encode([each[2].content for each in stale], kind="document", statistics=self._statistics)
+            if stale
+            else []
+        )
+        for (hit, own, document, stored), encoding in zip(stale, encodings, strict=True):
+            body = enriched_mapping.body(self._layout, document, encoding)
+            # A partial update merges objects: stale terms would stay among the new ones. Such a document is written as a whole.
+            yield hit, {"index": {**own, **body}} if stored.keys() - {"id"} else {"update": {"doc": body}}
+
+
+def _document(source: IndexSource, identity: str, own: dict[str, Any]) -> Document | None:
+    """Title and text of a document; None for one that cannot be read and is left out with --skip-bad.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        entry = entries.entry_of({"_id": identity, "_source": own}, source.reading)
+        return replace(Mapper(source.reading.fields).document(entry, 1), id=identity, metadata={})
+    except BadLine as bad:
+        if source.reading.skip_bad:
+            return None
+        raise bad.at(f"{source.name}, document {identity!r}", None) from None
+
+
+class _Remover:
+    """Makes the writes that take the fields out again."""
+
+    def __init__(self, added: Sequence[str]) -> None:
+        self._added = set(added)
+
+    def writes(self, source: IndexSource, hits: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """For each document with one of the fields the hit and the document without them."""
+        del source
+        for hit in hits:
+            if self._added & hit["_source"].keys():
+                yield hit, {"index": {name: value for name, value in hit["_source"].items() if name not in self._added}}
+
+
+def _pass(engine: Engine, source: IndexSource, index: str, work: _Writer | _Remover, progress: BuildProgress) -> _Counts:
+    """Read all documents from a point in time, and write those that `work` finds stale."""
+    engine.request("POST", f"/{quote(index)}/_refresh")
+    counts = _Counts()
+    point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query))
+    total = sum(view.documents for view in views)
+    try:
+        for hits in conditional_writes.pages(point):
+            counts.documents += len(hits)
+            writes = list(work.writes(source, hits))
+            counts.stale += len(writes)
+            written = conditional_writes.send(engine, index, writes)
+            counts.written += written
+            counts.conflicts += len(writes) - written
+            progress("Enriching", counts.documents, total, f"written {counts.written:,}")
+    finally:
+        point.close()
+    return counts

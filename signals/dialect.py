@@ -1,0 +1,236 @@
+"""How a server spells fields and queries: the dialects of OpenSearch and of Elasticsearch.
+
+Signals, searches and the indexer ask the dialect of the server (`of`); no other module knows the difference. Both dialects give the same
+scores for weights and vectors: an exact dot product of the stored integers, and 1 + ip or 1 / (1 - ip) for an inner product ip.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.records import Capabilities
+
+#: `neural_sparse` accepts only token weights in (0, 64].
+_NEURAL_SPARSE_CAP = 64.0
+#: Keys of a lower and of an upper bound in a range, and bounds that leave nothing out.
+_FROM, _TO = frozenset({"gt", "gte", "from"}), frozenset({"lt", "lte", "to"})
+_BELOW, _ABOVE = {"gte": ""}, {"lte": "\U0010ffff"}
+
+
+class ServerDialect(ABC):
+    """The spelling of one kind of server."""
+
+    #: Type of the field that holds all metadata as texts.
+    metadata_type: str
+    #: The largest dimension of a vector.
+    most_dimensions: int
+    #: Name of the highlighter's option that limits the characters it analyses.
+    highlight_limit: str
+
+    @abstractmethod
+    def weights_obstacle(self, capabilities: Capabilities) -> str | None:
+        """The reason why this server cannot store weights; None if it can."""
+
+    @abstractmethod
+    def weights_field(self) -> dict[str, Any]:
+        """The mapping of a field of terms with integers."""
+
+    @abstractmethod
+    def weights_query(self, field: str, factors: Mapping[str, float], capabilities: Capabilities) -> tuple[dict[str, Any], float]:
+        """The query for the dot product of `factors` and the stored integers, and the number that its scores are multiplied by."""
+
+    @abstractmethod
+    def vectors_obstacle(self, capabilities: Capabilities) -> str | None:
+        """The reason why this server cannot store vectors; None if it can."""
+
+    @abstractmethod
+    def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
+        """The mapping of a field of vectors in an HNSW graph of full precision."""
+
+    @abstractmethod
+    def vector_settings(self) -> dict[str, Any]:
+        """The index settings that `vector_field` needs."""
+
+    @abstractmethod
+    def vector_query(
+        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The query for the `count` nearest documents that pass all filters."""
+
+    @abstractmethod
+    def source(self, fields: Sequence[str] | None = None) -> Any:
+        """`_source` of a search that reads fields back, weights and vectors included.
+
+        Args:
+            fields: Names of the fields; None: all.
+        """
+
+    def filters(self, where: Sequence[Any]) -> list[Any]:
+        """Filters in OpenSearch's spelling, as this server takes them."""
+        return list(where)
+
+
+class OpenSearch(ServerDialect):
+    """OpenSearch: `rank_features`, `knn_vector`, `flat_object`."""
+
+    metadata_type = "flat_object"
+    most_dimensions = 16_000
+    highlight_limit = "max_analyzer_offset"
+
+    def weights_obstacle(self, capabilities: Capabilities) -> str | None:
+        """None: `rank_features` belongs to its core."""
+        del capabilities
+        return None
+
+    def weights_field(self) -> dict[str, Any]:
+        """`rank_features`."""
+        return {"type": "rank_features"}
+
+    def weights_query(self, field: str, factors: Mapping[str, float], capabilities: Capabilities) -> tuple[dict[str, Any], float]:
+        """`neural_sparse` if the server has its plugin (the request is shorter), else one `rank_feature` clause per term.
+
+        The function `linear` is exact; without a function the server would saturate scores around a pivot that depends on the shard.
+        """
+        if capabilities.neural_sparse:
+            scale = min(1.0, _NEURAL_SPARSE_CAP / max(factors.values()))
+            tokens = {name: factor * scale for name, factor in factors.items()}
+            return {"neural_sparse": {field: {"query_tokens": tokens}}}, scale
+        features = [
+            {"rank_feature": {"field": f"{field}.{name}", "boost": factor, "linear": {}}} for name, factor in factors.items()
+        ]
+        return {"bool": {"should": features, "minimum_should_match": 1}}, 1.0
+
+    def vectors_obstacle(self, capabilities: Capabilities) -> str | None:
+        """The server needs the k-NN plugin."""
+        return None if capabilities.knn else "the server has no k-NN plugin, or this role may not see the server's plugins"
+
+    def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
+        """`knn_vector` of the engine lucene; `termweave.signals.dense` says why."""
+        method = {
+            "name": "hnsw",
+            "engine": "lucene",
+            "space_type": "innerproduct",
+            "parameters": {"m": m, "ef_construction": ef_construction},
+        }
+        return {"type": "knn_vector", "dimension": dimension, "method": method}
+
+    def vector_settings(self) -> dict[str, Any]:
+        """The setting that enables k-NN."""
+        return {"index.knn": True}
+
+    def vector_query(
+        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """`knn` with the filters applied during graph search. Lucene explores `k` nodes."""
+        knn: dict[str, Any] = {"vector": vector, "k": count}
+        if where:
+            knn["filter"] = {"bool": {"filter": list(where)}}
+        return {"knn": {field: knn}}
+
+    def source(self, fields: Sequence[str] | None = None) -> Any:
+        """The names themselves: `_source` holds everything."""
+        return True if fields is None else list(fields) or False
+
+
+class Elasticsearch(ServerDialect):
+    """Elasticsearch 8.19 and newer: `sparse_vector`, `dense_vector`, `flattened` (run on 8.19.0 and 9.2.0)."""
+
+    metadata_type = "flattened"
+    most_dimensions = 4_096
+    highlight_limit = "max_analyzed_offset"
+
+    def weights_obstacle(self, capabilities: Capabilities) -> str | None:
+        """Pruning, on by default, must be switched off in the mapping, which 8.19 and 9.1 were the first to allow."""
+        return (
+            None
+            if capabilities.sparse_vector
+            else "this Elasticsearch is older than 8.19, or this role may not ask what it can do"
+        )
+
+    def weights_field(self) -> dict[str, Any]:
+        """`sparse_vector`. Its integers have 9 significant bits, as those of `rank_features`."""
+        return {"type": "sparse_vector", "index_options": {"prune": False}}
+
+    def weights_query(self, field: str, factors: Mapping[str, float], capabilities: Capabilities) -> tuple[dict[str, Any], float]:
+        """`sparse_vector`, which takes factors of any size."""
+        del capabilities
+        return {"sparse_vector": {"field": field, "query_vector": dict(factors), "prune": False}}, 1.0
+
+    def vectors_obstacle(self, capabilities: Capabilities) -> str | None:
+        """Every version of the last years has them; a role may not be allowed to ask."""
+        return None if capabilities.knn else "the server has no dense_vector, or this role may not ask what it can do"
+
+    def vector_field(self, dimension: int, m: int, ef_construction: int) -> dict[str, Any]:
+        """`dense_vector` with the graph named explicitly: 9.1 and newer quantise vectors of 384 numbers and more to bits by default.
+
+        `max_inner_product` scores as OpenSearch's `innerproduct`; `dot_product` would refuse a vector that is not exactly of unit length.
+        """
+        options = {"type": "hnsw", "m": m, "ef_construction": ef_construction}
+        return {
+            "type": "dense_vector",
+            "dims": dimension,
+            "index": True,
+            "similarity": "max_inner_product",
+            "index_options": options,
+        }
+
+    def vector_settings(self) -> dict[str, Any]:
+        """None are needed."""
+        return {}
+
+    def vector_query(
+        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """`knn` with the filters applied during graph search. Lucene explores `num_candidates` nodes."""
+        knn: dict[str, Any] = {"field": field, "query_vector": vector, "k": count, "num_candidates": count}
+        if where:
+            knn["filter"] = {"bool": {"filter": list(where)}}
+        return {"knn": knn}
+
+    def source(self, fields: Sequence[str] | None = None) -> Any:
+        """From 9.2 on `_source` has weights and vectors only if the request asks for them; 8.19 takes the key and ignores it."""
+        if fields is None:
+            return {"exclude_vectors": False}
+        return {"exclude_vectors": False, "includes": list(fields)} if fields else False
+
+    def filters(self, where: Sequence[Any]) -> list[Any]:
+        """Ranges of the metadata with both bounds: a key of a `flattened` field takes no range with one."""
+        return [_with_both_bounds(clause) for clause in where]
+
+
+def _with_both_bounds(clause: Any) -> Any:
+    """A clause, or a part of one, whose ranges of metadata have a lower and an upper bound."""
+    if isinstance(clause, list | tuple):
+        return [_with_both_bounds(part) for part in clause]
+    if not isinstance(clause, dict):
+        return clause
+    return {key: _bounded(value) if key == "range" else _with_both_bounds(value) for key, value in clause.items()}
+
+
+def _bounded(ranges: Any) -> Any:
+    """The body of a `range` clause: an empty text is below, and the last character of Unicode above all others."""
+    if not isinstance(ranges, dict):
+        return ranges
+    return {
+        name: {**({} if bounds.keys() & _FROM else _BELOW), **({} if bounds.keys() & _TO else _ABOVE), **bounds}
+        if name.startswith("metadata.") and isinstance(bounds, dict)
+        else bounds
+        for name, bounds in ranges.items()
+    }
+
+
+#: The usual dialect.
+OPENSEARCH = OpenSearch()
+_DIALECTS: dict[str, ServerDialect] = {"elasticsearch": Elasticsearch()}
+
+
+def of(capabilities: Capabilities) -> ServerDialect:
+    """The dialect of a server; servers of another name are taken for OpenSearch."""
+    return _DIALECTS.get(capabilities.distribution, OPENSEARCH)

@@ -1,0 +1,157 @@
+"""Which place decides a setting: credentials stay with the server that they were given for.
+
+Flags, environment and the user's own file are trusted. The file in the working folder is not, because it may belong to a repository of
+somebody else: docs/connecting.md says which settings count for which server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.support.messages import without_password
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Settings that prove who the user is. They are sent only to the address that they were given for.
+CREDENTIALS = (
+    "user",
+    "password",
+    "password_file",
+    "password_command",
+    "client_cert",
+    "client_key",
+    "client_key_password",
+    "aws_sigv4",
+)
+#: Ways to give the same secret. The place that comes first decides, whichever of them it uses.
+PASSWORDS = ("password", "password_file", "password_command")
+#: Settings that belong to one server: in a file that names an address they count for that address.
+OF_A_SERVER = (*CREDENTIALS, "ca_certs", "insecure")
+#: Settings that the working folder's file never decides, and what the file could do with them.
+_NEVER_FROM_WORKING_FOLDER = {
+    "insecure": "turn off the check of the server's certificate",
+    "aws_sigv4": "have requests signed with your AWS credentials",
+    "password_file": "have a file of yours sent to a server",
+    "password_command": "have a command run",
+}
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A setting that is given and not used, because it belongs to another server or its place may not decide it.
+
+    Attributes:
+        name: Name of the setting.
+        origin: Place that gives the setting.
+        sentence: Which setting is not used, why, and what to do.
+    """
+
+    name: str
+    origin: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class SettingsPlace:
+    """A place where settings are given.
+
+    Attributes:
+        name: "flag", "environment", "$OPENSEARCH_URL", or the path of a file.
+        values: Settings given there, as written.
+        is_file: Whether the place is a file. Its settings of a server count for the address that the file names.
+        is_working_folder: Whether the place is the working folder's file, which may belong to a repository of somebody else.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    is_file: bool = False
+    is_working_folder: bool = False
+
+    def label(self, setting: str, *, sentence: bool = False) -> str:
+        """Name of the place as users know it: "flag" (``--user`` in a sentence), ``$TERMWEAVE_USER``, a path."""
+        if self.name == "environment":
+            return variable(setting)
+        return flag(setting) if sentence and self.name == "flag" else self.name
+
+
+def winners(places: Sequence[SettingsPlace], names: Iterable[str]) -> tuple[dict[str, SettingsPlace], tuple[Ignored, ...]]:
+    """Find the place that decides each setting.
+
+    Args:
+        places: Where settings are given, the most important place first.
+        names: The names of all settings.
+
+    Returns:
+        Name of a setting that is given -> its place; and the values that are not used though their place comes first.
+    """
+    source = next((place for place in places if "url" in place.values), None)
+    url = None if source is None else source.values["url"]
+    # An address that the user names somewhere else, too, is the user's.
+    folders = source is not None and all(place.is_working_folder for place in places if place.values.get("url") == url)
+    server = _Server(url, source, folders)
+    deciding: dict[str, SettingsPlace] = {}
+    ignored = []
+    for name in names:
+        for place in places:
+            if name not in place.values:
+                continue
+            reason = server.refuses(name, place) if name in OF_A_SERVER else None
+            if reason is None:
+                deciding[name] = place
+                break
+            if place.values[name]:  # `insecure = false` asks for nothing
+                ignored.append(Ignored(name, place.label(name), f"{name} from {place.label(name, sentence=True)} {reason}"))
+    first = min((places.index(deciding[name]) for name in PASSWORDS if name in deciding), default=None)
+    for name in PASSWORDS:
+        if name in deciding and places.index(deciding[name]) != first:
+            del deciding[name]  # another place, which comes first, gives the password in another way
+    return deciding, tuple(ignored)
+
+
+@dataclass(frozen=True)
+class _Server:
+    """The server in use.
+
+    Attributes:
+        url: Address of the server; None: the embedded node.
+        source: Place that names the address.
+        is_working_folders: Whether only the working folder's file names the address.
+    """
+
+    url: Any
+    source: SettingsPlace | None
+    is_working_folders: bool
+
+    def refuses(self, name: str, place: SettingsPlace) -> str | None:
+        """Say why a setting of a place does not count for this server, and what to do; None: it counts."""
+        address = "the embedded node" if self.url is None else without_password(str(self.url))
+        instead = f"{flag(name)} or {variable(name)}"
+        if place.is_working_folder and name in _NEVER_FROM_WORKING_FOLDER:
+            return f"is not used: a file in the working folder may not {_NEVER_FROM_WORKING_FOLDER[name]}. If you want that, use {instead}."
+        if place.is_working_folder and not self.is_working_folders:
+            return (
+                "is not used: a file in the working folder decides only about an address that no one but the file names, "
+                f"and the address in use is {address}. If you want it there, use {instead}."
+            )
+        named = place.values.get("url") if place.is_file else None
+        if named is not None and named != self.url:
+            meant = without_password(str(named))
+            return f"is not used: the file gives it for {meant}, and the address in use is {address}. If you want it there, use {instead}."
+        if self.is_working_folders and not place.is_working_folder and name in CREDENTIALS and self.source is not None:
+            return (
+                f"is not sent to {address}: only {self.source.name}, a file in the working folder, names that address. "
+                "If you trust that server, name it yourself with --url or $TERMWEAVE_URL."
+            )
+        return None
+
+
+def variable(name: str) -> str:
+    """Name of the environment variable of a setting, with its dollar sign."""
+    return f"$TERMWEAVE_{name.upper()}"
+
+
+def flag(name: str) -> str:
+    """Name of the flag of a setting."""
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,83 @@
+"""The settings of the server that a source index lies on, where it is not the server that is written to.
+
+Credentials are sent only to the address that they were given for. Those of the target (``--user``, ``$TERMWEAVE_USER``) count for a
+source only if its server has the same address. For another server they are given by ``--source-user`` and so on, by
+``$TERMWEAVE_SOURCE_USER`` and so on, in the address itself, or in the user's own file if that names this address.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from termweave.errors import UsageError
+from termweave.settings import Settings, users_file
+from termweave.settings_trust import OF_A_SERVER, PASSWORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: The settings that have a flag ``--source-NAME``.
+FLAGS = ("user", "password", "password_file", "ca_certs", "client_cert", "client_key", "insecure", "aws_sigv4")
+
+
+def load(url: str | None, target: Settings, flags: Mapping[str, Any] | None = None) -> Settings:
+    """The settings for the server of a source.
+
+    Args:
+        url: Its address; None: the server of `target`.
+        target: The settings of the server that is written to.
+        flags: Name of a setting -> value of its flag ``--source-NAME``; None: not given.
+
+    Raises:
+        UsageError: A setting has an impossible value.
+    """
+    own, origins = _given(url, flags or {})
+    same = url is None or (target.url is not None and _server(url) == _server(target.url))
+    if same and not own:
+        return target
+    if url is None:
+        raise UsageError(
+            "Credentials of the source are given, but the source is on the server that is written to.",
+            "Name its server (https://HOST:9200/INDEX), or use --user and --password.",
+        )
+    values = {name: own.get(name, Settings.model_fields[name].default) for name in OF_A_SERVER}
+    try:
+        settings = Settings(**values, url=url, timeout=target.timeout)
+    except ValidationError as error:
+        wrong = "; ".join(f"{each['loc'][0]}, from {origins.get(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
+        raise UsageError(f"A setting of the source cannot be used: {wrong}.", "Correct it there, or remove it.") from None
+    settings.remember({**origins, "url": "SOURCE"}, ())
+    return settings
+
+
+def _given(url: str | None, flags: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings that count for an address, and where each comes from. The first place that gives a password decides about it."""
+    path, file = users_file()
+    of_file = file if url is not None and _server(str(file.get("url", ""))) == _server(url) else {}
+    places: tuple[tuple[Mapping[str, Any], Callable[[str], str]], ...] = (
+        ({name: flags.get(name) for name in FLAGS}, lambda name: f"--source-{name.replace('_', '-')}"),
+        (
+            {name: os.environ.get(f"TERMWEAVE_SOURCE_{name.upper()}") or None for name in OF_A_SERVER},
+            lambda name: f"$TERMWEAVE_SOURCE_{name.upper()}",
+        ),
+        ({name: of_file.get(name) for name in OF_A_SERVER}, lambda _: str(path)),
+    )
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for given, label in places:
+        decided = any(name in values for name in PASSWORDS)
+        for name, value in given.items():
+            if value is None or name in values or (decided and name in PASSWORDS):
+                continue
+            values[name], origins[name] = value, label(name)
+    return values, origins
+
+
+def _server(url: str) -> tuple[str, str, str]:
+    """What distinguishes two servers: scheme, host with port, and path; not the user."""
+    parts = urlsplit(url.rstrip("/"))
+    return parts.scheme, parts.netloc.rpartition("@")[2], parts.path

@@ -1,0 +1,201 @@
+"""Elasticsearch, for real: it names itself, scores as OpenSearch does, and everything that a user does works there."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import elasticsearch
+import numpy as np
+import pytest
+
+from termweave.cli import run
+from termweave.engine import EngineResponseError, connect
+from termweave.records import Document, Encoding
+from termweave.search.retrieval.candidates import gather
+from termweave.search.retrieval.requests import signal_requests
+from termweave.settings import load
+from termweave.signals import DocumentLayout, Fitting, dialect
+from termweave.signals.dense import Dense, from_half
+from tests.signals import test_weights as of_weights
+
+DOCUMENTS = {
+    "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
+    "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
+    "path": ("os.path.join", "Join one or more path components; os.path.join handles separators."),
+    "csv": ("csv reader", "Iterate over the lines of a CSV file as lists of strings."),
+    "empty": ("", ""),
+}
+
+
+def test_it_names_itself_in_its_first_answer(elasticsearch_node):
+    with connect(load(url=elasticsearch_node)) as engine:
+        assert engine.product == "OpenSearch"
+        engine.request("GET", "/_cluster/health")
+        assert engine.product == "Elasticsearch"
+        assert isinstance(engine.client, elasticsearch.Elasticsearch)
+        can = engine.capabilities
+        assert (can.distribution, can.knn, can.sparse_vector, can.neural_sparse) == ("elasticsearch", True, True, False)
+        assert can.version[0].isdigit()
+        engine.close()
+        assert engine.request("GET", "/_cluster/health")["status"]  # a closed engine opens new connections
+
+
+def test_its_errors_are_sentences(elasticsearch_engine):
+    with pytest.raises(EngineResponseError, match=r"Elasticsearch answered 404 to GET /none: no such index \[none\]"):
+        elasticsearch_engine.request("GET", "/none")
+
+
+def test_weights_are_scored_by_an_exact_dot_product(elasticsearch_engine, elastic_name):
+    for number, test in enumerate(
+        (
+            lambda *given: of_weights.test_score_is_the_dot_product_for_strange_terms(*given, "sparse_vector"),
+            of_weights.test_each_strange_term_alone_finds_exactly_its_document,
+            of_weights.test_terms_too_long_to_be_words_are_left_out_on_both_sides,
+            of_weights.test_a_query_beyond_the_clause_limit_is_pruned_and_exact_for_what_was_sent,
+            of_weights.test_explained_shares_sum_to_the_engines_score,
+        )
+    ):
+        test(elasticsearch_engine, f"{elastic_name}-{number}")
+
+
+def test_vectors_are_scored_by_their_inner_product_and_read_as_half_floats(elasticsearch_engine, elastic_name):
+    random = np.random.default_rng(5)
+    vectors = random.normal(size=(60, 384)).astype(
+        np.float32
+    )  # from 384 numbers on, 9.1 and newer would quantise to bits by default
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    can = elasticsearch_engine.capabilities
+    signal = Dense.fit(Fitting(can, dimension=384))
+    layout = DocumentLayout([signal])
+    mapping = layout.mapping({}, dialect.of(can))
+    elasticsearch_engine.request("PUT", f"/{elastic_name}", body={"mappings": mapping, "settings": {"number_of_shards": 2}})
+    bodies = [layout.document(Document(str(row), "x"), Encoding("x", vector=vectors[row])) for row in range(60)]
+    lines = [line for body in bodies for line in (json.dumps({"index": {"_id": body["id"]}}), json.dumps(plain(body)))]
+    answer = elasticsearch_engine.request(
+        "POST", f"/{elastic_name}/_bulk", params={"refresh": True}, body="\n".join(lines).encode() + b"\n"
+    )
+    assert not answer["errors"]
+    stored = elasticsearch_engine.request("GET", f"/{elastic_name}/_mapping")[elastic_name]["mappings"]["properties"]["vector"]
+    assert stored["index_options"]["type"] == "hnsw"
+    for row in (0, 7):
+        prepared = signal_requests(Encoding("q", vector=vectors[row]), [signal], can, depth=60, needs=("vectors",))
+        (found,), _ = gather(elasticsearch_engine, elastic_name, [prepared], [signal])
+        products = vectors @ vectors[row]
+        scores = dict(found.lists["dense"].scores)
+        assert len(scores) == 60
+        assert min(products) < 0
+        for identity, score in scores.items():
+            assert score == pytest.approx(products[int(identity)], abs=1e-5)
+            assert found.vectors[identity] == pytest.approx(vectors[int(identity)], abs=1e-3)
+    body = {"query": {"match_all": {}}, "size": 60, "_source": dialect.of(can).source()}
+    for hit in elasticsearch_engine.request("POST", f"/{elastic_name}/_search", body=body)["hits"]["hits"]:
+        assert np.array_equal(np.asarray(hit["_source"]["vector"], np.float32), vectors[int(hit["_id"])])
+        assert layout.encoding_digest(hit["_source"]) == hit["_source"]["encoding_digest"]
+        assert from_half(hit["_source"]["vector_fp16"]).shape == (384,)
+
+
+def plain(body):
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in body.items()}
+
+
+@pytest.fixture
+def termweave(elasticsearch_node, own_places, monkeypatch):
+    """Run the command in this process; returns its output, or its error where one is expected."""
+    monkeypatch.setenv("OPENSEARCH_URL", elasticsearch_node)
+    monkeypatch.setattr("termweave.support.paths.state", lambda: own_places / "xdg-state" / "termweave")
+
+    def call(*arguments, status=0):
+        streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
+        with monkeypatch.context() as patch:
+            for name, stream in streams.items():
+                patch.setattr(sys, name, stream)
+            code = run(list(map(str, arguments)))
+        output, errors = (stream.buffer.getvalue().decode() for stream in streams.values())
+        assert code == status, errors
+        return errors if status else output
+
+    return call
+
+
+def corpus(path, documents):
+    lines = [
+        {"_id": key, "title": title, "text": text, "kind": "entry", "part": key[:1], "size": len(text)}
+        for key, (title, text) in documents.items()
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_the_whole_way(termweave, elastic_name, elasticsearch_engine, tmp_path):
+    source = corpus(tmp_path / "corpus.jsonl", DOCUMENTS)
+    built = json.loads(termweave("index", source, elastic_name, "--analyzer", "standard", "--json", "--quiet"))
+    assert list(built["signals"]) == ["lexical", "weights", "dense"]
+    assert built["documents"] == 5
+    for mode, rerank in (("lexical", "none"), ("weights", "none"), ("dense", "rnn"), ("hybrid", "rnn")):
+        asked = ("--mode", mode, "--rerank", rerank, "--explain", "--highlight", "--json")
+        hits = json.loads(termweave("search", elastic_name, "a function that runs after some seconds", *asked))["hits"]
+        assert hits[0]["id"] == "timer"
+        assert hits[0]["highlights"] or mode == "dense"
+        for hit in hits:
+            parts = hit["explanation"]["parts"]
+            assert sum(part["share"] for part in parts) == pytest.approx(hit["score"], abs=1e-5)
+            for part in parts:
+                if part.get("terms"):
+                    assert sum(term["share"] for term in part["terms"]) == pytest.approx(part["score"], rel=1e-5)
+    assert "rank 1" in termweave("explain", elastic_name, "parse json", "json")
+    like = json.loads(termweave("search", elastic_name, "", "--like", "json", "--json"))["hits"]
+    assert {hit["id"] for hit in like} == {"timer", "path", "csv"}
+    for filters, expected in (
+        (["size>70"], {"timer"}),
+        (["kind=entry", "NOT part=t"], {"json", "path", "csv"}),
+        (["part<k"], {"json", "csv"}),  # texts, which a `flattened` field compares only with both bounds
+    ):
+        options = [word for each in filters for word in ("--filter", each)]
+        hits = json.loads(termweave("search", elastic_name, "python function", *options, "--json"))["hits"]
+        assert {hit["id"] for hit in hits} == expected
+    one = '{"range": {"metadata.part": {"gte": "p"}}}'
+    hits = json.loads(termweave("search", elastic_name, "python", "--filter-json", one, "--json"))["hits"]
+    assert {hit["id"] for hit in hits} == {"path", "timer"}
+    facets = json.loads(termweave("search", elastic_name, "python", "--facet", "part", "--sort", "size:desc", "--json"))
+    assert {each["value"] for each in facets["facets"]["part"]} == {"t", "j", "p", "c"}
+    assert "all there, nothing twice" in termweave("verify", elastic_name, "--deep")
+    assert "content of 5 read back" in termweave("verify", elastic_name, source, "--deep")
+    assert "Elasticsearch has no query 'hybrid'" in termweave("search", elastic_name, "json", "--server-fusion", status=2)
+    hint = termweave("index", source, f"{elastic_name}-tf", "--signals", "term_frequency", status=2)
+    assert "Elasticsearch has no token filter 'delimited_term_freq'" in hint
+
+
+def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, tmp_path):
+    source = corpus(tmp_path / "corpus.jsonl", DOCUMENTS)
+    options = ("--analyzer", "standard", "--json", "--quiet")
+    first = json.loads(termweave("index", source, elastic_name, *options))["generation"]
+    changed = {**DOCUMENTS, "csv": ("csv writer", "Write rows of a spreadsheet."), "new": ("zip files", "Read an archive.")}
+    del changed["empty"]
+    source = corpus(source, changed)
+    update = ("index", source, elastic_name, "--update", "--delete-missing", "--json", "--quiet")
+    assert "delete" in termweave(*update, status=2)  # a fifth of the documents, and nobody to ask
+    done = json.loads(termweave("index", source, elastic_name, "--update", "--json", "--quiet"))
+    assert (done["update"]["new"], done["update"]["changed"]) == (1, 1)
+    assert json.loads(termweave("search", elastic_name, "write a spreadsheet", "--json"))["hits"][0]["id"] == "csv"
+    assert "6 documents, all there" in termweave("verify", elastic_name, "--deep")
+    assert "cannot copy the live generation" in termweave("index", source, elastic_name, "--update", "--new", status=1)
+    second = json.loads(termweave("index", source, elastic_name, "--fresh", *options))["generation"]
+    assert second != first
+    assert termweave("rollback", elastic_name)
+    assert json.loads(termweave("search", elastic_name, "json", "--json"))["hits"]
+    assert list(elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")) == [first]
+    assert termweave("promote", elastic_name, second)
+    assert list(elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")) == [second]
+    assert first in termweave("generations", elastic_name)
+    assert "promote" in termweave("audit", elastic_name)
+    assert termweave("prune", elastic_name, "--keep", "1", "--yes")
+    assert termweave("delete", elastic_name, "--yes")
+    assert "no index named" in termweave("search", elastic_name, "json", status=2)
+
+
+def test_doctor_names_it(termweave):
+    output = termweave("doctor")
+    assert "Elasticsearch" in output
+    assert "sparse_vector" in output

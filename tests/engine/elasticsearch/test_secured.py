@@ -1,0 +1,160 @@
+"""TLS, users and roles of a genuine Elasticsearch: the roles of docs/engines.md suffice, and a missing privilege is named.
+
+The server has no index for native users, so users and roles are those of its files (the file realm).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from termweave.cli import run
+from termweave.engine import connect
+from termweave.errors import EngineUnreachable
+from termweave.settings import load
+from tests.engine.certificates import Authority
+from tests.engine.elasticsearch import server
+
+pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
+PASSWORD = "Vogelflug-8812-Zaun"
+_PAGE = (Path(__file__).parents[3] / "docs" / "engines.md").read_text(encoding="utf-8")
+SEARCH, BUILD = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE.replace("NAME", "docs"), re.DOTALL))
+_SETTINGS = """\
+xpack.security.enabled: true
+xpack.security.http.ssl: {enabled: true, certificate: node.pem, key: node.key}
+xpack.security.transport.ssl.enabled: false
+xpack.security.authc.realms.file.users: {order: 0}
+"""
+_QUERY = ("search", "docs", "run a function")
+_BUILD = ("index", "{corpus}", "docs", "--fresh")
+#: Privilege -> what cannot be done without it.
+COMMANDS = {
+    "read": _QUERY,
+    "view_index_metadata": _QUERY,
+    "write": _BUILD,
+    "manage": _BUILD,
+}
+
+
+def without(role, privilege):
+    """A role that lacks one privilege on the indices of the name."""
+    first, *others = role["indices"]
+    return role | {"indices": [first | {"privileges": [each for each in first["privileges"] if each != privilege]}, *others]}
+
+
+#: User -> role.
+USERS = {
+    "searcher": SEARCH,
+    "builder": BUILD,
+    **{f"searcher-without-{each}": without(SEARCH, each) for each in SEARCH["indices"][0]["privileges"]},
+    **{f"builder-without-{each}": without(BUILD, each) for each in BUILD["indices"][0]["privileges"]},
+}
+
+
+@pytest.fixture(scope="module", params=server.VERSIONS)
+def secured(request, tmp_path_factory):
+    authority = Authority(tmp_path_factory.mktemp("authority") / "files", "Ours")
+
+    def prepare(started):
+        for source, name in zip(authority.issue("node"), ("node.pem", "node.key"), strict=True):
+            shutil.copy(source, started.conf / name)
+        started.tool("elasticsearch-users", "useradd", "searcher", "-p", PASSWORD)
+        hashed = (started.conf / "users").read_text().strip().partition(":")[2]
+        (started.conf / "users").write_text("".join(f"{user}:{hashed}\n" for user in USERS))
+        (started.conf / "users_roles").write_text("".join(f"{user}:{user}\n" for user in USERS))
+        (started.conf / "roles.yml").write_text("".join(f"{user}: {json.dumps(role)}\n" for user, role in USERS.items()))
+
+    started = server.start(request.param, _SETTINGS, prepare, scheme="https")
+    started.authority = authority
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def termweave(secured, monkeypatch, own_places):
+    """Run a command as a user; returns its exit status and what it printed."""
+    monkeypatch.setattr("termweave.support.paths.state", lambda: own_places / "xdg-state" / "termweave")
+
+    def call(user, *arguments):
+        streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TERMWEAVE_URL", secured.url)
+            patch.setenv("TERMWEAVE_CA_CERTS", str(secured.authority.certificate))
+            patch.setenv("TERMWEAVE_USER", user)
+            patch.setenv("TERMWEAVE_PASSWORD", PASSWORD)
+            for name, stream in streams.items():
+                patch.setattr(sys, name, stream)
+            code = run([str(each) for each in arguments])
+        return code, "".join(stream.buffer.getvalue().decode() for stream in streams.values())
+
+    return call
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    texts = {"timer": "A thread that runs a function later.", "json": "Parse a document from a string."}
+    path.write_text("".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()))
+    return path
+
+
+def _done(answer):
+    code, text = answer
+    assert code == 0, text
+    assert "unauthorized" not in text
+    return text
+
+
+def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corpus):
+    _done(termweave("builder", "index", corpus, "docs", "--analyzer", "standard"))
+    for user in ("searcher", "builder"):
+        assert "timer" in _done(termweave(user, *_QUERY, "--rerank", "rnn", "--explain"))
+        assert "rank 1" in _done(termweave(user, "explain", "docs", "run a function", "timer"))
+    assert "all there" in _done(termweave("builder", "verify", "docs", "--deep"))
+    assert "docs" in _done(termweave("builder", "generations", "docs"))
+    corpus.write_text(corpus.read_text().replace("later", "later on"))
+    _done(termweave("builder", "index", corpus, "docs", "--update"))
+    _done(termweave("builder", "index", corpus, "docs", "--analyzer", "standard", "--fresh"))
+    _done(termweave("builder", "rollback", "docs"))
+    for name, role in (("searcher", SEARCH), ("builder", BUILD)):
+        for privilege in role["indices"][0]["privileges"]:
+            command = [each.format(corpus=corpus) for each in COMMANDS[privilege]]
+            command += ["--analyzer", "standard"] if command[0] == "index" else []
+            code, text = termweave(f"{name}-without-{privilege}", *command)
+            assert code == 1, (name, privilege, text)
+            assert re.search(rf"is unauthorized for user \[{name}-without-{privilege}\]", text), text
+            assert re.search(rf"index privileges \[[^]]*\b{privilege}\b", text), text
+            assert "The role of this user lacks a permission" in text
+    _done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
+    _done(termweave("builder", "delete", "docs", "--yes"))
+
+
+def test_a_wrong_password_and_an_unknown_authority_have_their_sentences(secured, termweave, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PASSWORD", "wrong")
+    code, text = termweave("searcher", "list")
+    assert code == 1
+    assert "401" in text
+    assert "--password" in text
+    for product in ("OpenSearch", "Elasticsearch"):  # the first request is sent by one client, the others by the other
+        with connect(load(url=secured.url, user="searcher", password="x")) as engine:
+            if product == "Elasticsearch":
+                engine.use_elasticsearch()
+            with pytest.raises(EngineUnreachable, match=r"unknown authority|self-signed|authority of the server.s own"):
+                engine.request("GET", "/_cluster/health")
+
+
+def test_no_authority_but_the_given_one_is_trusted(secured, tmp_path):
+    other = Authority(tmp_path / "other", "Another")
+    with connect(load(url=secured.url, user="searcher", password=PASSWORD, ca_certs=other.certificate)) as engine:
+        engine.use_elasticsearch()
+        with pytest.raises(EngineUnreachable, match="could not be verified"):
+            engine.request("GET", "/_cluster/health")
+    with connect(load(url=secured.url, user="searcher", password=PASSWORD, ca_certs=secured.authority.certificate)) as engine:
+        engine.use_elasticsearch()
+        assert engine.client.transport.node_pool.get().pool.ca_certs is None

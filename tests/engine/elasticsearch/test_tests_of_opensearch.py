@@ -1,0 +1,48 @@
+"""The tests that were written for OpenSearch hold on Elasticsearch, except for what docs/engines.md says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.exhaustive]
+ROOT = Path(__file__).parents[3]
+FILES = ("tests/cli/test_main_path.py", "tests/search/test_index.py", "tests/search/results", "tests/search/retrieval")
+#: Parts of names of tests that do not hold there, and why.
+OTHERWISE = {
+    "server_fuses": "there is no query `hybrid`",
+    "term_frequenc": "there is no token filter `delimited_term_freq`",
+    "matched and lexical": "the archive has no stemmer",
+    "overlap_are_shown_once": "the archive has no analyzer `cjk`",
+}
+
+
+@pytest.fixture
+def english(elasticsearch_engine):
+    """The analyzer `english`, which the archive lacks, without its stemmer; and patterns that delete indices."""
+    analyzer = {"english": {"type": "standard", "stopwords": "_english_"}}
+    body = {"index_patterns": ["*"], "priority": 1, "template": {"settings": {"analysis": {"analyzer": analyzer}}}}
+    deleting = {"action.destructive_requires_name": False}
+    elasticsearch_engine.request("PUT", "/_cluster/settings", body={"persistent": deleting})
+    elasticsearch_engine.request("PUT", "/_index_template/english", body=body)
+    yield
+    elasticsearch_engine.request("DELETE", "/_index_template/english")
+    elasticsearch_engine.request("PUT", "/_cluster/settings", body={"persistent": dict.fromkeys(deleting)})
+
+
+def test_they_hold(elasticsearch_engine, english):
+    chosen = f"not ({' or '.join(f'({name})' for name in OTHERWISE)})"
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "engine and not slow", "-k", chosen, *FILES],
+        cwd=ROOT,
+        env={**os.environ, "OPENSEARCH_URL": elasticsearch_engine.url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]
+    assert " passed" in ended.stdout

@@ -1,0 +1,76 @@
+"""An HTTP proxy before a real server, for proxies that answer some requests themselves."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+
+class ForwardingProxy:
+    """Forwards every request for which `intercept` has no answer.
+
+    Args:
+        url: The server.
+
+    Attributes:
+        url: The proxy's own address.
+        port: Its port.
+    """
+
+    #: Headers of a request that are not passed on.
+    _OF_A_HOP = frozenset({"host", "connection"})
+
+    def __init__(self, url):
+        server, outer = urlsplit(url).netloc, self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def forward(self):
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                own = outer.intercept(self.command, self.path, self.headers, body)
+                if own is not None:
+                    self.answer(*own)
+                    return
+                connection = http.client.HTTPConnection(server)
+                headers = {name: value for name, value in self.headers.items() if outer.passes_on(name.lower())}
+                connection.request(self.command, self.path, body, headers)
+                answer = connection.getresponse()
+                content = answer.read()
+                self.answer(answer.status, content, {"content-type": answer.getheader("content-type", "application/json")})
+                connection.close()
+
+            def answer(self, status, content, headers):
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
+            do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = forward  # noqa: N815 - the names http.server calls
+
+            def log_message(self, *arguments):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+    def intercept(self, method, path, headers, body):
+        """The proxy's own answer to a request: (status, content, headers); None: the server answers."""
+
+    def passes_on(self, header):
+        """Whether a header of a request, in lower case, goes to the server."""
+        return header not in self._OF_A_HOP

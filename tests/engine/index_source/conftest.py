@@ -1,0 +1,35 @@
+"""An index of another application, to be read: `products`."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+
+@pytest.fixture
+def products(opensearch_engine, name):
+    """A function that makes the index NAME-products (or another) with a mapping and documents; returns its name."""
+
+    def make(documents, *, properties=None, shards=2, suffix="products", **mapping):
+        index = f"{name}-{suffix}"
+        body = {
+            "settings": {"number_of_shards": shards, "number_of_replicas": 0, "index.knn": True},
+            "mappings": {**mapping, **({"properties": properties} if properties else {})},
+        }
+        opensearch_engine.request("PUT", f"/{index}", body=body)
+        write(opensearch_engine, index, documents)
+        return index
+
+    return make
+
+
+def write(engine, index, documents):
+    """Write documents by id, as an application does."""
+    lines = b"".join(
+        orjson.dumps({"index": {"_id": identity}}) + b"\n" + orjson.dumps(source) + b"\n"
+        for identity, source in documents.items()
+    )
+    if not documents:
+        return
+    answer = engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=lines)
+    assert not answer["errors"], answer

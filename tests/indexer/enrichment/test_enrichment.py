@@ -1,0 +1,138 @@
+"""`termweave enrich`: the fields of the signals in an application's own index, beside concurrent writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import orjson
+import pytest
+
+from termweave.cli import run
+from termweave.indexer.enrichment import conditional_writes
+from termweave.search import Index
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "enrich.1.json"
+TEXTS = (
+    "a red sofa for two people",
+    "a wooden chair",
+    "a lamp that gives warm light",
+    "soft towels of cotton",
+    "a kettle for green tea",
+)
+
+
+@pytest.fixture
+def shop(opensearch_engine, name):
+    """A function that makes the index NAME-shop of an application."""
+
+    def make(properties=None, *, knn=True):
+        index = f"{name}-shop"
+        properties = {"name": {"type": "text"}, "stock": {"type": "integer"}, **(properties or {})}
+        settings = {"number_of_shards": 2, "number_of_replicas": 0, "index.knn": knn}
+        mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties}
+        opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
+        lines = [
+            line
+            for number in range(30)
+            for line in (
+                {"index": {"_id": f"p{number}"}},
+                {"name": f"{TEXTS[number % 5]} {number}", "stock": number, "info": {"a": [1]}},
+            )
+        ]
+        data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+        assert not opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
+        return index
+
+    return make
+
+
+@pytest.fixture
+def enrich(opensearch_engine, capsys):
+    """A function that runs `termweave enrich --json` and returns what it said, or its error."""
+
+    def call(index, *arguments, status=0):
+        words = ["enrich", index, "--text-field", "name", "--json", "--url", opensearch_engine.url, *arguments]
+        assert run(words) == status
+        said = capsys.readouterr()
+        if status:
+            return said.err
+        data = json.loads(said.out)
+        jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
+        return data
+
+    return call
+
+
+def sources(engine, index):
+    engine.request("POST", f"/{index}/_refresh")
+    hits = engine.request("POST", f"/{index}/_search", body={"size": 100})["hits"]["hits"]
+    return {hit["_id"]: hit["_source"] for hit in hits}
+
+
+@pytest.mark.slow
+def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, name, monkeypatch, capsys):
+    index = shop()
+    before = sources(opensearch_engine, index)
+    # while it is enriched the application changes two documents, adds one and deletes one
+    send, calls = conditional_writes.send, []
+
+    def meanwhile(engine, index, writes):
+        if not calls:
+            calls.append(index)
+            lines = [
+                {"update": {"_id": "p3"}}, {"doc": {"stock": 1000}}, {"index": {"_id": "p4"}}, {"name": "a bicycle", "stock": 4},
+                {"index": {"_id": "new"}}, {"name": "an umbrella", "stock": 1}, {"delete": {"_id": "p5"}},
+            ]  # fmt: skip
+            opensearch_engine.request("POST", f"/{index}/_bulk", body=b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        return send(engine, index, writes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conditional_writes, "send", meanwhile)
+        done = enrich(index)
+    assert (done["documents"], done["signals"]) == (30, ["weights", "dense"])
+    assert done["conflicts"] >= 2
+    after = sources(opensearch_engine, index)
+    assert (after["p3"]["stock"], after["p4"]["name"], "p5" in after) == (1000, "a bicycle", False)
+    added = {"id", "source_digest", "encoding_digest", "weights", "weights_terms", "weights_sum", "vector", "vector_fp16"}
+    for identity in before.keys() - {"p3", "p4", "p5"}:
+        assert {key: value for key, value in after[identity].items() if key not in added} == before[identity]
+        assert added <= after[identity].keys()
+    mapping = opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]
+    assert mapping["_meta"]["owner"] == "shop"
+    found = Index.open(opensearch_engine, index)
+    assert found.search("bicycle")[0].id == "p4"
+    for mode in ("weights", "dense", "hybrid"):
+        hit = found.search("umbrella", mode=mode, fields=["name", "stock"], explain=True)[0]
+        assert (hit.id, dict(hit.fields)) == ("new", {"name": "an umbrella", "stock": 1})
+    assert found.search("green tea", rerank="rnn")[0].id in {f"p{number}" for number in range(4, 30, 5)}
+
+    assert enrich(index)["written"] == 0
+    opensearch_engine.request("POST", f"/{index}/_update/p6", body={"doc": {"name": "a trampoline"}})
+    opensearch_engine.request("POST", f"/{index}/_update/p7", body={"doc": {"vector_fp16": "AAAA"}})  # damage
+    opensearch_engine.request("POST", f"/{index}/_update/p8", body={"doc": {"stock": 3}})  # not the text
+    assert enrich(index)["written"] == 2
+    document = sources(opensearch_engine, index)["p6"]
+    assert set(document["weights"]) == {"trampolin"} or len(document["weights"]) == 1  # no term of the former text
+    assert Index.open(opensearch_engine, index).search("trampoline")[0].id == "p6"
+
+    url = ["--url", opensearch_engine.url]
+    assert run(["delete", index, "--id", "p1", "--yes", *url]) == 2
+    assert "is an index of another application" in capsys.readouterr().err
+    assert enrich(index, "--remove")["removed"] == 30
+    assert all(not added & body.keys() for body in sources(opensearch_engine, index).values())
+    assert opensearch_engine.request("GET", f"/{index}/_mapping")[index]["mappings"]["_meta"] == {"owner": "shop"}
+    assert not opensearch_engine.request("HEAD", f"/{index}.stats")
+    assert "was not enriched" in enrich(index, "--remove", status=2)
+    assert enrich(index, "--dense", "none")["signals"] == ["weights"]
+
+
+def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich, opensearch_engine):
+    index = shop({"id": {"type": "long"}, "weights": {"type": "float"}}, knn=False)
+    before = opensearch_engine.request("GET", f"/{index}/_mapping")
+    assert "its setting index.knn is not true" in enrich(index, status=2)
+    said = enrich(index, "--signals", "weights", status=2)
+    assert "has fields of names that an enrichment needs: id (long), weights (float)" in said
+    assert "An enrichment writes the signals weights and dense" in enrich(index, "--signals", "lexical", status=2)
+    assert opensearch_engine.request("GET", f"/{index}/_mapping") == before

@@ -1,0 +1,145 @@
+"""`index --keep-mapping`: queries of the old fields find the same with the same scores on the new alias."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from termweave.cli import run
+from termweave.search import Index
+from tests.indexer.builds import clean
+
+SETTINGS = {
+    "number_of_shards": 2,
+    "number_of_replicas": 0,
+    "analysis": {
+        "filter": {"same": {"type": "synonym", "synonyms": ["sofa, couch"]}},
+        "analyzer": {"shop": {"tokenizer": "standard", "filter": ["lowercase", "same", "porter_stem"]}},
+    },
+    "similarity": {"short": {"type": "BM25", "k1": 0.4, "b": 0.2}},
+}
+PROPERTIES = {
+    "name": {"type": "text", "analyzer": "shop", "copy_to": "all", "fields": {"raw": {"type": "keyword"}}},
+    "text": {"type": "text", "analyzer": "whitespace", "similarity": "short"},
+    "all": {"type": "text", "store": True},
+    "price": {"type": "scaled_float", "scaling_factor": 100},
+    "tags": {"type": "keyword"},
+    "offers": {"type": "nested", "properties": {"shop": {"type": "keyword"}, "price": {"type": "float"}}},
+    "made": {"properties": {"in": {"type": "keyword"}, "year": {"type": "integer"}}},
+}
+QUERIES = [
+    {"match": {"name": "red couches"}},
+    {"match_phrase": {"text": "Very soft"}},
+    {"multi_match": {"query": "soft sofa", "fields": ["name^3", "text"]}},
+    {"match": {"all": "blue"}},
+    {"term": {"name.raw": "red sofa 12"}},
+    {
+        "nested": {
+            "path": "offers",
+            "query": {"bool": {"must": [{"term": {"offers.shop": "s1"}}, {"range": {"offers.price": {"gt": 20}}}]}},
+        }
+    },
+    {"bool": {"should": [{"term": {"tags": "new"}}, {"range": {"price": {"gte": 12.5}}}], "filter": {"term": {"made.in": "de"}}}},
+    {"function_score": {"query": {"match": {"text": "soft"}}, "field_value_factor": {"field": "price"}}},
+]
+
+
+def goods():
+    colours, kinds = ("red", "blue", "green"), ("sofa", "chair", "couches", "table")
+    for number in range(60):
+        colour, kind = colours[number % 3], kinds[number % 4]
+        yield {
+            "name": f"{colour} {kind} {number}",
+            "text": f"Very soft {kind}" + " and warm" * (number % 5),
+            "price": number / 3,
+            "tags": ["new", colour] if number % 2 else [],
+            "offers": [{"shop": f"s{number % 3}", "price": number}, {"shop": "s1", "price": 1}],
+            "made": {"in": "de" if number % 4 else "fr", "year": 2000 + number, "by": {"hand": True}},
+            "unmapped": number,
+        }
+
+
+@pytest.fixture
+def shop(opensearch_engine, name):
+    """The index NAME-shop of an application."""
+
+    def make(properties, **mapping):
+        index = f"{name}-shop"
+        body = {"settings": SETTINGS, "mappings": {"dynamic": False, "properties": properties, **mapping}}
+        opensearch_engine.request("PUT", f"/{index}", body=body)
+        lines = [line for number, body in enumerate(goods()) for line in ({"index": {"_id": f"p{number}"}}, body)]
+        data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+        answer = opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)
+        assert not answer["errors"], answer
+        return index
+
+    return make
+
+
+@pytest.fixture
+def build(opensearch_engine, name, capsys):
+    """A function that runs `termweave index --keep-mapping` and returns what it said."""
+
+    def call(index, *arguments, status=0):
+        words = ["index", f"opensearch:{index}", name, "--title-field", "name", "--weights", "none", "--dense", "none"]
+        assert run([*words, "--url", opensearch_engine.url, *arguments]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+def test_the_applications_queries_find_the_same(shop, build, opensearch_engine, name, capsys):
+    index = shop(PROPERTIES)
+    build(index, "--keep-mapping")
+    assert clean(opensearch_engine, name) == 60
+    for query in QUERIES:
+        body = {"query": query, "size": 100, "sort": ["_score", {"made.year": "asc"}], "stored_fields": ["all"], "_source": True}
+        old, new = (opensearch_engine.request("POST", f"/{which}/_search", body=body)["hits"]["hits"] for which in (index, name))
+        assert len(old) > 0, query
+        assert [(hit["_id"], hit["_score"]) for hit in new] == [(hit["_id"], hit["_score"]) for hit in old], query
+        names = {*PROPERTIES} - {"all"}
+        assert [{each: hit["_source"][each] for each in names} for hit in new] == [
+            {each: hit["_source"][each] for each in names} for hit in old
+        ]
+    aggregation = {"size": 0, "aggs": {"tags": {"terms": {"field": "tags"}}, "years": {"avg": {"field": "made.year"}}}}
+    old, new = (
+        opensearch_engine.request("POST", f"/{which}/_search", body=aggregation)["aggregations"] for which in (index, name)
+    )
+    assert old == new
+    hits = Index.open(opensearch_engine, name).search("blue chair", mode="lexical", where="price<5 AND unmapped>0")
+    assert hits[0].fields["title"].startswith("blue chair")
+    # an update takes the fields over, too, and does not do without them
+    opensearch_engine.request(
+        "POST", f"/{index}/_update/p7", params={"refresh": True}, body={"doc": {"tags": ["changed"], "made": {"colour": "x"}}}
+    )
+    assert "was made with --keep-mapping" in build(index, "--update", status=2).err
+    assert "1 changed, 59 unchanged" in build(index, "--update", "--keep-mapping").out
+    found = opensearch_engine.request("POST", f"/{name}/_search", body={"query": {"term": {"tags": "changed"}}})["hits"]["hits"]
+    assert [hit["_id"] for hit in found] == ["p7"]
+    assert clean(opensearch_engine, name) == 60
+    assert run(["verify", name, f"opensearch:{index}", "--title-field", "name", "--url", opensearch_engine.url]) == 0
+
+
+def test_conflicts_are_named_before_anything_is_made(shop, build, opensearch_engine, name, tmp_path):
+    odd = {
+        "id": {"type": "long"},
+        "metadata": {"type": "object"},
+        "vector": {"type": "keyword"},
+        "parent": {"type": "join", "relations": {"a": "b"}},
+    }
+    index = shop({**PROPERTIES, **odd})
+    said = build(index, "--keep-mapping", status=2).err
+    for part in (
+        "'id' (long) has the name of a field that termweave writes",
+        "'metadata' (object) has the name",
+        "'vector' (keyword) has the name",
+        "'parent' is of type join",
+        "--passage-size stores several",
+    ):
+        assert part in said or part.startswith("--passage")
+    assert "--passage-size stores several" in build(index, "--keep-mapping", "--passage-size", "50", status=2).err
+    assert not opensearch_engine.request("HEAD", f"/{name}")
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"text": "x"}\n')
+    words = ["index", str(file), name, "--keep-mapping", "--weights", "none", "--dense", "none", "--url", opensearch_engine.url]
+    assert run(words) == 2

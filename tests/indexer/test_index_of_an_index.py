@@ -1,0 +1,183 @@
+"""`termweave index opensearch:...`: builds, resumes and updates from an index of another application."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from termweave.cli import run
+from termweave.engine.index_source import changes, pages
+from termweave.engine.index_source.source import IndexSource
+from termweave.indexer.pipeline.bulk_sender import BulkSender
+from termweave.search import Index
+from termweave.support import paths
+
+from .builds import clean
+
+FIELDS = ["--title-field", "name", "--text-field", "description"]
+NO_MODELS = ["--weights", "none", "--dense", "none"]
+
+
+def products(count, word="first"):
+    return {
+        f"p{number}": {"name": f"name {number}", "description": f"{word} {number}", "price": number} for number in range(count)
+    }
+
+
+@pytest.fixture
+def shop(opensearch_engine, name):
+    """The index NAME-shop of an application, and a function that writes to it."""
+    index = f"{name}-shop"
+    mapping = {"properties": {"name": {"type": "text"}, "description": {"type": "text"}, "price": {"type": "integer"}}}
+    opensearch_engine.request("PUT", f"/{index}", body={"settings": {"number_of_shards": 2}, "mappings": mapping})
+
+    def write(documents, *, gone=()):
+        lines = [line for key, body in documents.items() for line in ({"index": {"_id": key}}, body)]
+        lines += [{"delete": {"_id": key}} for key in gone]
+        data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+        assert not opensearch_engine.request("POST", f"/{index}/_bulk", params={"refresh": True}, body=data)["errors"]
+
+    write(products(60))
+    write.index = index
+    return write
+
+
+@pytest.fixture
+def build(opensearch_engine, name, shop, capsys):
+    """A function that runs `termweave index` over the shop and returns what it said."""
+
+    def call(*arguments, status=0):
+        words = ["index", f"opensearch:{shop.index}", name, *FIELDS, *NO_MODELS, "--url", opensearch_engine.url, *arguments]
+        assert run(words) == status
+        return capsys.readouterr()
+
+    return call
+
+
+def test_build_update_and_verify(build, shop, opensearch_engine, name, capsys, tmp_path):
+    said = build()
+    assert "60 documents" in said.out
+    assert f"opensearch:{shop.index}: id = '_id'; title = 'name'; text = 'description'; metadata = 'price'." in said.err
+    assert clean(opensearch_engine, name) == 60
+    hit = Index.open(opensearch_engine, name).search("first 17", mode="lexical", where="price=17")[0]
+    assert (hit.id, hit.fields["title"], hit.fields["metadata"]) == ("p17", "name 17", {"price": 17})
+    shop({"p3": {"name": "name 3", "description": "second"}, "new": {"description": "new"}}, gone=["p4"])
+    plan = orjson.loads(build("--update", "--delete-missing", "--plan", "--json").out)
+    assert plan["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
+    assert "1 new, 1 changed, 58 unchanged" in build("--update", "--delete-missing").out
+    assert clean(opensearch_engine, name) == 60
+    assert not list((paths.state() / "snapshots").glob("*"))
+    assert run(["verify", name, f"opensearch:{shop.index}", *FIELDS, "--url", opensearch_engine.url]) == 0
+    assert f"as in opensearch:{shop.index} (compared by digests)" in capsys.readouterr().out
+    query = tmp_path / "query.json"
+    query.write_text('{"query": {"range": {"price": {"lt": 10}}}}')
+    assert orjson.loads(build("--plan", "--json", "--source-query", str(query)).out)["documents"] == 8
+    query.write_text("[]")
+    assert "is not a clause of the query DSL" in build("--source-query", str(query), status=2).err
+    lineage = Index.open(opensearch_engine, name).lineage.source
+    assert lineage["name"] == f"opensearch:{shop.index}"
+
+
+def test_a_build_that_was_stopped_goes_on_with_its_snapshot(build, shop, opensearch_engine, name, monkeypatch):
+    with monkeypatch.context() as patch:
+
+        def stop(self, batch):
+            raise KeyboardInterrupt
+
+        patch.setattr(BulkSender, "submit", stop)
+        assert "Run the same command to continue" in build(status=130).err
+    shop(products(20, "second"), gone=["p59"])
+    said = build()
+    assert "is read on; later changes of the index are not in it" in said.err
+    assert "Resumed" in said.err + said.out
+    assert clean(opensearch_engine, name) == 60
+    assert not list((paths.state() / "snapshots").glob("*"))
+    assert "20 changed" in build("--update", "--delete-missing").out
+
+
+def test_a_reading_that_was_stopped_goes_on_where_it_was(build, shop, opensearch_engine, name, monkeypatch):
+    monkeypatch.setattr(pages, "_FIRST", 5)
+    monkeypatch.setattr(pages, "_MOST", 5)
+    read = IndexSource._pages
+
+    def stopped(self):
+        for number, page in enumerate(read(self)):
+            if number == 4:
+                raise KeyboardInterrupt
+            yield page
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexSource, "_pages", stopped)
+        build(status=130)
+    shop(products(20, "second"))
+    asked = []
+    with monkeypatch.context() as patch:
+        search = pages.PageReader._read
+        patch.setattr(pages.PageReader, "_read", lambda self, number, start: (asked.append(start), search(self, number, start)))
+        build()
+    assert max(asked) > 0  # a slice was not begun anew
+    assert clean(opensearch_engine, name) == 60
+    index = Index.open(opensearch_engine, name)
+    assert len(index.search("first", mode="lexical", k=100)) == 60
+    build("--fresh")
+    assert len(Index.open(opensearch_engine, name).search("second", mode="lexical", k=100)) == 20
+
+
+def test_what_cannot_be_meant(build, shop, opensearch_engine, name, tmp_path, capsys):
+    assert "There is no index" in _run(["index", "opensearch:none-such", name, "--url", opensearch_engine.url], capsys, 2)
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"text": "x"}\n')
+    words = ["index", str(corpus), name, "--source-rate", "5", "--url", opensearch_engine.url]
+    assert "--source-... describe an index" in _run(words, capsys, 2)
+    assert "has no field 'nothing'" in build("--text-field", "nothing", status=2).err
+    words = ["index", f"{opensearch_engine.url.replace('//', '//me:secret@')}/none-such", name, "--url", opensearch_engine.url]
+    said = _run(words, capsys, 2)
+    assert "There is no index 'none-such'" in said
+    assert "secret" not in said
+
+
+def _run(words, capsys, status):
+    assert run(words) == status
+    return capsys.readouterr().err
+
+
+def test_an_incremental_update_reads_only_what_changed(build, shop, opensearch_engine, name, monkeypatch):
+    monkeypatch.setattr(changes, "_MARGIN", 0)
+    dated = {
+        key: {**body, "changed": f"2024-01-01T00:00:{number:02d}"} for number, (key, body) in enumerate(products(60).items())
+    }
+    shop(dated)
+    build()
+    shop(
+        {"p3": {**dated["p3"], "description": "second", "changed": "2024-03-01T00:00:00"}, "new": {"description": "new"}},
+        gone=["p4"],
+    )
+    read = []
+    rest = IndexSource.documents
+
+    def counted(self, progress=None):
+        for document in rest(self, progress):
+            read.append(document.id)
+            yield document
+
+    monkeypatch.setattr(IndexSource, "documents", counted)
+    plan = orjson.loads(build("--update", "--since", "changed", "--delete-missing", "--plan", "--json").out)
+    assert plan["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
+    assert set(read) == {"p3", "new", "p59"}  # p59 has the newest time of the index itself
+    read.clear()
+    assert "1 new, 1 changed, 58 unchanged" in build("--update", "--since", "changed", "--delete-missing").out
+    assert clean(opensearch_engine, name) == 60
+    read.clear()
+    shop({"p7": {**dated["p7"], "description": "third"}}, gone=["p8", "p9"])  # without a new time
+    assert "0 changed" in build("--update", "--since", "changed").out
+    said = build("--update", "--since", "_seq_no", "--delete-missing")
+    assert "all of it is compared" in said.err  # the update by time leaves no sequence numbers
+    assert "1 changed" in said.out
+    shop({"p10": {**dated["p10"], "description": "fourth"}}, gone=["p11"])
+    read.clear()
+    assert "1 changed" in build("--update", "--since", "_seq_no", "--delete-missing").out
+    assert set(read) == {"p10"}
+    assert clean(opensearch_engine, name) == 57
+    assert "0 new, 0 changed, 57 unchanged" in build("--update", "--since", "_seq_no", "--delete-missing").out
+    assert "has no metadata entry 'description' of times or numbers" in build("--update", "--since", "description", status=2).err
+    assert "--delete-missing, --new and --since belong to --update" in build("--since", "changed", status=2).err

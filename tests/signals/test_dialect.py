@@ -1,0 +1,67 @@
+"""The dialects: what is spelled differently, and that filters reach a `flattened` field with both bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from termweave.errors import ModelError, UsageError
+from termweave.records import Capabilities
+from termweave.search.ranking.modes import Mode
+from termweave.search.retrieval import server_fusion
+from termweave.signals import Fitting, dialect
+from termweave.signals.dense import Dense
+from termweave.signals.term_frequency import TermFrequency
+from termweave.signals.weights import Weights
+
+ELASTIC = Capabilities("9.2.0", "elasticsearch", knn=True, sparse_vector=True)
+OPEN = Capabilities("3.6.0", knn=True)
+
+
+def test_the_server_decides():
+    assert dialect.of(OPEN) is dialect.OPENSEARCH
+    assert dialect.of(Capabilities("1", "another")) is dialect.OPENSEARCH
+    assert dialect.of(ELASTIC).weights_field() == {"type": "sparse_vector", "index_options": {"prune": False}}
+    assert dialect.of(ELASTIC).vector_field(8, 16, 100)["index_options"] == {"type": "hnsw", "m": 16, "ef_construction": 100}
+
+
+def test_ranges_of_metadata_get_the_bound_that_is_missing():
+    inner = {"range": {"metadata.year": {"gt": "1990", "boost": 2}, "typed.size": {"gte": 3}}}
+    given = [
+        {"bool": {"must_not": [inner]}},
+        {"range": {"metadata.a": {"lte": "b"}}},
+        {"range": {"metadata.a": {"gte": "a", "lt": "b"}}},
+    ]
+    first, second, third = dialect.of(ELASTIC).filters(given)
+    ranges = first["bool"]["must_not"][0]["range"]
+    assert ranges["metadata.year"] == {"gt": "1990", "boost": 2, "lte": "\U0010ffff"}
+    assert ranges["typed.size"] == {"gte": 3}
+    assert second == {"range": {"metadata.a": {"gte": "", "lte": "b"}}}
+    assert third == given[2]
+    assert dialect.of(OPEN).filters(given) == given
+
+
+def test_what_elasticsearch_cannot_do_is_said():
+    old = Capabilities("8.14.0", "elasticsearch", knn=True)
+    assert "older than 8.19" in (Weights.unavailable(old) or "")
+    assert Weights.unavailable(ELASTIC) is None
+    assert Weights.unavailable(OPEN) is None
+    assert "delimited_term_freq" in (TermFrequency.unavailable(ELASTIC) or "")
+    assert TermFrequency.unavailable(OPEN) is None
+    with pytest.raises(UsageError, match="no query 'hybrid'"):
+        server_fusion.check(ELASTIC, Mode("hybrid", {"weights": 1.0, "dense": 1.0}))
+    with pytest.raises(ModelError, match="vectors of 5,000 numbers, and the server takes 4,096"):
+        Dense.fit(Fitting(ELASTIC, dimension=5000))
+    assert Dense.fit(Fitting(OPEN, dimension=5000)).dimension == 5000
+
+
+def test_integers_that_come_back_as_floats_have_the_same_digest():
+    signal = Weights()
+    assert signal.canonical({"weights": {"b": 2.0, "a": 255.0}}) == signal.canonical({"weights": {"a": 255, "b": 2}})
+    assert signal.canonical({"weights": {"a": 2.5}}) != signal.canonical({"weights": {"a": 2}})
+
+
+def test_a_vector_query_explores_as_many_nodes_as_opensearchs():
+    vector = np.ones(3, np.float32)
+    knn = dialect.of(ELASTIC).vector_query("vector", vector, 20, [{"term": {"id": "a"}}])["knn"]
+    assert (knn["k"], knn["num_candidates"], knn["filter"]) == (20, 20, {"bool": {"filter": [{"term": {"id": "a"}}]}})

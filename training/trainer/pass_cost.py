@@ -1,0 +1,40 @@
+"""What one pass of a model costs on this machine, measured: seconds forwards and backwards, and the bytes of its activations."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def pass_cost(model: torch.nn.Module, compute: Callable[[], torch.Tensor]) -> tuple[float, int]:
+    """Compute twice, forwards and where something is trained backwards, and measure the second time.
+
+    Args:
+        model: The model; its parameters do not count as activations.
+        compute: One pass; what it returns is summed and differentiated.
+
+    Returns:
+        Seconds, and the bytes of the tensors that are kept for the pass backwards.
+    """
+    held: dict[int, int] = {}
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    parameters = {each.untyped_storage().data_ptr() for each in model.parameters()}
+    for attempt in range(2):  # the first one warms up
+        begun = time.monotonic()
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            computed = compute()
+        if computed.requires_grad:
+            computed.sum().backward()
+        if not attempt:
+            held.clear()
+    seconds = time.monotonic() - begun
+    return seconds, sum(size for place, size in held.items() if place not in parameters)
