@@ -6,7 +6,7 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test exhaustive check bench docs model browser nginx clean help
+.PHONY: demo test exhaustive check bench figures docs model browser nginx clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
@@ -14,6 +14,7 @@ help:
 	@echo "make exhaustive  the tests that take long and rarely break: crashes at many instants, every benchmark"
 	@echo "make check   ruff, mypy --strict, import rules"
 	@echo "make bench   measurements, as ratios"
+	@echo "make figures every figure of README and docs again, on ../shared/data (hours; what is done stays done)"
 	@echo "make docs    regenerate the pages that commands write"
 	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
 	@echo "make nginx   an nginx for the tests of proxies, where apt-get may install one (they are skipped without)"
@@ -55,6 +56,9 @@ check: $(STAMPS)/check
 
 bench: $(STAMPS)/test
 	$(BIN)/python benchmarks/run.py
+
+figures: $(STAMPS)/test
+	$(BIN)/python benchmarks/figures.py
 
 docs: $(STAMPS)/base
 	$(BIN)/python docs/generate.py

@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from termweave.encoders.analysis import function_words
 from termweave.encoders.analysis.chinese_words import ChineseWords
 from termweave.encoders.analysis.language_coverage import familiarity
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
     from termweave.training.data.dataset import Examples
     from termweave.training.data.pairs import Pairs
 
-#: Number of documents, BM25's best for a development question, that are searched in addition to the relevant ones.
+#: Number of documents in which held-out questions are searched; in a corpus of no more, they are searched everywhere.
+MOST_SEARCHED = 50_000
+#: Bytes of hidden states on disk, beyond which fewer documents are searched: half of what the cache keeps.
+_MOST_STATES = 4 * 2**30
+#: Number of documents, BM25's best for a development question, that are always searched in addition to the relevant ones.
 _HARD = 10
 #: Largest number of documents from which BM25's best are chosen; a larger corpus is sampled.
 _MOST = 200_000
@@ -107,8 +113,9 @@ def set_up(spec: str, settings: Mapping[str, Any], out: Path, say: Callable[[str
     statistics = count([examples.corpus], analysis)
     if settings["backbone"] != FROM_SCRATCH:  # a backbone from scratch has a vocabulary made from the corpus
         _warn_of_language(examples.corpus, tokenizer, analysis, say)
-    searched = _searched(examples, analysis, statistics, set(chosen))
-    places = sorted({*chosen, *searched})
+    most = _most_searched(examples.texts, tokenizer, backbone, settings)
+    looked_at = searched(examples, analysis, statistics, set(chosen), most)
+    places = sorted({*chosen, *looked_at})
     position = {place: index for index, place in enumerate(places)}
     return RunSetup(
         examples=examples,
@@ -166,11 +173,27 @@ def _warn_of_language(corpus: Sequence[str], tokenizer: PieceTokenizer, analysis
         say(f"Warning: the backbone knows the language of the corpus only in part ({known.reason}).")
 
 
-def _searched(examples: Examples, analysis: Analysis, statistics: CorpusStatistics, chosen: set[int]) -> set[int]:
-    """Choose the documents in which the development questions are searched: the relevant ones and BM25's best.
+def _most_searched(texts: Sequence[str], tokenizer: PieceTokenizer, backbone: Path, settings: Mapping[str, Any]) -> int:
+    """Number of documents that can be searched: fewer than `MOST_SEARCHED` if their hidden states are kept and take too much room."""
+    if settings.get("top_layers") != 0:
+        return MOST_SEARCHED
+    sample = tokenizer.encode(list(texts[:: max(1, len(texts) // 200)]), int(settings["training_length"]))
+    pieces = sum(len(each.ids) for each in sample) / max(1, len(sample))
+    width = int(orjson.loads((backbone / "config.json").read_bytes())["hidden_size"])
+    return min(MOST_SEARCHED, int(_MOST_STATES / max(1.0, 4 * width * pieces)))  # two layers in half precision
 
-    BM25 has its usual parameters here whatever the settings say, because results are compared with it.
+
+def searched(
+    examples: Examples, analysis: Analysis, statistics: CorpusStatistics, chosen: set[int], most: int = MOST_SEARCHED
+) -> set[int]:
+    """Choose the documents in which the development questions are searched: all, as far as `most` allows.
+
+    In a part of the corpus a model never meets its own new wrong answers, and its figure is too good. From a larger corpus the relevant
+    documents and BM25's best are always there, and random ones beside them. BM25 has its usual parameters here whatever the settings
+    say, because results are compared with it.
     """
+    if len(examples.texts) <= most:
+        return set(range(len(examples.texts)))
     bm25 = BM25()
     wanted = {place for known in examples.dev.relevant for place in known}
     drawn = random.Random(0).sample(range(len(examples.texts)), min(len(examples.texts), _MOST))  # noqa: S311 - a draw, not a secret
@@ -178,4 +201,5 @@ def _searched(examples: Examples, analysis: Analysis, statistics: CorpusStatisti
     index = SparseIndex(bm25_weights([examples.texts[place] for place in among], analysis, statistics, bm25, "document"))
     for question in bm25_weights(examples.dev.questions, analysis, statistics, bm25, "query"):
         wanted.update(among[place] for place in index.search(question, _HARD)[0].tolist())
-    return wanted
+    others = [place for place in drawn if place not in wanted and place not in chosen]
+    return wanted | set(others[: max(0, most - len(wanted | chosen))])

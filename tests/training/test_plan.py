@@ -45,11 +45,27 @@ def test_the_pool_is_hard_for_the_yardstick_whatever_the_anchor(made):
 
 def test_a_large_corpus_is_sampled_for_hard_documents_from_end_to_end(made, monkeypatch):
     monkeypatch.setattr("termweave.training.setup._MOST", 60)
+    monkeypatch.setattr("termweave.training.setup.MOST_SEARCHED", 0)
     ahead, _ = made("the mortar of granada number {}", documents=2)
     answers = {place for known in ahead.dev.relevant for place in known}
     hard = [place for index, place in enumerate(ahead.places) if index not in answers]
     assert len(hard) > 10
     assert sum(place >= 60 for place in hard) > len(hard) / 4  # of 181 texts; two of these are trained on
+
+
+def test_held_out_questions_are_searched_in_the_whole_corpus_or_in_as_much_of_it_as_is_allowed(made, monkeypatch):
+    whole, _ = made("the mortar of granada number {}", documents=2)
+    assert len(whole.places) == len(whole.examples.texts) > 100
+    monkeypatch.setattr("termweave.training.setup.MOST_SEARCHED", 90)
+    part, _ = made("the mortar of granada number {}", documents=2)
+    assert len(part.places) == 90
+    answers = {place for known in part.dev.relevant for place in known}
+    assert len(answers) == len(part.dev)
+    monkeypatch.setattr("termweave.training.setup._MOST_STATES", 1)  # the hidden states of a frozen backbone have no room
+    least, _ = made("the mortar of granada number {}", documents=2)
+    assert len(least.places) < 90
+    trained, _ = made("the mortar of granada number {}", documents=2, top_layers=1)
+    assert len(trained.places) == 90
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,156 @@
+"""Every figure of README.md and docs/ again, on the visible data sets: ``make figures``. It takes hours on two cores, and can be stopped.
+
+    python benchmarks/figures.py                  run what is not done yet, in the order of the list
+    python benchmarks/figures.py --list           the pages, the tables and their commands, and which are done
+    python benchmarks/figures.py fusion rnn-share only these
+    python benchmarks/figures.py --again fusion   once more, although it is done
+
+A command that ended with status 0 is done: what it printed is ``build/figures/NAME.txt``. A command that was stopped or failed leaves ``NAME.part``
+and begins again; builds and trainings inside it resume. A done command begins again when the model that is shipped changed. The pages are written by
+hand: compare them with the outputs. A server is needed (``$OPENSEARCH_URL``, or ``termweave node start``).
+"""
+
+# ruff: noqa: E501 - a command on one line is what one copies
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HOME = ROOT / "build" / "figures"
+_MODEL = ROOT / "encoders" / "shipped" / "minilm-l6-anchored" / "termweave.json"
+_EIGHT = "nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad squad"
+_SQUAD = "train fectek DATA/squad --out WORK/squad --set tf_power=0.5 --set hidden=256 --set drawn=6 --resume"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A table of the pages and the command that makes it.
+
+    Attributes:
+        name: Name of its output.
+        page: The page that shows it.
+        table: What it shows.
+        command: A script of this folder or a verb of termweave, with its arguments. DATA is the folder of the data sets, WORK that of models; a
+            word SETS: names follows.. stands for the paths of these sets.
+        model: Whether the figures are those of the shipped model, so that another model makes them old.
+    """
+
+    name: str
+    page: str
+    table: str
+    command: str
+    model: bool = True
+
+    def arguments(self, data: Path, work: Path) -> list[str]:
+        """The command line."""
+        words: list[str] = []
+        in_sets = False
+        for word in shlex.split(self.command):
+            in_sets = in_sets or word == "SETS:"
+            if word != "SETS:":
+                words.append(str(data / word) if in_sets else word.replace("DATA", str(data)).replace("WORK", str(work)))
+        script = ROOT / "benchmarks" / words[0]
+        return (
+            [sys.executable, str(script), *words[1:]] if script.suffix == ".py" else [sys.executable, "-m", "termweave", *words]
+        )
+
+
+FIGURES = (
+    Figures("retrieval", "README.md, docs/figures.md", "all systems on full collections", f"retrieval.py SETS: {_EIGHT}"),
+    Figures("neighbours", "docs/figures-neighbours.md", "with words of the five nearest documents", f"retrieval.py --neighbours 5 --name near --against bench SETS: {_EIGHT}"),
+    Figures("fusion", "docs/fusion.md", "fusion methods, tuning", f"fusion.py SETS: {_EIGHT}"),
+    Figures("rnn-share", "docs/fusion.md", "the share of rNN", "rnn_share.py SETS: cranfield medquad nfcorpus stackfaq vaswani wikiqa"),
+    Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
+    Figures("vectors", "docs/index-layout.md", "recall of k-NN", "vectors.py bench-stackfaq DATA/stackfaq bench-cranfield DATA/cranfield bench-nfcorpus DATA/nfcorpus bench-medquad DATA/medquad"),
+    Figures("passages", "docs/index-layout.md", "whole documents and passages", "passages.py SETS: stackfaq cranfield nfcorpus medquad squad"),
+    Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),
+    Figures("rerank", "docs/latency.md", "rNN for one list", "rerank.py", model=False),
+    Figures("indexing", "docs/indexing.md", "documents a second", "indexing.py"),
+    Figures("nearest", "docs/indexing.md", "time of neighbours", "neighbours.py"),
+    Figures("cluster", "docs/indexing.md", "three nodes under load", "cluster_under_load.py --minutes 30 --seed 1", model=False),
+    Figures("upgrade", "docs/indexing.md", "a rolling upgrade", "rolling_upgrade.py", model=False),
+    Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
+    Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
+    Figures("variants", "docs/term-weights.md", "variants of the head", "term_weights.py --data DATA --results WORK/term-weights.jsonl --sets cranfield stackfaq", model=False),
+    Figures("alone", "docs/term-weights.md", "from the corpus alone", "corpus_alone.py --data DATA --runs WORK/alone cranfield stackfaq nfcorpus vaswani wikiqa xquad-en-reqa", model=False),
+    Figures("squad", "docs/term-weights.md", "heads of squad's pairs, which the next two need", _SQUAD, model=False),
+    Figures("kept", "docs/term-weights.md", "squad's pairs and the corpus", "corpus_alone.py --data DATA --runs WORK/kept --corpus cranfield --set start=WORK/squad --set keep=0.15 --set beside=DATA/squad --set drawn=6 cranfield nfcorpus trec-dl-2019-2020 vaswani stackfaq wikiqa", model=False),
+    Figures("near-squad", "docs/term-weights.md", "squad's heads with neighbours", "retrieval.py --model WORK/squad --neighbours 3 --name near-squad SETS: cranfield nfcorpus trec-dl-2019-2020 vaswani stackfaq wikiqa", model=False),
+    Figures("from-shipped", "docs/term-weights.md", "from the shipped model and the corpus", "corpus_alone.py --data DATA --runs WORK/fromshipped --set start=shipped --set keep=0.3 cranfield nfcorpus vaswani wikiqa"),
+    Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
+    Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
+    Figures("labels-speed", "docs/reproduction.md", "time of labels", "training_speed.py labels", model=False),
+    Figures("le-bs", "docs/reproduction.md", "LE-BS", "reproduction.py le-bs --data DATA --seeds 3", model=False),
+    Figures("coder", "docs/reproduction.md", "CODER", "reproduction.py coder --data DATA --seeds 3", model=False),
+    Figures("dtr", "docs/reproduction.md", "DTR", "reproduction.py dtr --data DATA --seeds 3", model=False),
+    Figures("own-data", "docs/reproduction.md", "own data", "reproduction.py own-data --data DATA --seeds 3", model=False),
+    Figures("sir", "docs/reproduction.md", "SIR", "reproduction.py sir --data DATA --sets stackfaq,wikiqa --seeds 3", model=False),
+)  # fmt: skip
+
+
+def main() -> int:
+    """Run, or list, the commands; return the number of those that failed, at most 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures to make  [default: all]")
+    parser.add_argument(
+        "--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the data sets  [default: ../shared/data]"
+    )
+    parser.add_argument("--list", action="store_true", help="show the commands, and run nothing")
+    parser.add_argument("--again", action="store_true", help="also what is done")
+    given = parser.parse_args()
+    if unknown := sorted(set(given.names) - {each.name for each in FIGURES}):
+        parser.error(f"there are no figures {', '.join(unknown)}; --list shows all")
+    chosen = [each for each in FIGURES if not given.names or each.name in given.names]
+    if given.list:
+        for each in chosen:
+            state = "done" if done(each) else "to do"
+            print(
+                f"{state}  {each.name}: {each.page}, {each.table}\n       {shlex.join(each.arguments(given.data, HOME / 'work')[1:])}"
+            )
+        return 0
+    failed = [each.name for each in chosen if (given.again or not done(each)) and not made(each, given.data)]
+    print(f"Failed: {', '.join(failed)}." if failed else f"All is done: {HOME}.")
+    return 1 if failed else 0
+
+
+def done(figures: Figures) -> bool:
+    """Whether the output is there, and is that of the model that is shipped now."""
+    try:
+        record = json.loads((HOME / f"{figures.name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return record["command"] == figures.command and (not figures.model or record["model"] == _shipped())
+
+
+def made(figures: Figures, data: Path) -> bool:
+    """Run a command; its output appears under its name only if it ends with status 0."""
+    (HOME / "work").mkdir(parents=True, exist_ok=True)
+    part, began = HOME / f"{figures.name}.part", time.monotonic()
+    print(f"{figures.name}: {figures.command}", flush=True)
+    with part.open("w", encoding="utf-8") as output:
+        status = subprocess.run(figures.arguments(data, HOME / "work"), stdout=output, cwd=ROOT, check=False).returncode
+    minutes = (time.monotonic() - began) / 60
+    print(f"{figures.name}: status {status}, {minutes:.1f} min", flush=True)
+    if status != 0:
+        return False
+    os.replace(part, HOME / f"{figures.name}.txt")  # noqa: PTH105 - one step, also where the file exists
+    record = {"command": figures.command, "model": _shipped(), "minutes": round(minutes, 1)}
+    (HOME / f"{figures.name}.json").write_text(json.dumps(record), encoding="utf-8")
+    return True
+
+
+def _shipped() -> str:
+    """The hash of the shipped model."""
+    return str(json.loads(_MODEL.read_text(encoding="utf-8"))["hash"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""`make figures`: every command that a page names is in its list, every command of the list exists, and what was stopped begins again."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import figures
+from benchmarks.figures import FIGURES, ROOT, Figures
+
+#: No scripts of their own.
+MODULES = {"figures", "reproduction_tables", "sending"}
+
+
+def scripts(text):
+    return set(re.findall(r"benchmarks/([a-z_]+)\.py", text))
+
+
+def test_every_script_that_a_page_names_is_in_the_list():
+    listed = {each.command.split(".py")[0] for each in FIGURES if ".py" in each.command}
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        assert scripts(page.read_text(encoding="utf-8")) - MODULES <= listed, page.name
+    assert len({each.name for each in FIGURES}) == len(FIGURES)
+    for each in FIGURES:
+        for page in each.page.split(", "):
+            text = (ROOT / page).read_text(encoding="utf-8")
+            script = each.command.split()[0]
+            assert script in text or each.command.startswith("train"), (each.name, page)
+
+
+def test_every_command_of_the_list_parses_its_help(tmp_path):
+    commands = {tuple(each.arguments(tmp_path, tmp_path)[1:2]) for each in FIGURES if ".py" in each.command}
+    running = [
+        subprocess.Popen([sys.executable, *command, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for command in sorted(commands)
+    ]
+    for process in running:
+        output, error = process.communicate(timeout=300)
+        assert process.returncode == 0, (process.args, error)
+        assert "usage" in output.lower()
+
+
+def test_the_arguments_name_the_data_sets(tmp_path):
+    retrieval = next(each for each in FIGURES if each.name == "neighbours")
+    line = retrieval.arguments(Path("/data"), tmp_path)
+    assert line[2:7] == ["--neighbours", "5", "--name", "near", "--against"]
+    assert line[8:10] == ["/data/nfcorpus", "/data/cranfield"]
+    squad = next(each for each in FIGURES if each.name == "squad")
+    assert squad.arguments(Path("/data"), Path("/work"))[1:8] == [
+        "-m",
+        "termweave",
+        "train",
+        "fectek",
+        "/data/squad",
+        "--out",
+        "/work/squad",
+    ]
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """Two commands in place of the list, the second of which fails until a file is there."""
+    (tmp_path / "good.py").write_text("print('| a | 1 |')")
+    flag = tmp_path / "flag"
+    (tmp_path / "bad.py").write_text(f"import pathlib, sys; print('half'); sys.exit(not pathlib.Path({str(flag)!r}).exists())")
+    rows = (
+        Figures("one", "README.md", "a", str(tmp_path / "good.py")),
+        Figures("two", "README.md", "b", str(tmp_path / "bad.py")),
+    )
+    monkeypatch.setattr(figures, "FIGURES", rows)
+    monkeypatch.setattr(figures, "HOME", tmp_path / "home")
+    return flag
+
+
+def test_what_is_done_stays_and_what_failed_begins_again(two, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["figures.py"])
+    assert figures.main() == 1
+    assert "Failed: two." in capsys.readouterr().out
+    assert (figures.HOME / "one.txt").read_text() == "| a | 1 |\n"
+    assert not (figures.HOME / "two.txt").exists()
+    two.touch()
+    assert figures.main() == 0
+    printed = capsys.readouterr().out
+    assert "one: " not in printed.replace("done: ", "")
+    assert "All is done" in printed
+    monkeypatch.setattr(figures, "_shipped", lambda: "another model")
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--list"])
+    assert figures.main() == 0
+    assert capsys.readouterr().out.count("to do") == 2
+    monkeypatch.setattr(sys, "argv", ["figures.py", "three"])
+    with pytest.raises(SystemExit):
+        figures.main()
