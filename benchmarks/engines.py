@@ -79,7 +79,7 @@ def indexed(server: Engine, dataset: Dataset, name: str, count: int | None) -> I
 
 
 @dataclass(frozen=True)
-class Comparison:
+class EngineComparison:
     """Two runs compared.
 
     Attributes:
@@ -91,7 +91,7 @@ class Comparison:
     difference: float
 
 
-def compare(one: Run, other: Run, factor: float) -> Comparison:
+def compare(one: Run, other: Run, factor: float) -> EngineComparison:
     """Compare the best documents of each query; the scores of `other` are divided by `factor`."""
     same, largest = 0, 0.0
     for query, places in one.scores.items():
@@ -99,7 +99,7 @@ def compare(one: Run, other: Run, factor: float) -> Comparison:
         differences = [relative(score, theirs[document]) for document, score in places.items() if document in theirs]
         largest = max([largest, *differences])
         same += same_order(ranking(places), ranking(theirs))
-    return Comparison(same, largest)
+    return EngineComparison(same, largest)
 
 
 def ranking(scores: Mapping[str, float]) -> list[tuple[str, float]]:
