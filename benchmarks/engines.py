@@ -9,6 +9,7 @@ Shipped int8 model, the same lexical analyzer in both (`standard`: the archives 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import dataclass
 from itertools import islice
@@ -42,7 +43,13 @@ EQUAL = 1e-5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
-    parser.add_argument("--elasticsearch", required=True, metavar="URL", help="address of the Elasticsearch")
+    parser.add_argument(
+        "--elasticsearch",
+        required="ELASTICSEARCH_URL" not in os.environ,
+        default=os.environ.get("ELASTICSEARCH_URL"),
+        metavar="URL",
+        help="address of the Elasticsearch  [default: $ELASTICSEARCH_URL]",
+    )
     parser.add_argument("--documents", type=int, metavar="N", help="the first N documents only")
     parser.add_argument("--queries", type=int, metavar="N", help="the first N queries only")
     parser.add_argument("--name", default="engines", help="indices are called NAME-DATASET  [default: engines]")

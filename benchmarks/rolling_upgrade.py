@@ -21,7 +21,7 @@ from pathlib import Path
 from unittest import mock
 
 from cluster_record import Record
-from cluster_under_load import NAME, NODES, OTHER, Cluster, Writer, in_peace, say, searching, write_corpora
+from cluster_under_load import NAME, NODES, OTHER, Cluster, ClusterWriter, in_peace, say, searching, write_corpora
 from entry_point import enter
 from load_balancer import LoadBalancer
 
@@ -53,12 +53,12 @@ def old_version():
     return mock.patch.multiple(artifacts, VERSION=OLD, ARTIFACTS=OLD_ARTIFACTS)
 
 
-def versions(writer: Writer) -> list[str]:
+def versions(writer: ClusterWriter) -> list[str]:
     answer = writer.engine.request("GET", "/_nodes/_all/name")
     return sorted(each["version"] for each in answer["nodes"].values())
 
 
-def upgrade(cluster: Cluster, writer: Writer, record: Record) -> None:
+def upgrade(cluster: Cluster, writer: ClusterWriter, record: Record) -> None:
     """Restart each node with the new version."""
     for number, old in enumerate(cluster.state.nodes, 1):
         if number == NODES:
@@ -86,7 +86,7 @@ def main() -> None:
             with old_version():
                 cluster = Cluster(home, record)
             with LoadBalancer([each.port for each in cluster.state.nodes]) as balancer:
-                writer = Writer(balancer.url, folder, record)
+                writer = ClusterWriter(balancer.url, folder, record)
                 before = versions(writer)
                 queries = write_corpora(folder)
                 in_peace(writer, queries, record)
