@@ -73,9 +73,12 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
     Raises:
         UsageError: They do not; the message names every conflict. Or the server is an Elasticsearch.
     """
-    if engine.product == "Elasticsearch":  # from 9.2 on `_source` lacks vectors: what is written back would lose the application's
+    if (
+        engine.product == "Elasticsearch"
+    ):  # from 9.2 on `_source` lacks vectors: what is written back would lose the application's
         raise UsageError(
-            "An index of Elasticsearch cannot be enriched.", "Build a separate index of it: termweave index opensearch:INDEX NAME."
+            "An index of Elasticsearch cannot be enriched.",
+            "Build a separate index of it: termweave index opensearch:INDEX NAME.",
         )
     if "lexical" in signals or "term_frequency" in signals:
         raise UsageError(
