@@ -7,7 +7,8 @@
 
 A command that ended with status 0 is done: what it printed is ``build/figures/NAME.txt``. A command that was stopped or failed leaves ``NAME.part``
 and begins again; builds and trainings inside it resume. A done command begins again when the model that is shipped changed. The pages are written by
-hand: compare them with the outputs. A server is needed (``$OPENSEARCH_URL``, or ``termweave node start``).
+hand: compare them with the outputs. A server is needed (``$OPENSEARCH_URL``, or ``termweave node start``), for
+`engines` also ``$ELASTICSEARCH_URL``.
 """
 
 # ruff: noqa: E501 - a command on one line is what one copies
@@ -51,9 +52,9 @@ class Figures:
 
     def arguments(self, data: Path, work: Path) -> list[str]:
         """The command line."""
-        words: list[str] = []
+        words: list[str] = []  # a figure that needs another server takes its address from the environment
         in_sets = False
-        for word in shlex.split(self.command):
+        for word in map(os.path.expandvars, shlex.split(self.command)):
             in_sets = in_sets or word == "SETS:"
             if word != "SETS:":
                 words.append(str(data / word) if in_sets else word.replace("DATA", str(data)).replace("WORK", str(work)))
@@ -78,6 +79,7 @@ FIGURES = (
     Figures("cluster", "docs/indexing.md", "three nodes under load", "cluster_under_load.py --minutes 30 --seed 1", model=False),
     Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 300 --queries 60 SETS: stackfaq cranfield vaswani"),
     Figures("upgrade", "docs/indexing.md", "a rolling upgrade", "rolling_upgrade.py", model=False),
+    Figures("engines", "docs/engines.md", "OpenSearch and Elasticsearch", "engines.py --documents 300 --queries 60 --elasticsearch $ELASTICSEARCH_URL SETS: stackfaq cranfield vaswani"),
     Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
     Figures("variants", "docs/term-weights.md", "variants of the head", "term_weights.py --data DATA --results WORK/term-weights.jsonl --sets cranfield stackfaq", model=False),
