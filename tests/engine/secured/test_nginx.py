@@ -63,7 +63,7 @@ def test_an_index_is_built_and_searched_with_tls_and_a_password(opensearch_engin
             with connect(load(**trust, **wrong)) as engine, pytest.raises(EngineResponseError) as caught:
                 Index.open(engine, name)
             assert caught.value.status == 401
-            assert caught.value.hint.startswith("Give a --user and a --password")
+            assert caught.value.hint.startswith("Give a user and a password that it knows")
         with connect(load(url=nginx.url)) as engine, pytest.raises(EngineUnreachable, match="signed by an unknown authority"):
             Index.open(engine, name)
         with connect(load(url=nginx.url.replace("https", "http"))) as engine, pytest.raises(EngineError) as caught:
