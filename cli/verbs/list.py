@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,14 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave list --json
     """
     from termweave import engine
+    from termweave.errors import UsageError
     from termweave.indexer.generations import generations
     from termweave.indexer.generations.names import names
 
-    server = engine.connect(settings)
-    rows = [_row(name, generations.of(server, name)) for name in names(server)]
+    server, rows = engine.connect(settings), []
+    for name in names(server):
+        with suppress(UsageError):  # deleted since the names were read
+            rows.append(_row(name, generations.of(server, name)))
     if not rows:
         out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
     out.emit({"schema": "termweave.list/1", "url": server.url, "indices": rows}, lambda: _table(rows) if rows else None)

@@ -6,6 +6,9 @@ import json
 import time
 
 import pytest
+from click.testing import CliRunner
+
+from termweave.cli.verbs import list as list_indices
 
 from .conftest import valid
 
@@ -35,6 +38,12 @@ def test_list_shows_every_index_with_what_is_live(termweave, folder, opensearch_
         assert lines[0].rstrip().endswith("lexical")
     finally:
         opensearch_engine.request("DELETE", "/cli-listed*", params={"expand_wildcards": "all"})
+
+
+def test_list_leaves_out_what_is_deleted_while_it_lists(opensearch_engine, monkeypatch):
+    monkeypatch.setattr("termweave.indexer.generations.names.names", lambda _: ["cli-deleted-just-now"])
+    done = CliRunner().invoke(list_indices.command, ["--url", opensearch_engine.url, "--json"])
+    assert json.loads(done.stdout)["indices"] == []
 
 
 def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
