@@ -205,6 +205,6 @@ def test_a_cluster_that_is_still_reading_its_state_has_lost_no_index(open_tmp, m
 
 def joined(port):
     """Wait until a server has chosen a manager, ready or not."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while startup._health(port).get("number_of_nodes") != 1 and time.monotonic() < until:
         time.sleep(0.2)
