@@ -222,42 +222,10 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
 
 
 def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, list[int]]:
-    """Split questions into training and held-out ones (a tenth at most); also return the indices of the former.
-
-    Questions that share an answer are held out together: a model that learned from an answer ranks it better for other questions, too.
-    If too many hang together, they are drawn one by one.
-    """
-    wanted, seed = min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1
-    held_out = set[int]()
-    groups = _groups(every)
-    random.Random(seed).shuffle(groups)  # noqa: S311 - a draw, not a secret
-    for group in groups:
-        if len(held_out) + len(group) <= wanted:
-            held_out.update(group)
-    if len(held_out) < wanted / 2:
-        held_out = set(_drawn(len(every), wanted, seed))
+    """Split questions into training and held-out ones (a tenth at most); also return the indices of the former."""
+    held_out = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
     kept = [place for place in range(len(every)) if place not in held_out]
     return every.part(kept), every.part(sorted(held_out)), kept
-
-
-def _groups(pairs: Pairs) -> list[list[int]]:
-    """Questions that share answers, directly or through other questions."""
-    group = list(range(len(pairs)))
-
-    def head(question: int) -> int:
-        while group[question] != question:
-            group[question] = group[group[question]]
-            question = group[question]
-        return question
-
-    first: dict[int, int] = {}
-    for question, known in enumerate(pairs.known):
-        for document in known:
-            group[head(question)] = head(first.setdefault(document, question))
-    members = defaultdict[int, list[int]](list)
-    for question in range(len(pairs)):
-        members[head(question)].append(question)
-    return list(members.values())
 
 
 def _drawn(size: int, count: int, seed: int) -> list[int]:
