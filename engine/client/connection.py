@@ -210,7 +210,8 @@ class Engine:
             return self._parse(status, text, method, path)
         except EngineResponseError as error:
             error.retry_after = retries.seconds_to_wait(answer_headers)
-            self._check_missing(error, timeout, headers)
+            if not (params or {}).get("ignore_unavailable"):  # a server that does not know this parameter is not asked for ever
+                self._check_missing(error, timeout, headers)
             raise
 
     def _check_missing(self, error: EngineResponseError, timeout: float | None, headers: dict[str, str]) -> None:

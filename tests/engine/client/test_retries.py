@@ -53,6 +53,11 @@ def test_an_index_that_a_cluster_did_not_find_while_it_began_is_asked_for_again(
     with pytest.raises(EngineResponseError, match="no such index") as missing:
         engine.of_indices("/notes/_alias", "aliases")
     assert missing.value.status == 404
+    scripted.seen.clear()
+    scripted.queue = [MISSING, MISSING]  # a server that does not know ignore_unavailable
+    with pytest.raises(EngineResponseError, match="no such index"):
+        engine.of_indices("/notes/_alias", "aliases")
+    assert len(scripted.seen) == 2
     scripted.queue = [MISSING, (403, {"error": {"type": "security_exception", "reason": "no permissions"}})]
     with pytest.raises(EngineResponseError, match="no such index"):
         engine.of_indices("/notes/_alias", "aliases")
