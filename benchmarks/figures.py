@@ -79,7 +79,6 @@ FIGURES = (
     Figures("cluster", "docs/indexing.md", "three nodes under load", "cluster_under_load.py --minutes 30 --seed 1", model=False),
     Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 300 --queries 60 SETS: stackfaq cranfield vaswani"),
     Figures("upgrade", "docs/indexing.md", "a rolling upgrade", "rolling_upgrade.py", model=False),
-    Figures("engines", "docs/engines.md", "OpenSearch and Elasticsearch", "engines.py --documents 300 --queries 60 --elasticsearch $ELASTICSEARCH_URL SETS: stackfaq cranfield vaswani"),
     Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
     Figures("variants", "docs/term-weights.md", "variants of the head", "term_weights.py --data DATA --results WORK/term-weights.jsonl --sets cranfield stackfaq", model=False),
