@@ -31,7 +31,7 @@ PREFIX = "ubi:"
 QUERIES, EVENTS, _BOTH = "ubi_queries", "ubi_events", "ubi_queries_events"
 #: Ends of the names of files, each also with .gz and .zst.
 _ENDS = (".jsonl", ".ndjson")
-_CLUSTER = ("opensearch", "http://", "https://")
+_CLUSTER = ("opensearch", "elasticsearch", "http://", "https://")
 #: With the click model, and without.
 _SPLITS = ("corrected", "raw")
 _NO_DOCUMENTS = "A log of user behaviour has no documents."
@@ -191,7 +191,7 @@ def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
 
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
     """The records of an index, from a point in time."""
-    at = parse_address(f"{place.rstrip(':/')}:{name}" if place.startswith("opensearch") else f"{place.rstrip('/')}/{name}")
+    at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
     point = PointInTime(engine, None, open_views(engine, [at.index], None))
     try:

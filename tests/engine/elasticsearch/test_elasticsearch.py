@@ -180,7 +180,15 @@ def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, 
     assert (done["update"]["new"], done["update"]["changed"]) == (1, 1)
     assert json.loads(termweave("search", elastic_name, "write a spreadsheet", "--json"))["hits"][0]["id"] == "csv"
     assert "6 documents, all there" in termweave("verify", elastic_name, "--deep")
-    assert "cannot copy the live generation" in termweave("index", source, elastic_name, "--update", "--new", status=1)
+    copied = has_reindex(elasticsearch_engine)
+    said = termweave("index", source, elastic_name, "--update", "--new", status=0 if copied else 1)
+    if not copied:
+        assert (
+            "The server cannot copy the live generation, because it has no _reindex. Leave --new out: the update changes" in said
+        )
+        listed = json.loads(termweave("generations", elastic_name, "--json"))["generations"]
+        assert [each["index"] for each in listed] == [first]  # nothing was made
+    (first,) = elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")
     second = json.loads(termweave("index", source, elastic_name, "--fresh", *options))["generation"]
     assert second != first
     assert termweave("rollback", elastic_name)
@@ -193,6 +201,15 @@ def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, 
     assert termweave("prune", elastic_name, "--keep", "1", "--yes")
     assert termweave("delete", elastic_name, "--yes")
     assert "no index named" in termweave("search", elastic_name, "json", status=2)
+
+
+def has_reindex(engine):
+    """Whether the server can copy an index: the archive of the tests lacks the module."""
+    try:
+        engine.request("POST", "/_reindex", body={})
+    except EngineResponseError as error:
+        return error.status != 405
+    return True
 
 
 def test_doctor_names_it(termweave):
