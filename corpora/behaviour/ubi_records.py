@@ -72,7 +72,7 @@ def search_record(record: Mapping[str, Any]) -> SearchRecord | None:
     request = _request(record.get("query"))
     if _names_no_field(request):
         return SearchRecord(search, query, internal=True)
-    hits = next((record[name] for name in _HITS if record.get(name) is not None), [])
+    hits: Any = next((record[name] for name in _HITS if record.get(name) is not None), [])
     first = _number(request.get("from")) or 0
     shown: dict[str, int] = {}
     for place, document in enumerate(hits if isinstance(hits, list) else [hits], first):
