@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 #: Beginnings of the addresses of indices, which have colons and no splits.
-_INDICES = ("opensearch:", "http://", "https://")
+_INDICES = (*index_address.PREFIXES, "http://", "https://")
 _DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `ubi:FOLDER` or `demo`."
 
 
