@@ -83,6 +83,7 @@ class Cluster:
         for each in survivors:
             with suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
+        time.sleep(5)  # until they are dead, so that `started` sees it
 
     def started(self) -> bool:
         """Start the nodes that do not run; whether all copies are in place then."""
