@@ -68,6 +68,7 @@ FIGURES = (
     Figures("retrieval", "README.md, docs/figures.md", "all systems on full collections", f"retrieval.py SETS: {_EIGHT}"),
     Figures("neighbours", "docs/figures-neighbours.md", "with words of the five nearest documents", f"retrieval.py --neighbours 5 --name near --against bench SETS: {_EIGHT}"),
     Figures("fusion", "docs/fusion.md", "fusion methods, tuning", f"fusion.py SETS: {_EIGHT}"),
+    Figures("fusion-rules", "docs/fusion.md", "rules for the share of dense", "fusion_rules.py SETS: nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad"),
     Figures("rnn-share", "docs/fusion.md", "the share of rNN", "rnn_share.py SETS: cranfield medquad nfcorpus stackfaq vaswani wikiqa"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
     Figures("vectors", "docs/index-layout.md", "recall of k-NN", "vectors.py bench-stackfaq DATA/stackfaq bench-cranfield DATA/cranfield bench-nfcorpus DATA/nfcorpus bench-medquad DATA/medquad"),
