@@ -57,8 +57,10 @@ def _table(listed: list[Generation], width: int) -> Table:
     from rich.cells import cell_len
     from rich.table import Table
 
+    from termweave.indexer.generations.generations import state_of
+
     columns = {
-        "state": [_state(each) for each in listed],
+        "state": [state_of(each) for each in listed],
         "created (UTC)": [each.created[:19].replace("T", " ") for each in listed],
         "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in listed],
         "size": [sized(each.bytes) for each in listed],
@@ -80,19 +82,6 @@ def _table(listed: list[Generation], width: int) -> Table:
     for row in cells:
         table.add_row(*row)
     return table
-
-
-def _state(generation: Generation) -> str:
-    """The state of a generation in words; "" for a complete one that is not live."""
-    if generation.unreadable:
-        return "live, unreadable" if generation.live else "unreadable"
-    if generation.closed:
-        return "live, closed" if generation.live else "closed"
-    if generation.live:
-        return "live"
-    if not generation.complete:
-        return "unfinished"
-    return "refused by its gate" if generation.missed else ""
 
 
 def _options(generation: Generation) -> str:
