@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -33,6 +33,8 @@ class ServerDialect(ABC):
     most_dimensions: int
     #: Name of the highlighter's option that limits the characters it analyses.
     highlight_limit: str
+    #: Types of the fields that the server may leave out of a hit's `_source`.
+    left_out: frozenset[str] = frozenset()
 
     @abstractmethod
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
@@ -72,8 +74,14 @@ class ServerDialect(ABC):
             fields: Names of the fields; None: all.
         """
 
-    def filters(self, where: Sequence[Any]) -> list[Any]:
-        """Filters in OpenSearch's spelling, as this server takes them."""
+    def filters(self, where: Sequence[Any], entries: Collection[str]) -> list[Any]:
+        """Filters in OpenSearch's spelling, as this server takes them.
+
+        Args:
+            where: Clauses of the query DSL.
+            entries: Entries of the metadata that are known, with dotted names.
+        """
+        del entries
         return list(where)
 
 
@@ -145,6 +153,7 @@ class Elasticsearch(ServerDialect):
     metadata_type = "flattened"
     most_dimensions = 4_096
     highlight_limit = "max_analyzed_offset"
+    left_out = frozenset({"sparse_vector", "dense_vector"})
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
         """Pruning, on by default, must be switched off in the mapping, which 8.19 and 9.1 were the first to allow."""
@@ -200,18 +209,32 @@ class Elasticsearch(ServerDialect):
             return {"exclude_vectors": False}
         return {"exclude_vectors": False, "includes": list(fields)} if fields else False
 
-    def filters(self, where: Sequence[Any]) -> list[Any]:
-        """Ranges of the metadata with both bounds: a key of a `flattened` field takes no range with one."""
-        return [_with_both_bounds(clause) for clause in where]
+    def filters(self, where: Sequence[Any], entries: Collection[str]) -> list[Any]:
+        """Ranges of the metadata have both bounds, and an object of the metadata exists where one of its entries does.
+
+        A key of a `flattened` field takes no range with one bound, and `flattened` knows the entries of an object, but not the object.
+        """
+        return [_of_flattened(clause, entries) for clause in where]
 
 
-def _with_both_bounds(clause: Any) -> Any:
-    """A clause, or a part of one, whose ranges of metadata have a lower and an upper bound."""
+def _of_flattened(clause: Any, entries: Collection[str]) -> Any:
+    """A clause, or a part of one, as `flattened` takes it."""
     if isinstance(clause, list | tuple):
-        return [_with_both_bounds(part) for part in clause]
+        return [_of_flattened(part, entries) for part in clause]
     if not isinstance(clause, dict):
         return clause
-    return {key: _bounded(value) if key == "range" else _with_both_bounds(value) for key, value in clause.items()}
+    if clause.keys() == {"exists"}:
+        return _existing(clause, entries)
+    return {key: _bounded(value) if key == "range" else _of_flattened(value, entries) for key, value in clause.items()}
+
+
+def _existing(clause: dict[str, Any], entries: Collection[str]) -> dict[str, Any]:
+    """An `exists` clause; for an object of the metadata one that matches if one of its known entries exists."""
+    field = str(clause["exists"].get("field")) if isinstance(clause["exists"], dict) else ""
+    inside = [f"metadata.{name}" for name in entries if f"metadata.{name}".startswith(f"{field}.")]
+    if not field.startswith("metadata.") or not inside:
+        return clause
+    return {"bool": {"should": [{"exists": {"field": name}} for name in (field, *inside)], "minimum_should_match": 1}}
 
 
 def _bounded(ranges: Any) -> Any:

@@ -8,6 +8,7 @@ source only if its server has the same address. For another server they are give
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 
 #: The settings that have a flag ``--source-NAME``.
 FLAGS = ("user", "password", "password_file", "ca_certs", "client_cert", "client_key", "insecure", "aws_sigv4")
+#: The beginning of a flag or of a variable that a hint about connecting to a server names.
+_NAMED = re.compile(
+    rf"--(?=(?:{'|'.join(name.replace('_', '-') for name in FLAGS)})\b)|\$TERMWEAVE_(?=(?:{'|'.join(OF_A_SERVER).upper()})\b)"
+)
+
+
+def hint_of(hint: str) -> str:
+    """A hint about connecting to a server, with the flags and variables of a source in place of the target's.
+
+    Example:
+        >>> hint_of("Give its authority with --ca-certs, or set $TERMWEAVE_CA_CERTS.")
+        'Give its authority with --source-ca-certs, or set $TERMWEAVE_SOURCE_CA_CERTS.'
+    """
+    return _NAMED.sub(lambda match: "--source-" if match[0] == "--" else "$TERMWEAVE_SOURCE_", hint)
 
 
 def load(url: str | None, target: Settings, flags: Mapping[str, Any] | None = None) -> Settings:

@@ -1,8 +1,7 @@
 """Logs in the schema of User Behavior Insights (https://github.com/o19s/ubi): ``ubi_queries`` and ``ubi_events``.
 
-A record of ``ubi_queries`` holds the user's query and the ids that were shown for it (``query_response_hit_ids``); where it has none, events
-named ``impression`` say what was shown. A record of ``ubi_events`` with a ``query_id`` and the ``object_id`` of a document is a click if its
-action is one of `CLICKS`.
+A record of ``ubi_queries`` says what a user searched for and which ids were shown; where it does not say which, events named ``impression``
+do. A record of ``ubi_events`` with the id of a document is a click if its action is one. `ubi_records` reads single records.
 """
 
 from __future__ import annotations
@@ -15,19 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.corpora.behaviour import click_model
+from termweave.corpora.behaviour.ubi_records import event_record, search_record
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from numpy.typing import NDArray
 
-#: Actions that say: this is what I looked for.
-CLICKS = frozenset(
-    {"click", "item_click", "product_click", "result_click", "add_to_cart", "purchase", "buy", "download", "watch"}
-)
-#: Actions that say that a document was on the screen.
-SHOWN = frozenset({"impression", "item_impression", "product_impression"})
+    from termweave.corpora.behaviour.ubi_records import EventRecord
+
 #: With fewer pairs that were shown at several positions, a remark says that positions cannot be told from attraction.
 _FEWEST_MOVED = 10
 #: A click counts as at most 1 / this many: one click at a position that hardly anybody looks at is no proof.
@@ -38,10 +34,18 @@ _GRADES = (1 / 3, 2 / 3)
 
 @dataclass
 class _Search:
-    """One search of one user: the query, the ids that were shown, and those that were clicked."""
+    """One search of one user.
+
+    Attributes:
+        query: What the user typed.
+        listed: Document id -> position from 0, as the log of queries lists them.
+        seen: Document id -> ordinal of an impression, from 0 or from 1 as the log counts.
+        clicked: Document id -> ordinal of the first click; None: not known.
+    """
 
     query: str = ""
-    shown: dict[str, int] = field(default_factory=dict)
+    listed: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
     clicked: dict[str, int | None] = field(default_factory=dict)
 
 
@@ -53,13 +57,15 @@ class Behaviour:
         pairs: The pairs (query, document), in the order of the impressions' numbers.
         impressions: What was shown and clicked.
         unplaced: Clicks on documents that no list and no event gives a position; they are left out.
-        lost: Events of searches that the log of queries does not hold.
+        lost: Events of searches that the log of queries does not hold, and that do not say what was searched for.
+        internal: Searches whose list of shown documents is Lucene's document numbers instead of ids; it is left out.
     """
 
     pairs: list[tuple[str, str]]
     impressions: click_model.Impressions
     unplaced: int
     lost: int
+    internal: int
 
     def model(self, *, corrected: bool) -> click_model.PositionModel:
         """The click model: fitted, or the one that takes raw counts."""
@@ -91,6 +97,11 @@ class Behaviour:
             sentences.append(f"{counted(self.unplaced, 'click')} on documents without a known position left out.")
         if self.lost:
             sentences.append(f"{counted(self.lost, 'event')} of searches that the log of queries does not hold left out.")
+        if self.internal:
+            sentences.append(
+                f"{counted(self.internal, 'list')} of shown documents left out: the search requests named no object_id_field, and the server "
+                "logged its internal document numbers."
+            )
         if corrected and model.moved < _FEWEST_MOVED:
             sentences.append(
                 f"Only {counted(model.moved, 'pair')} of query and document stood at several positions: how often a position is looked at is "
@@ -105,15 +116,16 @@ class Behaviour:
 def read(queries: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> Behaviour:
     """Join queries and events, and sum what was shown and clicked."""
     searches: dict[str, _Search] = {}
-    for record in queries:
-        identity, text = record.get("query_id"), record.get("user_query")
-        if isinstance(identity, str) and isinstance(text, str) and text.strip():
-            search = searches.setdefault(identity, _Search())
-            search.query = " ".join(text.split())
-            for place, document in enumerate(_list(record.get("query_response_hit_ids"))):
-                search.shown.setdefault(str(document), place)
-    lost = sum(not _note(event, searches) for event in events)
-    return _summed(searches.values(), lost)
+    internal = lost = 0
+    for entry in queries:
+        if (page := search_record(entry)) is not None:
+            search = searches.setdefault(page.search, _Search(page.query))
+            search.listed = page.shown | search.listed
+            internal += page.internal
+    for entry in events:
+        if (event := event_record(entry)) is not None:
+            lost += not _note(event, searches)
+    return _summed(searches.values(), lost, internal)
 
 
 def query_id(text: str) -> str:
@@ -121,45 +133,39 @@ def query_id(text: str) -> str:
     return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def _note(event: Mapping[str, Any], searches: Mapping[str, _Search]) -> bool:
-    """Enter an event; False if its search is unknown."""
-    action = str(event.get("action_name") or "").lower()
-    attributes = event.get("event_attributes") or {}
-    thing = attributes.get("object") or {}
-    document = thing.get("object_id")
-    if document is None or action not in CLICKS | SHOWN:
-        return True
-    search = searches.get(str(event.get("query_id")))
+def _note(event: EventRecord, searches: dict[str, _Search]) -> bool:
+    """Enter an event; False if nothing says what was searched for."""
+    if event.search not in searches and event.query:
+        searches[event.search] = _Search(event.query)
+    search = searches.get(event.search)
     if search is None:
         return False
-    ordinal = (attributes.get("position") or {}).get("ordinal")
-    place = ordinal if isinstance(ordinal, int) and not isinstance(ordinal, bool) and ordinal >= 0 else None
-    if action in CLICKS:
-        search.clicked.setdefault(str(document), place)
-    elif place is not None:
-        search.shown.setdefault(str(document), place)
+    if event.clicked:
+        search.clicked.setdefault(event.document, event.ordinal)
+    elif event.ordinal is not None:
+        search.seen.setdefault(event.document, event.ordinal)
     return True
 
 
-def _summed(searches: Iterable[_Search], lost: int) -> Behaviour:
+def _first_ordinal(searches: Iterable[_Search]) -> int:
+    """Whether the ordinals of a log count from 0 or from 1: the smallest one tells, because something always stands first."""
+    ordinals = (ordinal for search in searches for ordinal in (*search.seen.values(), *search.clicked.values()))
+    return min(1, min((ordinal for ordinal in ordinals if ordinal is not None), default=1))
+
+
+def _summed(searches: Collection[_Search], lost: int, internal: int) -> Behaviour:
     numbers: dict[tuple[str, str], int] = {}
     rows: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    unplaced = 0
+    unplaced, first = 0, _first_ordinal(searches)
     for search in searches:
-        if not search.query:
-            continue
-        for document, place in search.clicked.items():
-            if document not in search.shown and place is not None:
-                search.shown[document] = place
-            unplaced += document not in search.shown
-        for document, place in search.shown.items():
+        ordinals = search.clicked | search.seen
+        shown = {document: ordinal - first for document, ordinal in ordinals.items() if ordinal is not None} | search.listed
+        unplaced += len(search.clicked.keys() - shown.keys())
+        for document, place in shown.items():
             row = rows[numbers.setdefault((search.query, document), len(numbers)), place]
             row[0] += 1
             row[1] += document in search.clicked
     keys = np.array(list(rows), np.int64).reshape(-1, 2)
     values = np.array(list(rows.values())).reshape(-1, 2)
-    return Behaviour(list(numbers), click_model.Impressions(keys[:, 0], keys[:, 1], values[:, 0], values[:, 1]), unplaced, lost)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+    impressions = click_model.Impressions(keys[:, 0], keys[:, 1], values[:, 0], values[:, 1])
+    return Behaviour(list(numbers), impressions, unplaced, lost, internal)

@@ -1,5 +1,7 @@
 """The address of an index that is read: ``opensearch:NAME`` on the target's server, ``https://host:9200/NAME`` on any other.
 
+``elasticsearch:NAME`` means the same as ``opensearch:NAME``: the server itself says which of the two it is.
+
 An http(s) address whose last part has a dot, or that has a query, is that of a file, and so is one without a path. An index with a dot in its
 name is written ``opensearch:https://host:9200/NAME``.
 """
@@ -14,6 +16,7 @@ from termweave.errors import UsageError
 from termweave.support.messages import without_password
 
 PREFIX = "opensearch:"
+PREFIXES = (PREFIX, "elasticsearch:")
 _SCHEMES = ("http://", "https://")
 #: The names of indices that an address may end with as it stands.
 _INDEX = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -26,15 +29,17 @@ class IndexAddress:
     Attributes:
         index: Name of an index or alias.
         url: Address of the server, as given, perhaps with a user name and a password; None: the server that is written to.
+        prefix: The one of `PREFIXES` that was written.
     """
 
     index: str
     url: str | None = None
+    prefix: str = PREFIX
 
     @property
     def shown(self) -> str:
         """The address for messages, ledgers and lineage: without user name and password."""
-        return f"{PREFIX}{self.index}" if self.url is None else f"{_without_user(self.url)}/{self.index}"
+        return f"{self.prefix}{self.index}" if self.url is None else f"{_without_user(self.url)}/{self.index}"
 
 
 def is_address(spec: str) -> bool:
@@ -44,7 +49,7 @@ def is_address(spec: str) -> bool:
         >>> [is_address(f"https://host:9200/{rest}") for rest in ("products", "products.jsonl.gz", "products?key=1", "")]
         [True, False, False, False]
     """
-    if spec.startswith(PREFIX):
+    if spec.startswith(PREFIXES):
         return True
     if not spec.startswith(_SCHEMES):
         return False
@@ -66,7 +71,8 @@ def parse(spec: str) -> IndexAddress:
         >>> parse("https://reader:secret@host:9200/search/products").shown
         'https://host:9200/search/products'
     """
-    rest = spec.removeprefix(PREFIX)
+    prefix = next((each for each in PREFIXES if spec.startswith(each)), PREFIX)
+    rest = spec.removeprefix(prefix)
     if not rest.startswith(_SCHEMES):
         url, index = None, rest
     else:
@@ -84,7 +90,7 @@ def parse(spec: str) -> IndexAddress:
             f"{without_password(spec)} does not name one index.",
             "Write opensearch:INDEX or https://HOST:9200/INDEX, with the name of one index or alias.",
         )
-    return IndexAddress(index, url)
+    return IndexAddress(index, url, prefix)
 
 
 def _without_user(url: str) -> str:

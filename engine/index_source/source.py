@@ -1,4 +1,4 @@
-"""An existing index as a source: the reader behind ``opensearch:NAME`` and ``https://host:9200/NAME``."""
+"""An existing index as a source: the reader behind ``opensearch:NAME``, ``elasticsearch:NAME`` and ``https://host:9200/NAME``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from termweave.engine.index_source import entries
 from termweave.engine.index_source.pages import READERS, Pace, Page, PageReader, Slice, changed_since, slices_of
 from termweave.engine.index_source.point_in_time import PointInTime, ShardView, open_views, uuid_of
 from termweave.engine.index_source.spool import Spool
-from termweave.errors import EngineError, UsageError
+from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.support import paths
 
 if TYPE_CHECKING:
@@ -77,7 +77,14 @@ class IndexSource(EntrySource):
         """
         place = address.parse(spec)
         settings = reading.index.settings_for(place.url)
-        return cls(place, connect(settings, pool_maxsize=READERS + 2).patient(_PATIENCE), reading)
+        try:
+            return cls(place, connect(settings, pool_maxsize=READERS + 2).patient(_PATIENCE), reading)
+        except TermweaveError as error:
+            if settings.origin("url") == "SOURCE":
+                from termweave.source_settings import hint_of  # noqa: PLC0415 - loaded already where a source has settings of its own
+
+                error.hint = hint_of(error.hint)
+            raise
 
     @property
     def name(self) -> str:

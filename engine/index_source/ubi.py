@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.corpora.behaviour import ubi
+from termweave.corpora.behaviour.ubi_records import CLICKS
 from termweave.corpora.file_source import EntrySource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from termweave.records import Document
 
 PREFIX = "ubi:"
-#: Names of the two logs, as indices and as files (.jsonl, .jsonl.gz, .jsonl.zst).
-QUERIES, EVENTS = "ubi_queries", "ubi_events"
-_CLUSTER = ("opensearch", "http://", "https://")
+#: Names of the two logs, as indices and as files; and of a file for both, a body of `_bulk` requests as OpenSearch's sample data are.
+QUERIES, EVENTS, _BOTH = "ubi_queries", "ubi_events", "ubi_queries_events"
+#: Ends of the names of files, each also with .gz and .zst.
+_ENDS = (".jsonl", ".ndjson")
+_CLUSTER = ("opensearch", "elasticsearch", "http://", "https://")
 #: With the click model, and without.
 _SPLITS = ("corrected", "raw")
 _NO_DOCUMENTS = "A log of user behaviour has no documents."
@@ -142,7 +145,7 @@ class UbiLog(EntrySource):
         if not found.impressions.clicked.any():
             raise InputError(
                 f"{self.name} holds no click on a document that was shown ({len(found.pairs):,} pairs of query and document were).",
-                f"A click is an event with the query_id of a search, an object_id, and one of the actions {', '.join(sorted(ubi.CLICKS))}.",
+                f"A click is an event with the query_id of a search, an object_id, and one of the actions {', '.join(sorted(CLICKS))}.",
             )
         return found
 
@@ -157,31 +160,38 @@ class UbiLog(EntrySource):
 
 
 def _of_files(place: str, name: str) -> Iterator[dict[str, Any]]:
-    """The records of a file of JSON lines: bare, or as exports of an index write them, below ``_source``.
+    """The records of a file of JSON lines: bare, below ``_source`` as exports of an index write them, or behind the action lines of `_bulk`.
 
     Raises:
         UsageError: There is no such file.
         InputError: A line is damaged.
     """
     folder = Path(place)
-    file = lines.plain_or_packed(folder, f"{name}.jsonl") if folder.is_dir() else None
+    names = (f"{stem}{end}" for stem in (name, _BOTH) for end in _ENDS)
+    file = next((path for each in names if (path := lines.plain_or_packed(folder, each))), None) if folder.is_dir() else None
     if file is None:
         raise UsageError(
             f"There is no {name}.jsonl in {folder}.",
-            f"Put {QUERIES}.jsonl and {EVENTS}.jsonl (or .gz, .zst) into a folder, or write ubi:opensearch to read the indices.",
+            f"Put {QUERIES}.jsonl and {EVENTS}.jsonl, or {_BOTH}.ndjson (each perhaps as .gz or .zst) into a folder, or write ubi:opensearch "
+            "to read the indices.",
         )
+    wanted = True
     for number, line in lines.lines(file):
         try:
             record = parse(line)
         except BadLine as bad:
             raise bad.at(str(file), number, skips=False) from None
-        source = record.get("_source")
-        yield source if isinstance(source, dict) else record
+        action = next(iter(record.values())) if len(record) == 1 and record.keys() <= {"index", "create"} else None
+        if isinstance(action, dict):
+            wanted = not file.name.startswith(_BOTH) or action.get("_index") == name
+        elif wanted:
+            source = record.get("_source")
+            yield source if isinstance(source, dict) else record
 
 
 def _of_cluster(place: str, name: str) -> Iterator[dict[str, Any]]:
     """The records of an index, from a point in time."""
-    at = parse_address(f"{place.rstrip(':/')}:{name}" if place.startswith("opensearch") else f"{place.rstrip('/')}/{name}")
+    at = parse_address(f"{place.rstrip(':/')}:{name}" if "://" not in place else f"{place.rstrip('/')}/{name}")
     engine = connect(IndexReading().settings_for(at.url))
     point = PointInTime(engine, None, open_views(engine, [at.index], None))
     try:

@@ -67,19 +67,25 @@ def names(layout: DocumentLayout) -> list[str]:
     return [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
 
 
+def check_server(engine: Engine) -> None:
+    """Refuse an Elasticsearch: from 9.2 on `_source` lacks vectors, and what is written back would lose those of the application.
+
+    Raises:
+        UsageError: The server is one.
+    """
+    if engine.capabilities.distribution == "elasticsearch":
+        raise UsageError(
+            "An index of Elasticsearch cannot be enriched: its _source lacks vectors, so that writing a document back could lose the application's.",
+            "Build a separate index of it: termweave index elasticsearch:INDEX NAME.",
+        )
+
+
 def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
     """Check that mapping and settings allow the fields.
 
     Raises:
-        UsageError: They do not; the message names every conflict. Or the server is an Elasticsearch.
+        UsageError: They do not; the message names every conflict.
     """
-    if (
-        engine.product == "Elasticsearch"
-    ):  # from 9.2 on `_source` lacks vectors: what is written back would lose the application's
-        raise UsageError(
-            "An index of Elasticsearch cannot be enriched.",
-            "Build a separate index of it: termweave index opensearch:INDEX NAME.",
-        )
     if "lexical" in signals or "term_frequency" in signals:
         raise UsageError(
             "An enrichment writes the signals weights and dense.", "Leave lexical out: the index has analysed fields of its own."

@@ -86,11 +86,12 @@ def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress:
         progress: Called with (stage, done, total).
 
     Raises:
-        UsageError: Mapping or settings do not allow it; the message says what to do.
+        UsageError: Server, mapping or settings do not allow it; the message says what to do.
         RefusedDocuments: The server refused documents.
         VerificationFailed: The application changed documents as fast as they were enriched.
     """
     engine = engine.patient(options.patience)
+    enriched_mapping.check_server(engine)
     index = enriched_mapping.one_index(source)
     with storage.lease(engine, index):
         before = enriched_mapping.lineage_of(source)

@@ -37,7 +37,11 @@ def copy(
 
     Returns:
         The copy, which is not published, and its ledger.
+
+    Raises:
+        EngineError: The server has no `_reindex`, or did not copy everything.
     """
+    reindex_task.require(engine)
     base = [live.index, live.lineage.updated]
     index, ledger = _unfinished(engine, live.lineage.name, base) or _begin(engine, live, statistics, created, base)
     with ledger.closed_on_error():

@@ -25,6 +25,22 @@ _STEP = 1000
 _POLL = 0.3
 
 
+def require(engine: Engine) -> None:
+    """Refuse a server that lacks `_reindex`, before anything is made.
+
+    Raises:
+        EngineError: It lacks it.
+    """
+    try:
+        engine.request("POST", "/_reindex", body={}, retry=True)  # a server that has it refuses a request without indices
+    except EngineResponseError as error:
+        if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            raise EngineError(
+                "The server cannot copy the live generation, because it has no _reindex.",
+                "Leave --new out: the update changes the live generation. Or build a new generation: leave --update out.",
+            ) from error
+
+
 def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     """Copy a generation to the end. A task that an earlier command started is waited for.
 
@@ -42,7 +58,7 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     task = _running(engine, index)
     if task is None:
         body = {"source": {"index": live, "size": _STEP}, "dest": {"index": index, "op_type": "create"}, "conflicts": "proceed"}
-        task = _start(engine, body)
+        task = str(engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"])
     while True:
         answer: dict[str, Any] = engine.request("GET", f"/_tasks/{quote(task)}")
         status = answer["task"]["status"]
@@ -56,23 +72,6 @@ def run(engine: Engine, live: str, index: str, progress: BuildProgress) -> None:
     if reason:
         hint = f"{block_hint(str(reason))} Run the command again: it continues from there.".lstrip()
         raise EngineError(f"The engine could not copy {live}: {reason}.", hint)
-
-
-def _start(engine: Engine, body: dict[str, Any]) -> str:
-    """Start the task.
-
-    Raises:
-        EngineError: The server has no `_reindex`.
-    """
-    try:
-        return str(engine.request("POST", "/_reindex", params={"wait_for_completion": False}, body=body)["task"])
-    except EngineResponseError as error:
-        if error.status != HTTPStatus.METHOD_NOT_ALLOWED:
-            raise
-        raise EngineError(
-            "The server cannot copy the live generation: it lacks the module with _reindex.",
-            "Update the live generation in place, or build a new one.",
-        ) from error
 
 
 def stop(engine: Engine, index: str) -> None:

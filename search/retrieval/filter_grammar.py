@@ -287,4 +287,5 @@ def _typed(name: str) -> str:
 
 def clauses(where: Sequence[Any], layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
     """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are."""
-    return dialect.filters([each.clause(layout) if isinstance(each, FilterExpression) else each for each in where])
+    translated = [each.clause(layout) if isinstance(each, FilterExpression) else each for each in where]
+    return dialect.filters(translated, layout.types)

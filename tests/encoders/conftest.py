@@ -10,6 +10,7 @@ import pytest
 from termweave.encoders import load
 from termweave.encoders.model_lookup import resolve
 from termweave.statistics import StatisticsCounter
+from tests.engine.forwarding import Answering
 
 CORPUS = [
     "The cat sat on the mat.",
@@ -43,18 +44,10 @@ def analysis(encoder):
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
+class Hub(Answering):
     """One public model, ``team/model``, and one with conditions, ``team/gated``."""
 
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
+    def respond(self):
         path = self.path.partition("?")[0]
         self.server.asked.append(f"{self.command} {path}")
         files = self.server.files
@@ -77,13 +70,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
 
-    def answer(self, status, body, headers=None):
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), "Content-Type": "application/json", **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+    do_GET = do_HEAD = respond  # noqa: N815 - the names http.server calls
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.engine.forwarding import Answering
 
 #: Modules of a JDK that the server can use.
 WHOLE = ("java.base", "java.instrument", "java.management", "jdk.incubator.vector", "jdk.localedata", "jdk.unsupported")
@@ -32,10 +34,8 @@ class Scripted:
         self.closing = threading.Event()
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self):
+        class Handler(Answering):
+            def respond(self):
                 length = int(self.headers.get("content-length", 0))
                 body = self.rfile.read(length)
                 path = self.path.partition("?")[0]
@@ -50,19 +50,9 @@ class Scripted:
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                for name, value in outer.headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(data)
+                self.answer(status, data, outer.headers)
 
-            do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the names http.server calls
-
-            def log_message(self, *arguments):
-                pass
+            do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = respond  # noqa: N815 - the names http.server calls
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]

@@ -8,6 +8,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 
+class Answering(BaseHTTPRequestHandler):
+    """A handler of requests that sends whole answers and logs nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, content, headers=None):
+        """Send an answer, JSON unless the headers say otherwise; one to HEAD has no content."""
+        self.send_response(status)
+        usual = {"content-type": "application/json", "content-length": str(len(content))}
+        for name, value in (usual | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, *arguments):
+        pass
+
+
 class ForwardingProxy:
     """Forwards every request for which `intercept` has no answer.
 
@@ -25,9 +44,7 @@ class ForwardingProxy:
     def __init__(self, url):
         server, outer = urlsplit(url).netloc, self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(Answering):
             def forward(self):
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 own = outer.intercept(self.command, self.path, self.headers, body)
@@ -42,19 +59,7 @@ class ForwardingProxy:
                 self.answer(answer.status, content, {"content-type": answer.getheader("content-type", "application/json")})
                 connection.close()
 
-            def answer(self, status, content, headers):
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(content)
-
             do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = forward  # noqa: N815 - the names http.server calls
-
-            def log_message(self, *arguments):
-                pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]

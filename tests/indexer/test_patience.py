@@ -16,7 +16,7 @@ from tests.indexer.busy_proxy import BusyProxy
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, pytest.param(503, marks=pytest.mark.exhaustive)])
 def test_builds_succeed_though_a_fifth_of_all_requests_is_turned_away(opensearch_engine, name, corpus, status):
     """Seven of ten such builds failed: on a lease, a HEAD, a refresh, a settings change."""
     with BusyProxy(opensearch_engine.url, share=0.2, seed=status, status=status, surely="termweave-leases/_doc") as proxy:

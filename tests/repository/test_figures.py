@@ -30,6 +30,8 @@ def test_every_script_that_a_page_names_is_in_the_list():
             assert script in text or each.command.startswith("train"), (each.name, page)
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_command_of_the_list_parses_its_help(tmp_path):
     commands = {tuple(each.arguments(tmp_path, tmp_path)[1:2]) for each in FIGURES if ".py" in each.command}
     running = [

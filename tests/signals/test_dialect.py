@@ -1,4 +1,4 @@
-"""The dialects: what is spelled differently, and that filters reach a `flattened` field with both bounds."""
+"""The dialects: what is spelled differently, and that filters reach a `flattened` field as it takes them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,24 @@ def test_ranges_of_metadata_get_the_bound_that_is_missing():
         {"range": {"metadata.a": {"lte": "b"}}},
         {"range": {"metadata.a": {"gte": "a", "lt": "b"}}},
     ]
-    first, second, third = dialect.of(ELASTIC).filters(given)
+    first, second, third = dialect.of(ELASTIC).filters(given, ())
     ranges = first["bool"]["must_not"][0]["range"]
     assert ranges["metadata.year"] == {"gt": "1990", "boost": 2, "lte": "\U0010ffff"}
     assert ranges["typed.size"] == {"gte": 3}
     assert second == {"range": {"metadata.a": {"gte": "", "lte": "b"}}}
     assert third == given[2]
-    assert dialect.of(OPEN).filters(given) == given
+    assert dialect.of(OPEN).filters(given, ()) == given
+
+
+def test_an_object_of_the_metadata_exists_where_one_of_its_entries_does():
+    entries = {"author.name": "keyword", "author.born": "date", "authority": "keyword"}
+    given = [{"bool": {"must_not": [{"exists": {"field": "metadata.author"}}]}}, {"exists": {"field": "metadata.authority"}}]
+    first, second = dialect.of(ELASTIC).filters(given, entries)
+    ((clause,),) = (first["bool"]["must_not"],)
+    names = [each["exists"]["field"] for each in clause["bool"]["should"]]
+    assert names == ["metadata.author", "metadata.author.name", "metadata.author.born"]
+    assert second == given[1]
+    assert dialect.of(OPEN).filters(given, entries) == given
 
 
 def test_what_elasticsearch_cannot_do_is_said():

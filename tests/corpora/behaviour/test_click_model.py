@@ -97,8 +97,8 @@ def test_a_log_as_logs_are():
         for pair, place, count, clicks in zip(shown.pair, shown.position, shown.shown, shown.clicked, strict=True)
     }
     assert rows == {
-        ("red sofa", "1", 0): (1, 0), ("red sofa", "2", 1): (1, 1), ("red sofa", "3", 2): (1, 1), ("red sofa", "2", 5): (1, 0),
-        ("red sofa", "7", 1): (1, 1), ("one", "9", 0): (1, 0),
+        ("red sofa", "1", 0): (1, 0), ("red sofa", "2", 1): (1, 1), ("red sofa", "3", 2): (1, 1), ("red sofa", "2", 4): (1, 0),
+        ("red sofa", "7", 0): (1, 1), ("one", "9", 0): (1, 0),
     }  # fmt: skip
     assert (log.unplaced, log.lost) == (1, 1)
     assert set(log.qrels(log.model(corrected=False))) == {"red sofa"}

@@ -17,9 +17,14 @@ BUSY = (429, {"error": {"type": "busy", "reason": "too many requests"}})
 AWAY = (503, {"error": {"type": "away", "reason": "no cluster manager"}})
 
 
-@pytest.mark.parametrize("answer", [BUSY, AWAY])
 @pytest.mark.parametrize(
-    ("method", "path"), [("PUT", "/leases/_doc/a"), ("HEAD", "/index"), ("POST", "/index/_refresh"), ("PUT", "/index/_settings")]
+    ("answer", "method", "path"),
+    [
+        (BUSY, "PUT", "/leases/_doc/a"),
+        (BUSY, "HEAD", "/index"),
+        (AWAY, "POST", "/index/_refresh"),
+        (AWAY, "PUT", "/index/_settings"),
+    ],
 )
 def test_a_build_repeats_every_request_that_the_server_turns_away(scripted, answer, method, path):
     engine = connect(load(url=scripted.url)).patient(30)

@@ -13,6 +13,7 @@ import pytest
 from termweave.cli import run
 from termweave.engine import EngineResponseError, connect
 from termweave.records import Document, Encoding
+from termweave.search import Index
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.settings import load
@@ -122,6 +123,7 @@ def termweave(elasticsearch_node, own_places, monkeypatch):
 def corpus(path, documents):
     lines = [
         {"_id": key, "title": title, "text": text, "kind": "entry", "part": key[:1], "size": len(text)}
+        | ({"author": {"name": key}} if title else {})
         for key, (title, text) in documents.items()
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -150,6 +152,8 @@ def test_the_whole_way(termweave, elastic_name, elasticsearch_engine, tmp_path):
     for filters, expected in (
         (["size>70"], {"timer"}),
         (["kind=entry", "NOT part=t"], {"json", "path", "csv"}),
+        (["exists(author)", "size>70"], {"timer"}),
+        (["NOT exists(author.name) OR kind=entry AND NOT exists(author)"], set()),
         (["part<k"], {"json", "csv"}),  # texts, which a `flattened` field compares only with both bounds
     ):
         options = [word for each in filters for word in ("--filter", each)]
@@ -160,6 +164,10 @@ def test_the_whole_way(termweave, elastic_name, elasticsearch_engine, tmp_path):
     assert {hit["id"] for hit in hits} == {"path", "timer"}
     facets = json.loads(termweave("search", elastic_name, "python", "--facet", "part", "--sort", "size:desc", "--json"))
     assert {each["value"] for each in facets["facets"]["part"]} == {"t", "j", "p", "c"}
+    answer = Index.open(elasticsearch_engine, elastic_name).answer("python", fields=["title", "weights", "vector"])
+    shown = {name for hit in answer.hits for name in hit.fields}
+    if "vector" not in shown:  # 9.2; 8.19 shows both
+        assert any("fields 'weights', 'vector' cannot be shown" in remark for remark in answer.remarks)
     assert "all there, nothing twice" in termweave("verify", elastic_name, "--deep")
     assert "content of 5 read back" in termweave("verify", elastic_name, source, "--deep")
     assert "Elasticsearch has no query 'hybrid'" in termweave("search", elastic_name, "json", "--server-fusion", status=2)
@@ -180,7 +188,15 @@ def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, 
     assert (done["update"]["new"], done["update"]["changed"]) == (1, 1)
     assert json.loads(termweave("search", elastic_name, "write a spreadsheet", "--json"))["hits"][0]["id"] == "csv"
     assert "6 documents, all there" in termweave("verify", elastic_name, "--deep")
-    assert "cannot copy the live generation" in termweave("index", source, elastic_name, "--update", "--new", status=1)
+    copied = has_reindex(elasticsearch_engine)
+    said = termweave("index", source, elastic_name, "--update", "--new", status=0 if copied else 1)
+    if not copied:
+        assert (
+            "The server cannot copy the live generation, because it has no _reindex. Leave --new out: the update changes" in said
+        )
+        listed = json.loads(termweave("generations", elastic_name, "--json"))["generations"]
+        assert [each["index"] for each in listed] == [first]  # nothing was made
+    (first,) = elasticsearch_engine.request("GET", f"/_alias/{elastic_name}")
     second = json.loads(termweave("index", source, elastic_name, "--fresh", *options))["generation"]
     assert second != first
     assert termweave("rollback", elastic_name)
@@ -193,6 +209,15 @@ def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, 
     assert termweave("prune", elastic_name, "--keep", "1", "--yes")
     assert termweave("delete", elastic_name, "--yes")
     assert "no index named" in termweave("search", elastic_name, "json", status=2)
+
+
+def has_reindex(engine):
+    """Whether the server can copy an index: the archive of the tests lacks the module."""
+    try:
+        engine.request("POST", "/_reindex", body={})
+    except EngineResponseError as error:
+        return error.status != 405
+    return True
 
 
 def test_doctor_names_it(termweave):

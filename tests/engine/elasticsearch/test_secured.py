@@ -48,8 +48,15 @@ def without(role, privilege):
     return role | {"indices": [first | {"privileges": [each for each in first["privileges"] if each != privilege]}, *others]}
 
 
+#: A source's user (docs/existing-index.md), and the application that fills it.
+READ, OWN = (
+    {"cluster": [], "indices": [{"names": ["shop"], "privileges": privileges}]}
+    for privileges in (["read", "view_index_metadata"], ["all"])
+)
 #: User -> role.
 USERS = {
+    "reader": READ,
+    "owner": OWN,
     "searcher": SEARCH,
     "builder": BUILD,
     **{f"searcher-without-{each}": without(SEARCH, each) for each in SEARCH["indices"][0]["privileges"]},
@@ -132,6 +139,24 @@ def test_the_least_roles_suffice_and_one_privilege_less_is_named(termweave, corp
             assert re.search(rf"index privileges \[[^]]*\b{privilege}\b", text), text
             assert "The role of this user lacks a permission" in text
     _done(termweave("builder", "prune", "docs", "--keep", "1", "--yes"))
+    _done(termweave("builder", "delete", "docs", "--yes"))
+
+
+def test_a_source_is_read_by_a_user_of_its_own(secured, termweave, tmp_path):
+    with connect(load(url=secured.url, user="owner", password=PASSWORD, ca_certs=secured.authority.certificate)) as engine:
+        for number in range(5):
+            body = {"description": f"lamp {number}"}
+            engine.request("PUT", f"/shop/_doc/p{number}", params={"refresh": True}, body=body)
+    secret = tmp_path / "password"
+    secret.write_text(PASSWORD)
+    options = ("--text-field", "description", "--weights", "none", "--dense", "none", "--analyzer", "standard")
+    build = ("index", f"{secured.url}/shop", "docs", *options)
+    code, text = termweave("builder", *build)
+    assert code == 1
+    assert "is unauthorized for user [builder]" in text  # the same server: the target's user counts unless the source has one
+    own = ("--source-user", "reader", "--source-password-file", secret, "--source-ca-certs", secured.authority.certificate)
+    assert "5 documents" in _done(termweave("builder", *build, *own))
+    assert "0 new" in _done(termweave("builder", *build, *own, "--update", "--since", "_seq_no"))
     _done(termweave("builder", "delete", "docs", "--yes"))
 
 

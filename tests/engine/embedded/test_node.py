@@ -107,6 +107,8 @@ def document(url):
         return engine.request("GET", "/kept/_doc/1")["_source"]
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_node_is_seen_and_comes_back_with_its_data_at_its_port(world, two_starts):
     _, home = world
     state = node.running(home)
@@ -124,6 +126,8 @@ def test_a_killed_node_is_seen_and_comes_back_with_its_data_at_its_port(world, t
     assert document(again["url"]) == {"text": "it stays"}
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_stop_keeps_the_data_and_a_taken_port_is_left_for_another(world, two_starts):
     import socket
 

@@ -184,6 +184,7 @@ def test_an_empty_index_has_no_documents(products, opened):
     ("spec", "shown", "url"),
     [
         ("opensearch:products", "opensearch:products", None),
+        ("elasticsearch:products", "elasticsearch:products", None),
         ("https://me:secret@host:9200/products", "https://host:9200/products", "https://me:secret@host:9200"),
         ("http://host/search/my-index/", "http://host/search/my-index", "http://host/search"),
     ],

@@ -62,6 +62,21 @@ def test_files_as_judgements_and_as_clicks(folder):
     assert "are looked at in the proportion" in corrected.remark
 
 
+def test_one_file_of_bulk_requests_holds_both_logs(tmp_path):
+    """OpenSearch's sample data are such a file."""
+    lines = []
+    for index, records in zip(("ubi_queries", "ubi_events"), logs(), strict=True):
+        for identity, record in records.items():
+            lines += [{"index": {"_index": index, "_id": identity}}, record]
+    lines[4:4] = [{"create": {"_index": "ecommerce"}}, {"query_id": "s0", "user_query": "not of the log"}]
+    (tmp_path / "ubi_queries_events.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    dataset = open_dataset(f"ubi:{tmp_path}:raw")
+    assert sorted(query.text for query in dataset.queries()) == [f"query {number}" for number in range(4)]
+    (tmp_path / "ubi_queries.ndjson").write_text('{"index": {"_index": "mine"}}\n{"query_id": "s1", "user_query": "one"}\n')
+    texts = {query.text for query in open_dataset(f"ubi:{tmp_path}:raw").queries()}
+    assert texts == {"one"}  # a file of one log is preferred; the other log has the events of all searches
+
+
 def test_indices_as_judgements(opensearch_engine, name, monkeypatch, products):
     monkeypatch.setattr(ubi, "QUERIES", f"{name}-queries")
     monkeypatch.setattr(ubi, "EVENTS", f"{name}-events")

@@ -65,7 +65,9 @@ def _signed(proxy, url=None):
     return connect(load(url=url or proxy.url, aws_sigv4=REGION))
 
 
-@pytest.mark.parametrize("token", [None, "token/of+the=session"], ids=["long-term", "session"])
+@pytest.mark.parametrize(
+    "token", [pytest.param(None, marks=pytest.mark.exhaustive), "token/of+the=session"], ids=["long-term", "session"]
+)
 def test_an_index_is_built_updated_and_searched_with_signed_requests(opensearch_engine, name, corpus, proxy, monkeypatch, token):
     _use(monkeypatch, proxy, "AKIAKEY", token)
     with _signed(proxy) as engine:

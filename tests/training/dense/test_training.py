@@ -104,9 +104,9 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("coder", CODER),
+        pytest.param("coder", CODER, marks=pytest.mark.exhaustive),
         ("le-bs", (*SMALL, "labels=distill", "alpha=0.5")),
-        ("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3")),
+        pytest.param("le-bs", (*SMALL, "labels=none", "mined_by=model", "refresh_every=3"), marks=pytest.mark.exhaustive),
     ],
     ids=["one-fit", "two-fits", "negatives-mined-again"],
 )

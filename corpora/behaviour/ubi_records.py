@@ -1,0 +1,138 @@
+"""Single records of the logs ``ubi_queries`` and ``ubi_events``, in all the forms that the schema's versions and OpenSearch's plugin gave them.
+
+The schema is https://github.com/o19s/ubi (1.0 to 1.3). What differs between logs:
+
+* The ids that were shown are ``query_response_hit_ids``; earlier versions wrote ``query_response_object_ids`` or ``query_response_objects_ids``.
+* The user's query is a text, or an object with the key ``text``. Events may repeat it, so that no record of the query is needed.
+* A position is ``position.ordinal`` or ``position.ordinal.index``; objects may be nested or have dotted names.
+* The plugin stores the request as text in ``query``. Its ``from`` is the position of the first id of that page. If the request named no
+  ``object_id_field``, the plugin logged Lucene's internal document numbers, which are no ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+#: Actions that say: this is what I looked for. "view" is none: some shops mean an opened page with it, others a document on the screen.
+CLICKS = frozenset(
+    {
+        "click", "click_through", "item_click", "product_click", "result_click", "add_to_cart", "purchase", "buy", "download", "watch",
+    }
+)  # fmt: skip
+#: Actions that say that a document was on the screen.
+SHOWN = frozenset({"impression", "item_impression", "product_impression"})
+_HITS = ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """One page of results of one search.
+
+    Attributes:
+        search: The id of the search.
+        query: What the user typed.
+        shown: Document id -> position in the list, from 0.
+        internal: Whether the log holds Lucene's document numbers instead of ids; `shown` is empty then.
+    """
+
+    search: str
+    query: str
+    shown: dict[str, int] = field(default_factory=dict)
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """One click or impression.
+
+    Attributes:
+        search: The id of the search.
+        query: What the user typed; "" if the event does not say.
+        document: The id of the document.
+        clicked: Whether it is a click.
+        ordinal: The position as the log counts, from 0 or from 1; None: not known.
+    """
+
+    search: str
+    query: str
+    document: str
+    clicked: bool
+    ordinal: int | None
+
+
+def search_record(record: Mapping[str, Any]) -> SearchRecord | None:
+    """Read a record of ``ubi_queries``; None if it has no id or no query."""
+    search, query = record.get("query_id"), _query(record)
+    if not isinstance(search, str) or not query:
+        return None
+    request = _request(record.get("query"))
+    if _names_no_field(request):
+        return SearchRecord(search, query, internal=True)
+    hits: Any = next((record[name] for name in _HITS if record.get(name) is not None), [])
+    first = _number(request.get("from")) or 0
+    shown: dict[str, int] = {}
+    for place, document in enumerate(hits if isinstance(hits, list) else [hits], first):
+        if document is not None:
+            shown.setdefault(str(document), place)
+    return SearchRecord(search, query, shown)
+
+
+def event_record(record: Mapping[str, Any]) -> EventRecord | None:
+    """Read a record of ``ubi_events``; None if it is neither a click nor an impression of a document."""
+    action = str(record.get("action_name") or "").lower()
+    document = _inside(record, "event_attributes.object.object_id")
+    if action not in CLICKS | SHOWN or not isinstance(document, str | int) or document == "":
+        return None
+    ordinal = _inside(record, "event_attributes.position.ordinal")
+    if isinstance(ordinal, Mapping):
+        ordinal = ordinal.get("index")
+    return EventRecord(str(record.get("query_id")), _query(record), str(document), action in CLICKS, _number(ordinal))
+
+
+def _query(record: Mapping[str, Any]) -> str:
+    """The user's query with single blanks; "" if there is none."""
+    text = record.get("user_query")
+    if isinstance(text, Mapping):
+        text = text.get("text")
+    return " ".join(text.split()) if isinstance(text, str) else ""
+
+
+def _inside(record: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path, whether its objects are nested or its names dotted; None if there is none."""
+    if path in record:
+        return record[path]
+    head, _, rest = path.partition(".")
+    inner = record.get(head)
+    return _inside(inner, rest) if rest and isinstance(inner, Mapping) else None
+
+
+def _number(value: Any) -> int | None:
+    """A position as a number or as digits; None if it is neither."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if number >= 0 else None
+
+
+def _request(query: Any) -> Mapping[str, Any]:
+    """The search request that the plugin stored as text; {} if there is none, or if it is no JSON object."""
+    if isinstance(query, str) and query.startswith("{"):
+        try:
+            query = orjson.loads(query)
+        except orjson.JSONDecodeError:
+            return {}
+    return query if isinstance(query, Mapping) else {}
+
+
+def _names_no_field(request: Mapping[str, Any]) -> bool:
+    """Whether the request asked for the log without naming the field of the ids."""
+    extensions = request.get("ext")
+    ubi = extensions.get("ubi", extensions) if isinstance(extensions, Mapping) else None
+    return isinstance(ubi, Mapping) and "object_id_field" in ubi and not ubi["object_id_field"]

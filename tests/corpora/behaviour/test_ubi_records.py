@@ -1,0 +1,145 @@
+"""Records as OpenSearch's plugin, its collector, its sample data and earlier versions of the schema write them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from termweave.corpora.behaviour import ubi
+from termweave.corpora.behaviour.ubi_records import EventRecord, event_record, search_record
+
+#: The plugin's record of a search: the user's query, the ids in order, and the request as text.
+SEARCH = {
+    "timestamp": "2025-03-03T16:47:44.907Z",
+    "query_id": "s1",
+    "query_response_id": "r1",
+    "query_response_hit_ids": ["B07", "B01", "B08"],
+    "client_id": "CLIENT-4683",
+    "application": "Chorus",
+    "user_query": "wireless  earbuds",
+    "query_attributes": {},
+    "query": '{"from":0,"size":3,"query":{"match":{"title":{"query":"wireless earbuds"}}},"ext":{"ubi":{"query_id":"s1","object_id_field":"asin"}}}',
+}
+#: The event of a collector.
+EVENT = {
+    "application": "Chorus",
+    "action_name": "impression",
+    "query_id": "s1",
+    "session_id": "SESSION-880a",
+    "client_id": "CLIENT-4683",
+    "user_id": "",
+    "timestamp": "2025-03-03T16:47:46.044Z",
+    "message_type": "IMPRESSION",
+    "message": "impression made on doc position 8",
+    "event_attributes": {
+        "object": {"object_id": "B01", "object_id_field": "asin", "description": "Earbud"},
+        "position": {"ordinal": 8},
+    },
+    "user_query": "wireless earbuds",
+}
+
+
+def event(action="click", attributes=None, **changed):
+    return {**EVENT, "action_name": action, "event_attributes": attributes or EVENT["event_attributes"], **changed}
+
+
+def placed(log):
+    """(query, document, position) -> (impressions, clicks)."""
+    rows = log.impressions
+    return {
+        (*log.pairs[pair], int(place)): (int(shown), int(clicked))
+        for pair, place, shown, clicked in zip(rows.pair, rows.position, rows.shown, rows.clicked, strict=True)
+    }
+
+
+def test_a_search_of_the_plugin():
+    assert search_record(SEARCH).shown == {"B07": 0, "B01": 1, "B08": 2}
+    assert search_record(SEARCH).query == "wireless earbuds"
+    assert search_record({**SEARCH, "user_query": {"text": "earbuds"}}).query == "earbuds"
+    for name in ("query_response_object_ids", "query_response_objects_ids"):
+        earlier = {**SEARCH, name: SEARCH["query_response_hit_ids"], "query_response_hit_ids": None}
+        assert search_record(earlier).shown == {"B07": 0, "B01": 1, "B08": 2}
+    assert search_record({**SEARCH, "query_response_hit_ids": ["a", None, 7]}).shown == {"a": 0, "7": 2}
+    for without in ("query_id", "user_query"):
+        assert search_record({**SEARCH, without: None}) is None
+    assert search_record({**SEARCH, "user_query": " "}) is None
+
+
+def test_pages_of_one_search_follow_each_other():
+    second = {**SEARCH, "query_response_hit_ids": ["B05", "B07"], "query": SEARCH["query"].replace('"from":0', '"from":3')}
+    log = ubi.read([second, SEARCH], [event()])
+    assert placed(log) == {
+        ("wireless earbuds", "B07", 4): (1, 0),  # on both pages; the page that was logged first counts
+        ("wireless earbuds", "B01", 1): (1, 1),
+        ("wireless earbuds", "B08", 2): (1, 0),
+        ("wireless earbuds", "B05", 3): (1, 0),
+    }
+
+
+@pytest.mark.parametrize("extension", [{"ubi": {"object_id_field": None}}, {"object_id_field": ""}])
+def test_lucenes_document_numbers_are_no_ids(extension):
+    """The plugin logs them if the request names no field; the impressions say then what was shown."""
+    search = {**SEARCH, "query_response_hit_ids": ["3", "7"], "query": json.dumps({"ext": extension})}
+    log = ubi.read([search], [event("impression"), event("click")])
+    assert placed(log) == {("wireless earbuds", "B01", 7): (1, 1)}
+    assert "1 list of shown documents left out" in log.remarks(log.model(corrected=False), corrected=False)[0]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"object": {"object_id": "9"}, "position": {"ordinal": 2}},
+        {"object": {"object_id": 9}, "position": {"ordinal": {"index": 2}}},  # versions 1.0 to 1.3 of the schema
+        {"object.object_id": "9", "position.ordinal": 2.0},
+        {"object": {"object_id": "9"}, "position": {"ordinal": "2", "x": 1, "y": 2}},
+    ],
+)
+def test_the_forms_of_an_event(attributes):
+    assert event_record(event(attributes=attributes)) == EventRecord("s1", "wireless earbuds", "9", clicked=True, ordinal=2)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"object": {"object_id": "9"}, "position": {"x": 100, "y": 200}},
+        {"object": {"object_id": "9"}, "position": None},
+        {"object": {"object_id": "9"}, "position": {"ordinal": -1}},
+        {"object": {"object_id": "9"}, "position": {"ordinal": "third"}},
+    ],
+)
+def test_an_event_without_a_place(attributes):
+    assert event_record(event(attributes=attributes)).ordinal is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {**EVENT, "action_name": "search", "event_attributes": None},
+        {**EVENT, "action_name": "page_exit", "event_attributes": {"object": {"timeElapsedCallbacks": []}, "position": {}}},
+        {**EVENT, "event_attributes": {"object": "B01"}},
+        {**EVENT, "event_attributes": {"object": {"object_id": ["B01"]}}},
+        {**EVENT, "action_name": None},
+        {},
+    ],
+)
+def test_other_events_are_passed_over(record):
+    assert event_record(record) is None
+
+
+def test_events_that_carry_the_query_need_no_record_of_it():
+    events = [event("impression"), event("click"), event("click", query_id="s2", user_query=None)]
+    log = ubi.read([], events)
+    assert placed(log) == {("wireless earbuds", "B01", 7): (1, 1)}
+    assert log.lost == 1
+
+
+def test_ordinals_from_0_and_from_1():
+    def shown(*ordinals):
+        return [
+            event("impression", {"object": {"object_id": f"d{ordinal}"}, "position": {"ordinal": ordinal}})
+            for ordinal in ordinals
+        ]
+
+    assert sorted(place for *_, place in placed(ubi.read([], shown(0, 1, 2)))) == [0, 1, 2]
+    assert sorted(place for *_, place in placed(ubi.read([], shown(1, 2, 3)))) == [0, 1, 2]

@@ -1,0 +1,203 @@
+"""An index of Elasticsearch as a source: for Elasticsearch itself, and for OpenSearch."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from termweave.cli import run
+from termweave.corpora import IndexReading, open_source
+from termweave.engine.index_source import pages
+from termweave.errors import InputError
+from termweave.settings import load
+from tests.engine.index_source.conftest import write
+
+pytestmark = pytest.mark.engine
+FIELDS = ("--title-field", "name", "--text-field", "description")
+LEXICAL = ("--weights", "none", "--dense", "none", "--analyzer", "standard")
+MAPPING = {
+    "properties": {
+        "name": {"type": "text"},
+        "description": {"type": "text"},
+        "price": {"type": "integer"},
+        "embedding": {"type": "dense_vector", "dims": 2},
+        "terms": {"type": "sparse_vector"},
+    }
+}
+
+
+def products(count, word="first"):
+    return {
+        f"p{number}": {
+            "name": f"name {number}",
+            "description": f"{word} {number}",
+            "price": number,
+            "embedding": [1.0, number],
+            "terms": {"one": 1.0},
+        }
+        for number in range(count)
+    }
+
+
+@pytest.fixture
+def shop(elasticsearch_engine, elastic_name):
+    """The index NAME-shop of an application, in two shards, and a function that writes to it."""
+    index = f"{elastic_name}-shop"
+    settings = {"number_of_shards": 2, "number_of_replicas": 0}
+    elasticsearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": MAPPING})
+
+    def fill(documents, *, gone=()):
+        write(elasticsearch_engine, index, documents)
+        for identity in gone:
+            elasticsearch_engine.request("DELETE", f"/{index}/_doc/{identity}", params={"refresh": True})
+
+    fill(products(60))
+    fill.index = index
+    return fill
+
+
+@pytest.fixture
+def termweave(own_places, monkeypatch):
+    """Run the command in this process for a server; returns its status and what it printed."""
+    monkeypatch.setattr("termweave.support.paths.state", lambda: own_places / "xdg-state" / "termweave")
+
+    def call(url, *arguments):
+        streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
+        with monkeypatch.context() as patch:
+            patch.setenv("TERMWEAVE_URL", url)
+            for name, stream in streams.items():
+                patch.setattr(sys, name, stream)
+            status = run(list(map(str, arguments)))
+        return status, "".join(stream.buffer.getvalue().decode() for stream in streams.values())
+
+    return call
+
+
+def done(answer):
+    status, text = answer
+    assert status == 0, text
+    return text
+
+
+@pytest.fixture
+def opened(elasticsearch_node):
+    """A function that opens an index of the server."""
+
+    def call(index, **reading):
+        settings = load(url=elasticsearch_node)
+        return open_source(
+            f"elasticsearch:{index}",
+            text_fields=("description",),
+            title_field="name",
+            index=IndexReading(settings=lambda _: settings, **reading),
+        )
+
+    return call
+
+
+def test_it_is_built_updated_and_verified(termweave, elasticsearch_node, elastic_name, shop):
+    source = f"elasticsearch:{shop.index}"
+    build = ("index", source, elastic_name, *FIELDS)
+    said = done(termweave(elasticsearch_node, *build, *LEXICAL))
+    assert "60 documents" in said
+    assert f"{source}: left out, because they are numbers of a model: embedding, terms." in said
+    shop({"p3": {"name": "name 3", "description": "second"}, "new": {"description": "new"}}, gone=["p4"])
+    changed = json.loads(
+        done(termweave(elasticsearch_node, *build, "--update", "--delete-missing", "--plan", "--json", "--quiet"))
+    )
+    assert changed["counts"] == {"new": 1, "changed": 1, "unchanged": 58, "gone": 1, "refused": 0}
+    assert "1 new, 1 changed, 58 unchanged" in done(termweave(elasticsearch_node, *build, "--update", "--delete-missing"))
+    shop({"p7": {"name": "name 7", "description": "third"}}, gone=["p8"])
+    since = ("--update", "--since", "_seq_no", "--delete-missing")
+    assert "1 changed" in done(termweave(elasticsearch_node, *build, *since))
+    assert "59 documents, all there" in done(termweave(elasticsearch_node, "verify", elastic_name, "--deep"))
+    assert f"as in {source}" in done(termweave(elasticsearch_node, "verify", elastic_name, source, *FIELDS))
+    found = json.loads(done(termweave(elasticsearch_node, "search", elastic_name, "third", "--json")))["hits"]
+    assert [each["id"] for each in found] == ["p7"]
+
+
+def test_an_index_of_elasticsearch_moves_to_opensearch(termweave, opensearch_engine, name, elasticsearch_node, shop, tmp_path):
+    query = tmp_path / "query.json"
+    query.write_text('{"range": {"price": {"lt": 50}}}')
+    source = f"{elasticsearch_node}/{shop.index}"
+    options = (*FIELDS, *LEXICAL, "--source-query", query, "--source-rate", "5000")
+    assert "50 documents" in done(termweave(opensearch_engine.url, "index", source, name, *options))
+    hits = json.loads(done(termweave(opensearch_engine.url, "search", name, "name 17", "--json")))["hits"]
+    assert hits[0]["id"] == "p17"
+    query.write_text('{"rage": {}}')
+    status, said = termweave(opensearch_engine.url, "index", source, name, *options)
+    assert status == 2
+    assert "does not take the query of the source" in said
+
+
+def test_the_snapshot_outlives_changes_and_a_lost_point_in_time(shop, opened, elasticsearch_engine, monkeypatch):
+    monkeypatch.setattr(pages, "_FIRST", 5)
+    monkeypatch.setattr(pages, "_MOST", 5)
+    corpus = opened(shop.index)
+    before = corpus.fingerprint
+    reading = corpus.documents()
+    first = [next(reading) for _ in range(3)]
+    reading.close()
+    for view in corpus._views:
+        elasticsearch_engine.request("DELETE", "/_pit", body={"id": view.pit})
+    last = next(identity for identity in reversed(products(60)) if identity not in {each.id for each in first})
+    shop({last: {"description": "changed"}, first[0].id: {"description": "changed"}})
+    texts = {each.id: each.text for each in corpus.documents()}
+    assert len(texts) == 60
+    assert texts[first[0].id] == first[0].text
+    assert opened(shop.index).fingerprint != before
+
+
+def test_an_index_that_is_deleted_while_it_is_read(shop, opened, elasticsearch_engine, monkeypatch):
+    monkeypatch.setattr(pages, "_FIRST", 5)
+    monkeypatch.setattr(pages, "_MOST", 5)
+    reading = opened(shop.index).documents()
+    next(reading)
+    elasticsearch_engine.request("DELETE", f"/{shop.index}")
+    with pytest.raises(InputError, match=f"The index '{shop.index}' was deleted while it was read"):
+        list(reading)
+
+
+def test_the_applications_queries_find_the_same_with_the_same_scores(termweave, elasticsearch_engine, elastic_name, shop):
+    build = ("index", f"elasticsearch:{shop.index}", elastic_name, *FIELDS, *LEXICAL)
+    status, said = termweave(elasticsearch_engine.url, *build, "--keep-mapping")
+    assert status == 2
+    assert "'embedding' is of type dense_vector; 'terms' is of type sparse_vector" in said
+    plain = f"{elastic_name}-plain"
+    mapping = {"properties": {name: field for name, field in MAPPING["properties"].items() if name not in {"embedding", "terms"}}}
+    elasticsearch_engine.request("PUT", f"/{plain}", body={"settings": {"number_of_shards": 2}, "mappings": mapping})
+    write(
+        elasticsearch_engine,
+        plain,
+        {key: {name: body[name] for name in mapping["properties"]} for key, body in products(60).items()},
+    )
+    build = ("index", f"elasticsearch:{plain}", elastic_name, *FIELDS, *LEXICAL)
+    done(termweave(elasticsearch_engine.url, *build, "--keep-mapping"))
+    for query in (
+        {"match": {"description": "first 17"}},
+        {"multi_match": {"query": "name 5", "fields": ["name^2", "description"]}},
+        {"bool": {"must": {"match_phrase": {"name": "name 9"}}, "filter": {"range": {"price": {"lte": 9}}}}},
+    ):
+        answers = [
+            elasticsearch_engine.request("POST", f"/{index}/_search", body={"query": query, "size": 60})["hits"]["hits"]
+            for index in (plain, elastic_name)
+        ]
+        theirs, ours = ({hit["_id"]: pytest.approx(hit["_score"], rel=1e-6) for hit in hits} for hits in answers)
+        assert theirs
+        assert theirs == {identity: score.expected for identity, score in ours.items()}
+
+
+def test_an_enrichment_is_refused_before_anything_is_written(termweave, elasticsearch_engine, shop):
+    before = elasticsearch_engine.request("GET", f"/{shop.index}")
+    for more in ((), ("--signals", "weights")):
+        status, said = termweave(elasticsearch_engine.url, "enrich", shop.index, *FIELDS, *more)
+        assert status == 2
+        assert "An index of Elasticsearch cannot be enriched" in said
+        assert "termweave index elasticsearch:INDEX NAME" in said
+    status, said = termweave(elasticsearch_engine.url, "enrich", shop.index, "--remove", "--text-field", "description")
+    assert status == 2
+    assert "was not enriched" in said
+    assert elasticsearch_engine.request("GET", f"/{shop.index}") == before
