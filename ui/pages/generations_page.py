@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from termweave.indexer.generations.audit import Act
     from termweave.indexer.generations.generations import Generation
 
 _PARAMETERS = (INDEX, Parameter("promote", "The generation to ask about."))
@@ -88,7 +89,7 @@ def _promote(request: Request, form: FormData) -> Response:
     name, wanted = text_of(form, "index"), text_of(form, "generation")
     if (now := generations.live(workspace.engine, name) or "") != text_of(form, "live"):
         raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
-    act = "rollback" if text_of(form, "act") == "rollback" else "promote"
+    act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
     publication.promote(workspace.engine, name, wanted, act)
     workspace.forget(name)
     return RedirectResponse(PageAddress.of("/generations", [("index", name)]), status_code=HTTPStatus.SEE_OTHER)
