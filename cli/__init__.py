@@ -34,6 +34,7 @@ VERBS = {
     "search": "The best documents for a query.",
     "explain": "Show why a document has its score.",
     "weights": "Show which words of a text matter.",
+    "serve": "Web pages and a JSON API to search and compare.",
     "evaluate": "Compare modes and rerankers on judged queries.",
     "tune": "Choose fusion and reranking by judged queries.",
     "profiles": "List, choose or delete tuned profiles.",

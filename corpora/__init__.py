@@ -186,7 +186,7 @@ def _spec(spec: object, what: str) -> str:
 def path_and_split(spec: str) -> tuple[str, str | None]:
     """Split ``PATH:SPLIT``. The split is None if none is named; an index or a path that exists is never split."""
     path, colon, split = spec.rpartition(":")
-    if not colon or exists(spec) or path in {"ir", "ubi"} or spec.startswith(_INDICES):
+    if not colon or exists(spec) or path in {"book", "ir", "ubi"} or spec.startswith(_INDICES):
         return spec, None
     return path, split
 

@@ -1,15 +1,22 @@
-"""Write `docs/commands.md` from the help of every command. `make docs` runs this; a test compares the page with the help."""
+"""Write `docs/commands.md` from the help of every command, and the OpenAPI document of `termweave serve` from `docs/schemas`.
+
+`make docs` runs this; tests compare both with their sources.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import click
 
 from termweave.cli import VERBS, cli
+from termweave.ui.api import openapi
 
 PAGE = Path(__file__).parent / "commands.md"
+SCHEMAS = Path(__file__).parent / "schemas"
+OPENAPI = Path(__file__).parents[1] / "ui" / "static" / "openapi.json"
 
 
 def commands() -> str:
@@ -40,12 +47,16 @@ def _section(title: str, command: click.Command, context: click.Context) -> str:
     return f"## {title}\n\n```\n{command.get_help(context).rstrip()}\n```\n"
 
 
+def described() -> str:
+    """Return the OpenAPI document."""
+    schemas = {name: json.loads((SCHEMAS / f"{name}.1.json").read_text(encoding="utf-8")) for name in openapi.ANSWERS.values()}
+    return json.dumps(openapi.document(schemas), indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
-    page = commands()
+    made = {PAGE: commands(), OPENAPI: described()}
     if "--check" in sys.argv:
-        sys.exit(
-            0
-            if PAGE.read_text(encoding="utf-8") == page
-            else "docs/commands.md is older than the commands' help. Run 'make docs'."
-        )
-    PAGE.write_text(page, encoding="utf-8")
+        old = [path.name for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+        sys.exit(f"{', '.join(old)}: older than the commands' help or the schemas. Run 'make docs'." if old else 0)
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")

@@ -142,7 +142,7 @@ def evaluate(
         *judgements.profiles_fitted_on(index, {system.mode for system in chosen}, dataset),
         *(note for run in saved.values() for note in judgements.absent_from_run(run, ids, qrels)),
     ]
-    new_runs, shortened = _runs(index, queries, chosen, progress, depth)
+    new_runs, shortened = runs_of(index, queries, chosen, progress, depth)
     all_runs = {**saved, **new_runs}
     values = {name: _values(run, qrels, ids, dataset.relevant_from) for name, run in all_runs.items()}
     rows = [_row(name, *described[name], values, against, with_p=name != against) for name in all_runs]
@@ -159,10 +159,10 @@ def evaluate(
     )
 
 
-def _runs(
+def runs_of(
     index: Index, queries: Sequence[Query], systems: Sequence[System], progress: Callable[[int, int], None], depth: int
 ) -> tuple[dict[str, Run], list[str]]:
-    """Return the run of every system, and remarks on queries that lost terms."""
+    """Return the run of every system, and remarks on queries that lost terms. Arguments as `evaluate`."""
     chosen = {system.name: index.mode(system.mode) for system in systems}
     signals = sorted({signal for mode in chosen.values() for signal in mode.weights})
     fetcher = CandidateFetcher(

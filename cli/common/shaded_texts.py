@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: The most characters of a passage that a terminal shows.
 _PASSAGE = 400
-#: The most characters of a passage that an HTML page shows.
-_ON_PAGE = 800
 _WORD = re.compile(r"\S+")
 
 
@@ -50,33 +48,6 @@ def write(path: Path, title: str, pictures: Sequence[Picture], out: Output) -> N
 
     path.write_bytes(html(title, pictures).encode("utf-8", "replace"))
     out.say(f"Written: {path}")
-
-
-def of_hit(hit: Hit) -> list[Picture]:
-    """The pictures of an explained hit: its shaded passage and the parts of its score, and what rankers depend on if that is known."""
-    from termweave.search.ranking.occlusion import places
-    from termweave.search.render.html import Picture
-    from termweave.search.results import explanation
-    from termweave.search.results.term_shading import window
-
-    explained = hit.explanation or {"score": 0.0, "parts": [], "text": "", "words": []}
-    rows = explanation.as_rows(explained, terms=20)
-    title, text = str(hit.fields.get("title") or hit.id), explained["text"]
-    words = [(word["start"], word["end"], word["share"]) for word in explained["words"]]
-    begin, end = window(text, explained["words"], _ON_PAGE)
-    before, after = "... " if begin else "", " ..." if end < len(text) else ""
-    moved = len(before) - begin
-    inside = [(first + moved, last + moved, share) for first, last, share in words if begin <= first and last <= end]
-    note = f"{hit.id}: {explanation.place(hit)}, score {hit.score:.4f}"
-    shown = [Picture(title, f"{before}{text[begin:end]}{after}", inside, rows, note)]
-    by_word = places(text)
-    for part in explained["parts"]:
-        if effects := {each["word"]: each["effect"] for each in part.get("effects", ()) if each["effect"] > 0}:
-            spans = sorted((*span, effect) for word, effect in effects.items() for span in by_word.get(word, ()))
-            shown.append(
-                Picture(title, text, spans, note=f"{hit.id}: the words without which the logit of {part['name']} is lower")
-            )
-    return shown
 
 
 def passage(hit: Hit) -> Text:

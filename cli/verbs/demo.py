@@ -43,8 +43,8 @@ def command(*, settings: Settings, out: Output) -> None:
     """
     from termweave import corpora
     from termweave.cli.common import hit_list
-    from termweave.cli.verbs import evaluate as evaluate_verb
     from termweave.evaluation import evaluate
+    from termweave.evaluation.report import json
     from termweave.evaluation.report import table as report
     from termweave.search import Index
 
@@ -60,7 +60,7 @@ def command(*, settings: Settings, out: Output) -> None:
         "schema": "termweave.demo/1",
         "url": server.url,
         "generation": index.generation,
-        "evaluation": evaluate_verb.as_json(evaluation),
+        "evaluation": json.evaluation(evaluation),
         "searches": {query: [hit.as_dict() for hit in hits] for query, hits in answers.items()},
         "seconds": round(time.monotonic() - began, 1),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,8 +104,9 @@ def command(
     """Compare modes and rerankers on the judged queries of DATASET: by default BM25, each signal, hybrid and hybrid+rNN.
 
     An adopted profile ('termweave tune') is one more system, and gates without a name are about it; without a profile they are
-    about hybrid. DATASET is a BEIR folder, 'demo', or a log of user behaviour (ubi:FOLDER, ubi:opensearch); PATH:SPLIT names the split
-    (default: test). p-values come from a paired randomisation test against the baseline, corrected for the number of systems (Holm).
+    about hybrid. DATASET is a BEIR folder, 'demo', the book of an index ('book:NAME', see 'termweave serve'), or a log of user
+    behaviour (ubi:FOLDER, ubi:opensearch); PATH:SPLIT names the split (default: test). p-values come from a paired randomisation
+    test against the baseline, corrected for the number of systems (Holm).
     However many systems are compared, each query is encoded once and each signal is searched once.
 
     \b
@@ -190,45 +191,10 @@ def _write_page(path: Path, experiment: Experiment, dataset: Dataset, index: Ind
 
 
 def _show(experiment: Experiment, verdicts: list[dict[str, Any]], markdown: str | None, out: Output) -> None:
+    from termweave.evaluation.report import json
     from termweave.evaluation.report import table as report
 
     if markdown not in {None, "-"}:
         Path(str(markdown)).write_text(report.markdown(experiment) + "\n", encoding="utf-8")
     as_markdown = report.markdown(experiment) if markdown == "-" else None
-    out.emit({**as_json(experiment), "gates": verdicts}, as_markdown or (lambda: report.table(experiment)))
-
-
-def as_json(experiment: Experiment) -> dict[str, Any]:
-    """Return the results as JSON data: a row for each system and measure, and figures of each system as a whole."""
-    rows = [
-        {
-            "system": row.system,
-            "mode": row.mode,
-            "reranker": row.reranker,
-            "measure": name,
-            "value": value,
-            "p": row.p.get(name),
-            "n": len(experiment.queries),
-        }
-        for row in experiment.rows
-        for name, value in row.values.items()
-    ]
-    systems = [
-        {
-            "system": row.system,
-            "wins": row.wins,
-            "ties": row.ties,
-            "losses": row.losses,
-            "judged": row.judged,
-            "latency_ms": asdict(experiment.latency[row.system]) if row.system in experiment.latency else None,
-        }
-        for row in experiment.rows
-    ]
-    return {
-        "schema": "termweave.evaluate/1",
-        "dataset": experiment.dataset,
-        "baseline": experiment.baseline,
-        "rows": rows,
-        "systems": systems,
-        "notes": list(experiment.notes),
-    }
+    out.emit({**json.evaluation(experiment), "gates": verdicts}, as_markdown or (lambda: report.table(experiment)))

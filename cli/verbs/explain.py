@@ -62,6 +62,7 @@ def command(
     """
     from termweave import engine
     from termweave.search import Index
+    from termweave.search.render import pictures
     from termweave.search.results import explanation, json
 
     query = from_input(query)
@@ -79,7 +80,7 @@ def command(
         explain_words=explain_words,
     )
     if html:
-        shaded_texts.write(html, query, shaded_texts.of_hit(hit), out)
+        shaded_texts.write(html, query, pictures.of_hit(hit), out)
 
     def show() -> None:
         console = out.console()

@@ -54,9 +54,11 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
 
 def _table(listed: list[Generation], width: int) -> Table:
     """Format generations as a table. Names (needed for 'promote') and states are never cut; other columns appear if there is room."""
+    from termweave.indexer.generations.generations import state_of
+
     columns = {
         "generation": [each.index for each in listed],
-        "state": [_state(each) for each in listed],
+        "state": [state_of(each) for each in listed],
         "created (UTC)": [each.created[:19].replace("T", " ") for each in listed],
         "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in listed],
         "size": [sized(each.bytes) for each in listed],
@@ -64,19 +66,6 @@ def _table(listed: list[Generation], width: int) -> Table:
         "built with": [_options(each) for each in listed],
     }
     return fitted_table(columns, width, kept={"state"}, right={"documents", "size"})
-
-
-def _state(generation: Generation) -> str:
-    """The state of a generation in words; "" for a complete one that is not live."""
-    if generation.unreadable:
-        return "live, unreadable" if generation.live else "unreadable"
-    if generation.closed:
-        return "live, closed" if generation.live else "closed"
-    if generation.live:
-        return "live"
-    if not generation.complete:
-        return "unfinished"
-    return "refused by its gate" if generation.missed else ""
 
 
 def _options(generation: Generation) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from termweave.cli.common.output import Output
-    from termweave.indexer.generations.generations import Generation
     from termweave.settings import Settings
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -35,35 +33,16 @@ def command(*, settings: Settings, out: Output) -> None:
       termweave list --json
     """
     from termweave import engine
-    from termweave.errors import UsageError
-    from termweave.indexer.generations import generations
-    from termweave.indexer.generations.names import names
+    from termweave.indexer.generations.names import summaries
 
-    server, rows = engine.connect(settings), []
-    for name in names(server):
-        with suppress(UsageError):  # deleted since the names were read
-            rows.append(_row(name, generations.of(server, name)))
+    server = engine.connect(settings)
+    rows = summaries(server)
     if not rows:
         out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
     out.emit(
         {"schema": "termweave.list/1", "url": server.url, "indices": rows},
         lambda: _table(rows, out.console().width) if rows else None,
     )
-
-
-def _row(name: str, generations: list[Generation]) -> dict[str, Any]:
-    """One index as JSON; `generation` and all that describes it are null if no generation is live."""
-    live = next((generation for generation in generations if generation.live), None)
-    return {
-        "name": name,
-        "generation": live and live.index,
-        "created": live and live.created,
-        "documents": live and live.documents,
-        "bytes": sum(generation.bytes for generation in generations),
-        "generations": len(generations),
-        "signals": list(live.signals) if live else [],
-        "models": dict(live.models) if live else {},
-    }
 
 
 def _table(rows: list[dict[str, Any]], width: int) -> Table:

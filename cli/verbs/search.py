@@ -201,6 +201,7 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
         out: Where results and messages go.
         others: Show the fields besides title and text on a line below each hit.
     """
+    from termweave.search.render import pictures
     from termweave.search.results import json
 
     began = time.perf_counter()
@@ -210,7 +211,7 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
     for cut in answer.cut_short:
         out.warn(f"{cut}.")
     if html:
-        shaded_texts.write(html, text, [each for hit in answer.hits for each in shaded_texts.of_hit(hit)], out)
+        shaded_texts.write(html, text, [each for hit in answer.hits for each in pictures.of_hit(hit)], out)
     out.emit(json.search(text, answer, took), lambda: _show(answer, out, others=others))
 
 

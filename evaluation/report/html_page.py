@@ -126,20 +126,24 @@ def _attributes(css: str) -> str:
     return f' class="{css}"{direction}' if css else ""
 
 
-def _moved(experiment: Experiment, row: Row) -> str:
-    """List the queries that gained and lost most."""
+def moved_most(experiment: Experiment, row: Row) -> list[tuple[str, float, float]]:
+    """The queries that gained most against the baseline and then those that lost most: id, value of the baseline, value of the system."""
     base = experiment.values[experiment.baseline][LEADING]
     mine = experiment.values[row.system][LEADING]
     order = sorted(range(len(mine)), key=lambda place: (-(mine[place] - base[place]), place))
     gained = [place for place in order[:_ENDS] if mine[place] > base[place]]
     lost = [place for place in order[::-1][:_ENDS] if mine[place] < base[place]]
-    if not gained and not lost:
+    return [(experiment.queries[place], float(base[place]), float(mine[place])) for place in (*gained, *lost)]
+
+
+def _moved(experiment: Experiment, row: Row) -> str:
+    """List the queries that gained and lost most."""
+    moved = moved_most(experiment, row)
+    if not moved:
         return ""
     lines = [_row("th", (("query", ""), ("text", "text"), (experiment.baseline, ""), (row.system, ""), ("difference", "")))]
-    for place in [*gained, *lost]:
-        query = experiment.queries[place]
-        change = mine[place] - base[place]
-        cells = [(query, ""), (experiment.texts.get(query, ""), "text"), (f"{base[place]:.3f}", ""), (f"{mine[place]:.3f}", "")]
-        lines.append(_row("td", [*cells, (f"{change:+.3f}", "up" if change > 0 else "down")]))
+    for query, before, after in moved:
+        cells = [(query, ""), (experiment.texts.get(query, ""), "text"), (f"{before:.3f}", ""), (f"{after:.3f}", "")]
+        lines.append(_row("td", [*cells, (f"{after - before:+.3f}", "up" if after > before else "down")]))
     table = _table_of(lines)
     return f"<details><summary>{escape(row.system)}: {row.wins} better, {row.losses} worse</summary>{table}</details>"

@@ -186,6 +186,19 @@ def of(engine: Engine, name: str) -> list[Generation]:
     return sorted(generations, key=lambda generation: (generation.created, generation.index), reverse=True)
 
 
+def state_of(generation: Generation) -> str:
+    """The state of a generation in words; "" for a complete one that is not live."""
+    if generation.unreadable:
+        return "live, unreadable" if generation.live else "unreadable"
+    if generation.closed:
+        return "live, closed" if generation.live else "closed"
+    if generation.live:
+        return "live"
+    if not generation.complete:
+        return "unfinished"
+    return "refused by its gate" if generation.missed else ""
+
+
 def closed_error(index: str) -> UsageError:
     """The error for a closed index."""
     return UsageError(f"The index {index!r} is closed.", f"Open it first (POST /{index}/_open), and run the command again.")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.indexer.generations import generations
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave.engine import Engine
+    from termweave.indexer.generations.generations import Generation
 
 
 def names(engine: Engine) -> list[str]:
@@ -16,3 +23,27 @@ def names(engine: Engine) -> list[str]:
     params = {"filter_path": "*.mappings._meta.termweave.name", "expand_wildcards": "open,closed"}
     mappings = engine.of_indices("/*/_mapping", "mappings", params=params)
     return sorted({str(index["mappings"]["_meta"]["termweave"]["name"]) for index in mappings.values()})
+
+
+def summaries(engine: Engine) -> list[dict[str, Any]]:
+    """Every index as JSON, as `termweave list --json` prints it."""
+    rows = []
+    for name in names(engine):
+        with suppress(UsageError):  # deleted since the names were read
+            rows.append(_summary(name, generations.of(engine, name)))
+    return rows
+
+
+def _summary(name: str, listed: Sequence[Generation]) -> dict[str, Any]:
+    """One index as JSON; `generation` and all that describes it are null if no generation is live."""
+    live = next((generation for generation in listed if generation.live), None)
+    return {
+        "name": name,
+        "generation": live and live.index,
+        "created": live and live.created,
+        "documents": live and live.documents,
+        "bytes": sum(generation.bytes for generation in listed),
+        "generations": len(listed),
+        "signals": list(live.signals) if live else [],
+        "models": dict(live.models) if live else {},
+    }

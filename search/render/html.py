@@ -101,7 +101,12 @@ def html(title: str, pictures: Sequence[Picture]) -> str:
         pictures: The pictures, in the order in which the page shows them.
     """
     body = "\n".join([f'<p class="note">{SHADES if pictures else NOTHING}</p>', *map(_section, pictures)])
-    return _PAGE.format(title=escape(title), body=body).translate(_REFUSED)
+    return allowed(_PAGE.format(title=escape(title), body=body))
+
+
+def allowed(page: str) -> str:
+    """A page in which the characters that HTML does not allow are replaced."""
+    return page.translate(_REFUSED)
 
 
 def _section(picture: Picture) -> str:

@@ -20,6 +20,7 @@ FOLDERS = (
     "search",
     "evaluation",
     "training",
+    "ui",
     "cli",
 )
 WITH_EXAMPLES = [

@@ -9,10 +9,10 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.cli.common import shaded_texts
 from termweave.indexer import BuildOptions, build
 from termweave.search import ReciprocalNeighbours
 from termweave.search.ranking.fusion import METHODS
+from termweave.search.render import pictures
 from termweave.search.results import explanation, hits
 
 pytestmark = pytest.mark.engine
@@ -95,7 +95,7 @@ def test_words_that_overlap_are_shown_once_and_words_behind_a_null_are_marked(op
     for query, words in (("你好世界", ["你", "好", "世", "界"]), ("3.5", ["3.5"])):
         for mode in ("lexical,weights", "lexical,dense") if query != "3.5" else ("lexical,weights",):
             for hit in index.search(query, mode=mode, explain=True):
-                (picture,) = shaded_texts.of_hit(hit)
+                (picture,) = pictures.of_hit(hit)
                 assert "".join(piece for piece, _, _ in picture.runs()) == picture.text
                 assert [picture.text[start:end] for start, end, _ in picture.words] in ([], words)
                 assert picture.words or hit.id == "1"

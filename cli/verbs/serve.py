@@ -1,0 +1,116 @@
+"""`termweave serve`: web pages and a JSON API on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from termweave.cli.options.number_types import IntRange
+from termweave.cli.options.option_groups import option_group, verb
+from termweave.cli.options.search_options import check_reranker
+from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
+from termweave.errors import UsageError
+from termweave.support import extras
+
+if TYPE_CHECKING:
+    from termweave.cli.common.output import Output
+    from termweave.settings import Settings
+
+#: Connections to the server: as many searches run at the same time.
+_CONNECTIONS = 32
+
+
+@verb("serve")
+@click.argument("index", required=False)
+@click.option("--port", type=IntRange(0, 65_535), default=8321, show_default=True, help="Port to listen on; 0: a free one.")
+@click.option("--read-only", is_flag=True, help="Refuse every change: no grades, no profiles, no promotion.")
+@click.option(
+    "--rerank",
+    "rerankers",
+    multiple=True,
+    metavar="NAME",
+    callback=check_reranker,
+    help="A reranker that pages may use besides rnn, such as ranker@FOLDER; repeatable.",
+)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="DATASET",
+    help="A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
+)
+@option_group(
+    "Access",
+    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; another one needs a token."),
+    click.option(
+        "--name",
+        "names",
+        multiple=True,
+        metavar="HOST",
+        help="A further name under which browsers reach the pages, such as that of a proxy; repeatable. It needs a token.",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="File with the token that clients must know: at least 16 characters.",
+    ),
+)
+@model_options
+@output_options
+@connection_options
+def command(
+    *,
+    index: str | None,
+    port: int,
+    read_only: bool,
+    rerankers: tuple[str, ...],
+    datasets: tuple[str, ...],
+    host: str,
+    names: tuple[str, ...],
+    token_file: Path | None,
+    models: dict[str, str | None],
+    settings: Settings,
+    out: Output,
+) -> None:
+    """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, promote. Ctrl-C ends it.
+
+    INDEX is the index that pages show first. The pages are for this machine alone, unless --host or --name say otherwise. docs/serving.md
+    describes the pages, the API and what protects them.
+
+    \b
+    Examples:
+      termweave serve docs
+      termweave serve docs --port 0 --read-only
+      termweave serve docs --host 10.0.0.5 --token-file token.txt
+    """
+    from termweave import engine
+    from termweave.search.catalog import lineage
+
+    try:
+        from termweave.ui import server
+        from termweave.ui.serve_options import ServeOptions
+    except ModuleNotFoundError as error:
+        raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None
+    options = ServeOptions(
+        index=index,
+        host=host,
+        port=port,
+        names=names,
+        token=None if token_file is None else token_file.read_text(encoding="utf-8").strip(),
+        read_only=read_only,
+        rerankers=rerankers,
+        datasets=datasets,
+        models=models_to_open(models, settings),
+    )
+    connection = engine.connect(settings, pool_maxsize=_CONNECTIONS)
+    if index is not None:
+        lineage.resolve(connection, index)
+
+    def announce(url: str) -> None:
+        out.emit({"schema": "termweave.serve/1", "url": url, "read_only": read_only}, f"{url} (Ctrl-C ends it)")
+
+    server.run(connection, options, announce)
+    out.say("Stopped.")

@@ -1,0 +1,1 @@
+"""Books of judgements: queries whose documents people have graded, stored in the cluster beside the index."""

@@ -1,0 +1,119 @@
+"""The pages of `termweave serve` in a real browser: narrow and wide, light and dark, and by keyboard alone."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
+
+import uvicorn
+
+from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
+from termweave.ui import application
+from termweave.ui.serve_options import ServeOptions
+from tests.browser.test_pages import OVERFLOWS
+from tests.ui.conftest import ATTACKS, DOCUMENTS, attacked  # noqa: F401 - the fixture
+
+pytestmark = pytest.mark.engine
+#: Letters and the ground behind them, as numbers from 0 to 255, for every element with text of its own.
+INKS = """[...document.querySelectorAll('main *')].filter(each => each.checkVisibility()
+        && [...each.childNodes].some(node => node.nodeType === 3 && node.data.trim()) && !each.matches(':disabled, option, title'))
+    .map(each => {
+        const ground = element => {
+            const colour = getComputedStyle(element).backgroundColor;
+            return colour !== 'rgba(0, 0, 0, 0)' || !element.parentElement ? colour : ground(element.parentElement);
+        };
+        return [getComputedStyle(each).color, ground(each), each.outerHTML.slice(0, 100)];
+    })"""
+
+
+class Address:
+    """What `Browser.open` takes."""
+
+    def __init__(self, url):
+        self._url = url
+
+    def as_uri(self):
+        """The address."""
+        return self._url
+
+
+@pytest.fixture(scope="module")
+def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
+    """The address of a server on the index of attacks."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = application.create(opensearch_engine, ServeOptions(index=attacked))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    book = JudgementBook(opensearch_engine, attacked)
+    book.add([BookQuery("q1", f"run a function {ATTACKS[0]} שלום 👍🏽", tuple(sorted(DOCUMENTS)))])
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(30)
+    opensearch_engine.request(
+        "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": attacked}}}
+    )
+
+
+def light(colour):
+    """Relative luminance, as WCAG counts it."""
+    parts = [float(part) / 255 for part in colour.strip("rgba()").split(",")[:3]]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("dark", [False, True])
+def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address, width, dark):
+    for path in (
+        "/search?q=run+a+function+%E5%87%BD%E6%95%B0&compare=1&mode=lexical&mode2=dense&facet=kind&facet=note&id=zh",
+        "/judge?judge=ann",
+        "/book",
+        "/evaluate",
+        "/generations",
+    ):
+        browser.open(Address(address + path), width, dark=dark)
+        browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert browser.do("document.documentElement.scrollWidth") == width, path
+        assert browser.do(OVERFLOWS) == [], path
+        assert all(said.startswith(f"{address}/static/") for said in browser.complaints()), path
+        assert "taken" not in browser.do("document.title")
+        pairs = browser.do(INKS)
+        assert len(pairs) > 3
+        for ink, ground, element in pairs:
+            low, high = sorted((light(ink), light(ground)))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (path, ink, ground, element)
+
+
+def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above
+    book = JudgementBook(opensearch_engine, attacked)
+    browser.open(Address(f"{address}/judge?judge=keys"))
+
+    def press(key, grades):
+        code = {"Escape": 27}.get(key, ord(key[0].upper()))
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
+            browser.tell("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
+        until = time.monotonic() + 30
+        while [each.grade for each in sorted(book.grades("keys"), key=lambda each: each.at)] != grades:
+            assert time.monotonic() < until, (key, grades)
+            time.sleep(0.05)
+        while browser.do("document.readyState") != "complete":
+            time.sleep(0.02)
+
+    press("3", [3])
+    press("0", [3, 0])
+    press("s", [3, 0, None])
+    press("u", [3, 0])
+    press("n", [3, 0])
+    assert browser.do("document.activeElement.name") == "note"
+    press("3", [3, 0])  # a digit of the note, no grade
+    assert browser.do("document.activeElement.value") == "3"
+    press("Escape", [3, 0])
+    press("2", [3, 0, 2])
+    assert [each.note for each in book.grades("keys") if each.grade == 2] == ["3"]

@@ -1,0 +1,116 @@
+"""The book on the real server: no grade is lost, grades are taken back, and the book is a data set."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from termweave import corpora
+from termweave.errors import InputError, UsageError
+from termweave.evaluation.book.pool import order_for
+from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.book.store import INDEX, BookGrade, BookQuery, JudgementBook
+from termweave.records import Query
+
+pytestmark = pytest.mark.engine
+POOL = tuple(f"d{number}" for number in range(20))
+
+
+@pytest.fixture
+def book(opensearch_engine, name):
+    made = JudgementBook(opensearch_engine, name)
+    assert made.add([BookQuery("q1", "first", POOL), BookQuery("q2", "second <b>", POOL[:3])]) == 2
+    yield made
+    opensearch_engine.request(
+        "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": name}}}
+    )
+
+
+def test_two_judges_at_once_lose_no_grade(book):
+    given = [BookGrade(judge, "q1", document, place % 4) for judge in ("ann", "bob") for place, document in enumerate(POOL)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(book.set_grade, given))
+    stored = {(each.judge, each.document): each.grade for each in book.grades()}
+    assert stored == {(each.judge, each.document): each.grade for each in given}
+    assert len(book.grades("ann")) == len(POOL)
+
+
+def test_a_grade_is_changed_and_taken_back(book):
+    book.set_grade(BookGrade("ann", "q1", "d1", 2, "a note"))
+    book.set_grade(BookGrade("ann", "q2", "d1", None))
+    book.set_grade(BookGrade("ann", "q1", "d1", 3))
+    assert [(each.query, each.grade, each.note) for each in book.grades()] == [("q1", 3, ""), ("q2", None, "")]
+    assert book.undo("bob") is None
+    assert replace(book.undo("ann"), at="") == BookGrade("ann", "q1", "d1", 3)
+    assert book.undo("ann").query == "q2"
+    assert book.grades() == []
+
+
+def test_what_is_no_grade_is_refused(book):
+    for grade in (
+        BookGrade("ann", "q1", "d1", 4),
+        BookGrade("", "q1", "d1", 1),
+        BookGrade("a" * 101, "q1", "d1", 1),
+        BookGrade("ann", "q1", "another", 1),
+        BookGrade("ann", "q9", "d1", 1),
+        BookGrade("ann", "q1", "d1", 1, "x" * 2_001),
+    ):
+        with pytest.raises(UsageError):
+            book.set_grade(grade)
+    assert book.grades() == []
+
+
+def test_a_query_is_added_once_and_queries_keep_their_order(book):
+    assert book.add([BookQuery("q2", "changed", ()), BookQuery("a", "third", ("d0",))]) == 1
+    assert [(each.id, each.text) for each in book.queries()] == [("q1", "first"), ("q2", "second <b>"), ("a", "third")]
+
+
+def test_books_do_not_see_each_other(book, opensearch_engine, name):
+    book.set_grade(BookGrade("ann", "q1", "d1", 1))
+    other = JudgementBook(opensearch_engine, f"{name}-other")
+    assert (other.queries(), other.grades(), other.undo("ann"), other.guidelines()) == ([], [], None, "")
+
+
+def test_the_book_is_a_data_set_with_the_median_of_the_judges(book, name, monkeypatch, opensearch_engine):
+    for judge, grade in (("ann", 0), ("bob", 2), ("eve", 3)):
+        book.set_grade(BookGrade(judge, "q1", "d1", grade))
+    book.set_grade(BookGrade("ann", "q1", "d2", 1))
+    book.set_grade(BookGrade("bob", "q1", "d2", 2))
+    book.set_grade(BookGrade("ann", "q2", "d1", None))
+    monkeypatch.setenv("OPENSEARCH_URL", opensearch_engine.url)
+    dataset = corpora.open_dataset(f"book:{name}")
+    assert isinstance(dataset, BookDataset)
+    assert dataset.queries() == [Query("q1", "first")]
+    assert dataset.qrels() == {"q1": {"d1": 2, "d2": 1}}
+    with pytest.raises(UsageError, match="no documents"):
+        corpora.open_source(f"book:{name}")
+    with pytest.raises(InputError, match="holds no grade"):
+        corpora.open_dataset(f"book:{name}-other").qrels()
+
+
+def test_judgements_are_imported_as_those_of_one_judge(book):
+    qrels = {"q1": {"d1": 3, "new": 1}, "q7": {"x": 2, "y": -1}}
+    assert book.import_qrels("file", [Query("q7", "seventh")], qrels) == 4
+    assert book.qrels() == {"q1": {"d1": 3, "new": 1}, "q7": {"x": 2, "y": 0}}
+    pools = {each.id: each for each in book.queries()}
+    assert "new" in pools["q1"].pool
+    assert (pools["q7"].text, pools["q7"].pool) == ("seventh", ("x", "y"))
+    with pytest.raises(UsageError, match="highest grade is 4"):
+        book.import_qrels("file", [], {"q1": {"d1": 4}})
+
+
+def test_guidelines_are_kept(book):
+    book.set_guidelines("Grade what the text says.")
+    assert book.guidelines() == "Grade what the text says."
+    with pytest.raises(UsageError):
+        book.set_guidelines("x" * 20_001)
+
+
+def test_each_judge_sees_another_order_which_stays_the_same():
+    query = BookQuery("q1", "first", POOL)
+    orders = {judge: order_for(judge, query) for judge in ("ann", "bob", "eve")}
+    assert all(sorted(order) == sorted(POOL) for order in orders.values())
+    assert len({tuple(order) for order in orders.values()} | {POOL}) == 4
+    assert order_for("ann", query) == orders["ann"]

@@ -1,0 +1,82 @@
+"""An application in this process, without a server and on the real one, with an index that attacks its reader."""
+
+from __future__ import annotations
+
+import uuid
+
+import orjson
+import pytest
+
+pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
+
+from starlette.testclient import TestClient
+
+from termweave import corpora, engine, settings
+from termweave.indexer import BuildOptions, build
+from termweave.ui import application
+from termweave.ui.serve_options import ServeOptions
+
+URL = "http://127.0.0.1:8321"
+#: Texts that would run, break out of an attribute or end an element if a page did not escape them.
+ATTACKS = (
+    "<script>document.title='taken'</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'><svg/onload=alert(1)>",
+    "</textarea></title><script>alert(1)</script>",
+    "javascript:alert(1)",
+    "{{ 1337*1337 }}{% include 'login.html' %}",
+    "</mark><iframe src=//evil.example></iframe>",
+    "\x00\x08\ufffe<b onmouseover=alert(1)>bold</b>",
+)
+TEXTS = {
+    "timer": ("Timer threads", "A thread that runs a function after a given number of seconds has passed."),
+    "json": ("JSON decoder", "Parse a JSON document from a string and return the Python object."),
+    "path": ("os.path.join", "Join one or more path components; os.path.join handles separators."),
+    "csv": ("csv reader", "Iterate over the lines of a CSV file as lists of strings."),
+    "random": ("random choice", "Pick a random element from a sequence that is not empty."),
+    "sched": ("Scheduler", "Run a function at a later time: an event scheduler that calls functions after a delay."),
+    "zh": ("自然语言处理", "自然语言处理是人工智能的一个重要方向。function 函数"),
+    "he": ("שלום עולם", "זה משפט ארוך בעברית function"),
+    "emoji": ("party 👍🏽", "A function that makes a party 👍🏽 1️⃣ İstanbul 𝒜"),
+}
+DOCUMENTS = {
+    **TEXTS,
+    **{f"attack-{number}{text}": (f"attack {text}", f"run a function {text} later") for number, text in enumerate(ATTACKS)},
+}
+
+
+def client_of(connection, **options):
+    """A client of an application with these options."""
+    return TestClient(application.create(connection, ServeOptions(**options)), base_url=URL, follow_redirects=False)
+
+
+def csrf_of(client, path="/login"):
+    """The CSRF token in the form of a page."""
+    return client.get(path).text.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+@pytest.fixture
+def unreachable():
+    """A connection to a port that nobody listens on: what the guard refuses never gets there."""
+    return engine.connect(settings.load(url="http://127.0.0.1:9"))
+
+
+@pytest.fixture(scope="session")
+def attacked(opensearch_engine, tmp_path_factory):
+    """The name of an index whose documents, ids and metadata hold attacks."""
+    path = tmp_path_factory.mktemp("attacks") / "corpus.jsonl"
+    lines = [
+        {"_id": key, "title": title, "text": text, "kind": key.partition("-")[0], "year": 2000 + number, "note": text}
+        for number, (key, (title, text)) in enumerate(DOCUMENTS.items())
+    ]
+    path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+    name = f"test-ui-{uuid.uuid4().hex[:10]}"
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions())
+    yield name
+    opensearch_engine.request("DELETE", f"/{name}*", params={"expand_wildcards": "all"})
+
+
+@pytest.fixture(scope="session")
+def client(opensearch_engine, attacked):
+    """A client of an application on that index."""
+    return client_of(opensearch_engine, index=attacked)

@@ -1,0 +1,126 @@
+"""The JSON API on the real server: held to its OpenAPI document, and the same as the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from termweave.ui.api import endpoints, openapi
+from tests.ui.conftest import ATTACKS, client_of
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+
+
+def valid(answer, schema):
+    assert answer.headers["content-type"] == "application/json"
+    data = answer.json()
+    jsonschema.validate(data, json.loads((SCHEMAS / f"{schema}.1.json").read_text()))
+    return data
+
+
+def test_every_endpoint_is_described_and_every_described_one_exists():
+    assert {*openapi.ANSWERS, "openapi.json"} - {""} == set(endpoints.ENDPOINTS)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("address", "schema"),
+    [
+        ("search?q=parse+json&k=3", "search"),
+        ("search?q=parse+json&explain=1&highlight=1&facet=kind&filter=year%3E%3D2000&sort=year:desc&rerank=rnn", "search"),
+        ("search?like=json&k=2", "search"),
+        ("explain?q=parse+json&id=csv&mode=dense", "explain"),
+        ("compare?q=parse+json&mode=lexical&mode2=dense", "compare"),
+        ("requests?q=parse+json", "requests"),
+        ("encode?q=parse+json&q=run+a+function", "encode"),
+        ("indices", "list"),
+        ("generations", "generations"),
+    ],
+)
+def test_answers_follow_their_schemas(client, address, schema):
+    answer = client.get(f"/api/{address}")
+    assert answer.status_code == 200, answer.text
+    valid(answer, schema)
+
+
+@pytest.mark.engine
+def test_a_search_gives_what_the_library_gives(client, attacked):
+    index = client.app._app.state.workspace.index(attacked)
+    data = client.get("/api/search", params={"q": "run a function later", "k": 5, "explain": 1}).json()
+    found = index.search("run a function later", k=5, explain=True)
+    assert [(hit["id"], hit["score"]) for hit in data["hits"]] == [(hit.id, pytest.approx(hit.score)) for hit in found]
+    assert data["hits"][0]["explanation"]["parts"] == json.loads(json.dumps(found[0].explanation["parts"], default=float))
+
+
+@pytest.mark.engine
+def test_encoded_queries_are_those_of_the_library(client, attacked):
+    index = client.app._app.state.workspace.index(attacked)
+    (given,) = client.get("/api/encode", params={"q": "parse json"}).json()["encodings"]
+    (made,) = index.encode(["parse json"])
+    assert given["weights"] == pytest.approx(made.weights.as_dict())
+    assert given["vector"] == pytest.approx(made.vector.tolist())
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "address",
+    [
+        "search",
+        "search?q=",
+        "search?q=a&q=b",
+        "search?q=a&k=0",
+        "search?q=a&k=ten",
+        "search?q=a&explain=perhaps",
+        "search?q=a&index=no-such-index",
+        "search?q=a&index=_all",
+        "search?q=a&rerank=ranker@/etc/passwd",
+        "search?q=a&rerank=rnn%3Ehf:OWNER/NAME",
+        "search?q=a&filter=AND",
+        "explain?q=a",
+        "explain?q=a&id=no-such-document",
+        "encode",
+        "indices?unknown=1",
+    ],
+)
+def test_mistakes_are_a_sentence_in_json(client, address):
+    answer = client.get(f"/api/{address}")
+    assert answer.status_code == 400
+    assert valid(answer, "error")["error"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_are_json(client, attack):
+    answer = client.get("/api/search", params={"q": f"function {attack}", "k": 50})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert any(attack.replace("\x00", "") in hit["fields"]["text"].replace("\x00", "") for hit in answer.json()["hits"])
+
+
+@pytest.mark.engine
+def test_requests_of_every_kind_are_answered_as_described(opensearch_engine, attacked):
+    """schemathesis makes requests from the OpenAPI document, valid and not, and holds the answers to it."""
+    schemathesis = pytest.importorskip("schemathesis")
+    from hypothesis import HealthCheck, Phase, given, settings
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    app = client_of(opensearch_engine, index=attacked).app
+    local = {"host": "127.0.0.1"}
+    schema = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=local)
+    tried = set()
+    for operation in (each.ok() for each in schema.get_all_operations()):
+
+        @given(case=operation.as_strategy())
+        @settings(
+            max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+        )
+        def probe(case):
+            # No schema says which modes, filters and documents there are: valid requests may ask for something that does not exist.
+            case.call_and_validate(headers=local, excluded_checks=[positive_data_acceptance])
+            tried.add(case.operation.path)
+
+        probe()
+    assert len(tried) == len(openapi.ANSWERS) - 1

@@ -1,0 +1,184 @@
+"""What no page sees: foreign hosts and origins, forged forms, floods, bodies without end, clients without the token."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from termweave.errors import UsageError
+from termweave.ui import guard
+from termweave.ui.guard import RateLimit
+from termweave.ui.rendering import FOLDER
+from termweave.ui.serve_options import ServeOptions
+from tests.ui.conftest import URL, client_of, csrf_of
+
+TOKEN = "a-token-of-more-than-16-characters"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::2]"]
+)
+def test_another_name_of_the_server_is_refused(unreachable, host):
+    """A page of another site that lets its own name point at this machine (DNS rebinding) sends that name."""
+    answer = client_of(unreachable).get("/api/indices", headers={"host": host})
+    assert answer.status_code == 400
+    assert "does not know the name" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8321", "localhost", "LOCALHOST:80", "[::1]:8321"])
+def test_the_names_of_this_machine_are_served(unreachable, host):
+    assert client_of(unreachable).get("/login", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/login", "/search?q=x", "/nothing", "/static/style.css", "/static/nothing", "/api/search"])
+def test_every_answer_has_the_strict_headers(unreachable, path):
+    headers = client_of(unreachable).get(path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "same-origin"
+
+
+def test_templates_have_nothing_inline_and_load_nothing_from_elsewhere():
+    templates = [path.read_text(encoding="utf-8") for path in (FOLDER / "html").glob("*.html")]
+    assert len(templates) > 3
+    for text in templates:
+        assert not re.search(r"\sstyle=|\son\w+=|javascript:|<style|<script(?! src=\"/static/)", text)
+        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", text)
+        assert "|safe" not in text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": URL},
+    ],
+)
+def test_a_form_from_another_site_is_refused(unreachable, headers):
+    client = client_of(unreachable, token=TOKEN)
+    answer = client.post("/login", data={"csrf": csrf_of(client), "token": TOKEN}, headers=headers)
+    assert answer.status_code == 403
+    assert "another site" in answer.text
+
+
+def test_every_form_needs_the_token_of_its_session(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    assert client.post("/login", data={"token": TOKEN}).status_code == 403
+    assert client.post("/login", data={"token": TOKEN, "csrf": csrf_of(client_of(unreachable, token=TOKEN))}).status_code == 403
+    assert client.post("/login", data={"token": TOKEN, "csrf": csrf_of(client)}).status_code == 303
+
+
+def test_only_the_token_opens_a_server_that_has_one(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    assert client.get("/search").headers["location"] == "/login"
+    assert client.get("/api/indices").status_code == 401
+    for wrong in ("Bearer wrong", f"bearer {TOKEN}x", TOKEN, "Bearer "):
+        assert client.get("/api/indices", headers={"authorization": wrong}).status_code == 401
+    assert client.get("/api/indices", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 503  # on to the server
+    assert client.post("/login", data={"token": "wrong", "csrf": csrf_of(client)}).status_code == 401
+    before = client.cookies["termweave-session"]
+    signed_in = client.post("/login", data={"token": TOKEN, "csrf": csrf_of(client)})
+    cookie = signed_in.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert client.cookies["termweave-session"] != before  # a session that somebody else began is worth nothing
+    assert client.get("/api/indices").status_code == 503
+
+
+@pytest.mark.parametrize("cookie", ["in.0.0", "in..", "out.1.x", "in", "", "in.\u00e9.\u00e9"])
+def test_a_cookie_that_this_process_did_not_sign_opens_nothing(unreachable, cookie):
+    answer = client_of(unreachable, token=TOKEN).get("/api/indices", headers={"cookie": f"termweave-session={cookie}".encode()})
+    assert answer.status_code == 401
+
+
+def test_a_cookie_over_https_is_secure(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    assert "Secure" not in client.get("/login").headers["set-cookie"]
+    client.cookies.clear()
+    assert "; Secure" in client.get("https://127.0.0.1:8321/login").headers["set-cookie"]
+
+
+def test_tries_of_the_token_are_limited(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    csrf = csrf_of(client)
+    answers = [client.post("/login", data={"token": "wrong", "csrf": csrf}).status_code for _ in range(guard.TRIES + 2)]
+    assert answers == [401] * guard.TRIES + [429] * 2
+
+
+def test_a_flood_from_one_address_is_refused_and_another_address_is_not():
+    limit = RateLimit(3, 0.001)
+    assert [limit.allows("a") for _ in range(5)] == [True, True, True, False, False]
+    assert limit.allows("b")
+
+
+def test_a_large_body_is_refused_whatever_it_says_of_its_length(unreachable, monkeypatch):
+    monkeypatch.setattr(guard, "LARGEST", 1_000)
+    client = client_of(unreachable, token=TOKEN)
+    form = {"csrf": csrf_of(client), "token": "x" * 2_000}
+    assert client.post("/login", data=form).status_code == 413
+    pieces = (b"token=" + b"x" * 300 for _ in range(10))  # chunked: no length
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    assert client.post("/login", content=pieces, headers=kind).status_code == 413
+    assert client.post("/login", content=b"", headers={"content-length": "-1"}).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../application.py",
+        "/static/%2e%2e/application.py",
+        "/static/..%2fapplication.py",
+        "/static//etc/passwd",
+        "/static/",
+    ],
+)
+def test_static_files_are_those_of_the_folder(unreachable, path):
+    assert client_of(unreachable).get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"host": "0.0.0.0"}, "no token protects them"),
+        ({"host": "10.0.0.5"}, "no token protects them"),
+        ({"host": "example.org"}, "no token protects them"),
+        ({"names": ("pages.example",)}, "no token protects them"),
+        ({"token": "short"}, "fewer than 16"),
+        ({"host": "0.0.0.0", "token": TOKEN}, "no name that browsers can ask for"),
+    ],
+)
+def test_a_server_that_would_be_open_to_others_does_not_start(options, said):
+    with pytest.raises(UsageError, match=said):
+        ServeOptions(**options)
+
+
+def test_the_names_that_are_served():
+    assert ServeOptions().hosts == {"127.0.0.1", "localhost", "[::1]"}
+    assert ServeOptions(host="0.0.0.0", token=TOKEN, names=("Pages.example",)).hosts == {"pages.example"}
+    assert ServeOptions(host="fd00::1", token=TOKEN).hosts == {"[fd00::1]"}
+
+
+def test_errors_are_two_sentences_as_a_page_and_as_json(unreachable):
+    client = client_of(unreachable)
+    answer = client.get("/api/indices")
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "schema": "termweave.error/1",
+        "error": "No OpenSearch answers at http://127.0.0.1:9.",
+        "hint": answer.json()["hint"],
+    }
+    page = client.get("/search?q=x")
+    assert page.status_code == 503
+    assert "No OpenSearch answers" in page.text
+    assert client.get("/api/search?q=x&nothing=1").status_code == 400
+    assert client.post("/search").status_code == 405
+    assert client.get("/nothing").status_code == 404

@@ -1,0 +1,112 @@
+"""Judging on the real server: every form needs its token, judges are blind, and grades come out as qrels."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from termweave.evaluation.book.store import INDEX, JudgementBook
+from termweave.ui.pages.judge_page import token
+from tests.ui.conftest import ATTACKS, client_of, csrf_of
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def book(opensearch_engine, attacked):
+    made = JudgementBook(opensearch_engine, attacked)
+    yield made
+    opensearch_engine.request(
+        "POST",
+        f"/{INDEX}/_delete_by_query",
+        params={"refresh": True, "ignore_unavailable": True},
+        body={"query": {"term": {"book": attacked}}},
+    )
+
+
+def post(client, path, **fields):
+    files = {name: fields.pop(name) for name in list(fields) if isinstance(fields[name], tuple)}
+    return client.post(path, data={"csrf": csrf_of(client), **fields}, files=files or None)
+
+
+def field(page, name):
+    return unescape(re.search(rf'name="{name}" value="([^"]*)"', page).group(1))
+
+
+def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
+    added = post(client, "/book/add", index=attacked, typed="run a function later\n\nparse json\nparse json")
+    assert added.headers["location"] == f"/book?index={attacked}&added=2"
+    judging = f"/judge?index={attacked}&judge=ann"
+    seen = []
+    for grade in ("3", "0", "skip"):
+        page = client.get(judging).text
+        given = {name: field(page, name) for name in ("index", "judge", "query", "document")}
+        assert given["document"] in {token(each) for query in book.queries() for each in query.pool}
+        assert not re.search(r"\b(lexical|dense|weights|hybrid|score|rank)\b", page.partition("<main")[2])  # blind
+        seen.append(given)
+        answer = post(client, "/judge/grade", **given, grade=grade, note="<script>alert(1)</script>" if grade == "0" else "")
+        assert answer.status_code == 303
+    assert len({each["document"] for each in seen}) == 3
+    assert {token(each.document): each.grade for each in book.grades("ann")} == dict(
+        zip((each["document"] for each in seen), (3, 0, None), strict=True)
+    )
+    undone = post(client, "/judge/undo", index=attacked, judge="ann")
+    assert field(client.get(undone.headers["location"]).text, "document") == seen[2]["document"]
+    qrels = client.get(f"/book/qrels.tsv?index={attacked}")
+    assert qrels.headers["content-disposition"].startswith("attachment")
+    lines = qrels.text.splitlines()
+    assert lines[0] == "query-id\tcorpus-id\tscore"
+    assert len(lines) == 3
+    queries = [json.loads(line) for line in client.get(f"/book/queries.jsonl?index={attacked}").text.splitlines()]
+    assert [each["text"] for each in queries] == ["run a function later", "parse json"]
+    page = client.get(f"/book?index={attacked}").text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script>alert" not in page
+
+
+def test_uploaded_queries_and_grades_may_hold_attacks(client, attacked, book):
+    lines = "".join(f"{json.dumps({'_id': f'q{place}{attack}', 'text': attack})}\n" for place, attack in enumerate(ATTACKS[:7]))
+    assert (
+        post(client, "/book/add", index=attacked, file=("queries.jsonl", lines.encode())).headers["location"].endswith("added=7")
+    )
+    qrels = b"query-id\tcorpus-id\tscore\nx<b>\tjson\t2\n"
+    sent = post(client, "/book/import", index=attacked, judge="<i>ann</i>", texts="x<b>\t<img src=x>", qrels=("qrels.tsv", qrels))
+    assert sent.headers["location"].endswith("imported=1")
+    page = client.get(f"/book?index={attacked}").text
+    assert not re.search(r"<(img|iframe|i|b)[ >]", page.partition("<main")[2])
+    judging = client.get("/judge", params={"index": attacked, "judge": '"><img src=x>'}).text
+    assert "<img" not in judging
+    for wrong in (b"no table\n", b"", b"\xff\xfe"):
+        assert post(client, "/book/import", index=attacked, judge="a", qrels=("qrels.tsv", wrong)).status_code == 400
+    assert post(client, "/book/add", index=attacked, typed=" ").status_code == 400
+
+
+FORMS = ("/judge/grade", "/judge/undo", "/book/add", "/book/guidelines", "/book/import", "/generations/promote", "/tune/adopt")
+WORK = ("/evaluate/start", "/tune/start")
+
+
+def test_the_forms_above_are_all_there_are(client):
+    routes = client.app._app.routes
+    assert {route.path for route in routes if "POST" in (getattr(route, "methods", None) or ())} == {*FORMS, *WORK, "/login"}
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_no_form_is_taken_without_its_token_or_by_a_read_only_server(client, opensearch_engine, attacked, book, path):
+    fields = {"index": attacked, "judge": "ann", "typed": "parse json", "guidelines": "x", "grade": "1"}
+    assert client.post(path, data=fields).status_code == 403
+    assert client.post(path, data=fields | {"csrf": "0" * 64}).status_code == 403
+    assert post(client_of(opensearch_engine, index=attacked, read_only=True), path, **fields).status_code == 403
+    assert (book.queries(), book.grades(), book.guidelines()) == ([], [], "")
+    assert post(client, path, **fields | {"index": "_all"}).status_code == 400
+
+
+@pytest.mark.parametrize("path", WORK)
+def test_work_is_not_begun_without_the_token(client, attacked, path):
+    assert client.post(path, data={"index": attacked, "dataset": f"book:{attacked}"}).status_code == 403
+    for spec in ("/etc", "demo", "book:another", "opensearch:x", ""):
+        answer = post(client, path, index=attacked, dataset=spec)
+        assert answer.status_code == 400
+        assert "may not use the data set" in answer.text

@@ -1,0 +1,147 @@
+"""The search page on the real server: what it shows is what the search found, and attacks in documents stay text."""
+
+from __future__ import annotations
+
+from html import unescape
+from html.parser import HTMLParser
+from urllib.parse import urlencode
+
+import pytest
+
+from termweave.search.results.hits import flat
+from tests.ui.conftest import ATTACKS, DOCUMENTS
+
+pytestmark = pytest.mark.engine
+#: Elements and attributes that no page of termweave has; an attack that is not escaped adds some.
+FOREIGN = {"iframe", "img", "b onmouseover"}
+
+
+class Reader(HTMLParser):
+    """The elements, attributes and text of a page."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.attributes, self.text, self.links = [], set(), [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.links += [value for name, value in attrs if name == "href"]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def show(client, **given):
+    pairs = [(name.rstrip("_"), value) for name, each in given.items() for value in (each if isinstance(each, list) else [each])]
+    answer = client.get(f"/search?{urlencode(pairs)}")
+    return answer.status_code, answer.text
+
+
+def hits_of(page):
+    """The ids of the hits of a page."""
+    return [unescape(part.partition("</code>")[0]) for part in page.split('<code dir="auto">')[1:]]
+
+
+@pytest.mark.parametrize("mode", ["", "lexical", "weights", "dense", "hybrid@rrf"])
+def test_the_page_shows_the_hits_of_the_search_with_their_scores(client, attacked, opensearch_engine, mode):
+    index = client.app._app.state.workspace.index(attacked)
+    found = index.search("run a function later", mode=mode or None, k=5, explain=True)
+    status, page = show(client, q="run a function later", mode=mode, k=5)
+    assert status == 200
+    assert hits_of(page) == [hit.id for hit in found]
+    for hit in found:
+        assert f'<span class="score">{hit.score:.4f}</span>' in page
+        assert sum(part["share"] for part in hit.explanation["parts"]) == pytest.approx(hit.score, abs=1e-6)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_stay_text(client, attacked, attack):
+    """In a query, in a document's title, text, id and metadata, in filters and in every other parameter."""
+    for given in (
+        {"q": attack, "k": 50, "facet": ["kind", "note"]},
+        {"q": "function", "filter": f'note="{attack}"', "id": attack, "mode": attack, "sort": attack},
+        {"q": f"function {attack}", "id": f"attack-{ATTACKS.index(attack)}{attack}", "rerank": "rnn"},
+        {"q": "function", "index": attack, "compare": "1", "index2": attack, "rerank2": attack},
+    ):
+        status, page = show(client, **given)
+        assert status in {200, 400}
+        reader = Reader(page)
+        assert not {"iframe", "img", "b"} & set(reader.tags) - ({"b"} if "facet" in given else set())
+        assert not {name for name in reader.attributes if name.startswith("on")}
+        assert reader.tags.count("script") == page.count('<script src="/static/')
+        assert not [link for link in reader.links if not link.startswith(("/", "#"))]
+        assert str(1337 * 1337) not in page
+
+
+def test_a_document_is_explained_whether_it_is_found_or_not(client, attacked):
+    status, page = show(client, q="run a function later", id="csv", mode="lexical", k=3)
+    assert status == 200
+    assert "not among the candidates of any signal" in page
+    status, page = show(client, q="run a function later", id="no-such-document")
+    assert status == 400
+    assert "no-such-document" in page
+
+
+def test_two_lists_show_how_far_each_hit_moved(client, attacked):
+    index = client.app._app.state.workspace.index(attacked)
+    left, right = (index.search("run a function later", mode=mode, k=50) for mode in ("lexical", "dense"))
+    status, page = show(client, q="run a function later", mode="lexical", mode2="dense", compare="1", k=3)
+    assert status == 200
+    shared = {hit.id for hit in left[:10]} & {hit.id for hit in right[:10]}
+    assert f"<strong>{len(shared)} of 10</strong>" in page
+    ranks = {hit.id: hit.rank for hit in left}
+    first = right[0]
+    up = ranks[first.id] - first.rank if first.id in ranks else None
+    moved = "only here" if up is None else f"▲ {up}" if up > 0 else f"▼ {-up}" if up < 0 else "="
+    assert moved in page.partition('aria-label="Right"')[2].partition("</h3>")[0]
+
+
+def test_filters_facets_and_pages_are_links(client, attacked):
+    _, page = show(client, q="function", facet=["kind"], k=2)
+    links = Reader(page).links
+    filtered = next(link for link in links if "filter=kind%3D%22attack%22" in link)
+    narrowed = client.get(filtered).text
+    assert all(hit.startswith("attack-") for hit in hits_of(narrowed))
+    assert "kind=&#34;attack&#34;" in narrowed
+    following = next(link for link in links if "from=2" in link)
+    assert set(hits_of(client.get(following).text)).isdisjoint(hits_of(page))
+    _, sorted_page = show(client, q="function", sort="year:desc", k=3, filter="NOT kind=attack")
+    years = [2000 + list(DOCUMENTS).index(hit) for hit in hits_of(sorted_page)]
+    assert years == sorted(years, reverse=True)
+
+
+def test_a_mistake_keeps_what_was_typed(client, attacked):
+    for given, said in (
+        ({"q": "function", "mode": "nothing"}, "no signal"),
+        ({"q": "function", "filter": "AND kind"}, "AND kind"),
+        ({"q": "function", "k": "1000000"}, "number from 1 to 100"),
+        ({"q": "function", "index": "no-such-index"}, "no index named"),
+        ({"q": "function", "rerank": "ranker@/etc"}, "Pages may not use the reranker"),
+        ({"q": "function", "rerank": "hf:OWNER/NAME"}, "Pages may not use the reranker"),
+        ({"q": "x" * 10_001}, "more than 10,000 characters"),
+        ({"q": "function", "nothing": "1"}, "no parameter"),
+    ):
+        status, page = show(client, **given)
+        assert status == 400, given
+        assert said in unescape(page)
+        assert f'value="{given["q"]}"' in page
+
+
+def test_another_index_of_the_server_that_termweave_did_not_make_is_not_shown(client, opensearch_engine, attacked):
+    other = f"{attacked}-other"
+    opensearch_engine.request("PUT", f"/{other}", body={})
+    for name in (other, "_all", "*", "a,b", ".kibana", "../_cat"):
+        status, page = show(client, q="function", index=name)
+        assert status == 400
+        assert "problem" in page
+
+
+def test_fields_of_hits_are_listed(client, attacked):
+    _, page = show(client, q="json", k=1, mode="lexical")
+    hit = client.app._app.state.workspace.index(attacked).search("json", k=1, mode="lexical")[0]
+    for name, value in flat(hit.fields):
+        if name.startswith("metadata."):
+            assert f"<dt>{name.removeprefix('metadata.')}</dt>" in page
+            assert str(value) in unescape(page)

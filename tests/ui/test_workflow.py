@@ -1,0 +1,108 @@
+"""Measure, tune and promote on the real server: what the pages do is what the commands do."""
+
+from __future__ import annotations
+
+import re
+import time
+from html import unescape
+
+import orjson
+import pytest
+
+from termweave import corpora
+from termweave.evaluation import evaluate
+from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.book.store import INDEX, JudgementBook
+from termweave.evaluation.report import table
+from termweave.indexer import BuildOptions, build
+from termweave.indexer.generations import audit, generations
+from termweave.records import Query
+from tests.ui.conftest import TEXTS, client_of, csrf_of
+
+pytestmark = pytest.mark.engine
+
+
+def post(client, path, **fields):
+    return client.post(path, data={"csrf": csrf_of(client), **fields})
+
+
+def ended(client, address):
+    """The page of a job that has ended."""
+    until = time.monotonic() + 120
+    while 'class="badge">running' in (page := client.get(address).text):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return page
+
+
+@pytest.fixture
+def judged(opensearch_engine, attacked):
+    """A book of 24 queries, each a document's words, with its document as the answer."""
+    book = JudgementBook(opensearch_engine, attacked)
+    words = [word for title, text in list(TEXTS.values())[:6] for word in dict.fromkeys(f"{title} {text}".split())][:72]
+    texts = [" ".join(words[place : place + 3]) for place in range(0, 72, 3)]
+    owner = {text: next(key for key, value in TEXTS.items() if text.split()[0] in " ".join(value).split()) for text in texts}
+    book.import_qrels(
+        "file",
+        [Query(f"q{n}", text) for n, text in enumerate(texts)],
+        {f"q{n}": {owner[text]: 2} for n, text in enumerate(texts)},
+    )
+    yield book
+    opensearch_engine.request(
+        "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": attacked}}}
+    )
+
+
+def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(client, attacked, judged):
+    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
+    assert started.status_code == 303
+    page = ended(client, started.headers["location"])
+    expected = evaluate(client.app._app.state.workspace.index(attacked), BookDataset(f"book:{attacked}", judged))
+    for row in expected.rows:
+        for name in row.values:
+            assert table.cell(expected, row, name) in page
+    links = [unescape(link) for link in re.findall(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)]
+    assert links
+    shown = client.get(links[0])
+    assert shown.status_code == 200
+    assert "of the best are the same" in shown.text
+    assert client.get(f"/evaluate?index={attacked}&job=unknown").status_code == 400
+
+
+def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, attacked, judged):
+    started = post(client, "/tune/start", index=attacked, dataset=f"book:{attacked}", measure="MRR@10")
+    page = ended(client, started.headers["location"])
+    assert re.search(r"MRR@10 of 12 held-out queries", page)
+    job = started.headers["location"].partition("job=")[2]
+    adopted = post(client, "/tune/adopt", job=job)
+    better = "Adopt the profile" in page
+    assert adopted.status_code == (303 if better else 400)
+    assert bool(client.app._app.state.workspace.index(attacked).lineage.profile) == better
+
+
+def test_too_few_judged_queries_are_a_sentence(client, attacked, opensearch_engine):
+    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
+    assert "holds no grade" in ended(client, started.headers["location"])
+
+
+def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_engine, name, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    options = BuildOptions(weights="none", dense="none")
+    for documents in (1, 2):
+        path.write_bytes(b"\n".join(orjson.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(documents)))
+        build(opensearch_engine, corpora.open_source(path), name, options)
+    newer, older = [each.index for each in generations.of(opensearch_engine, name)]
+    client = client_of(opensearch_engine, index=name)
+    page = client.get(f"/generations?index={name}&promote={older}").text
+    assert "What changes" in page
+    assert "<td>2</td><td>1</td>" in page
+    assert generations.live(opensearch_engine, name) == newer
+    stale = post(client, "/generations/promote", index=name, generation=older, live=older, act="rollback")
+    assert stale.status_code == 400
+    done = post(client, "/generations/promote", index=name, generation=older, live=newer, act="rollback")
+    assert done.headers["location"] == f"/generations?index={name}"
+    assert generations.live(opensearch_engine, name) == older
+    opensearch_engine.request("POST", f"/{audit.INDEX}/_refresh")
+    assert audit.read(opensearch_engine, name, 1)[0].act == "rollback"
+    assert client.get(f"/generations?index={name}&promote=no-such-generation").status_code == 400
+    assert client.get(f"/api/generations?index={name}").json()["generations"][1]["live"]

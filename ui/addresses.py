@@ -1,0 +1,55 @@
+"""Addresses that can be shared: everything that a page shows is in its query string."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
+
+
+class PageAddress:
+    """The address of a page, from which links to its neighbours are made.
+
+    Args:
+        path: The path.
+        given: The query string of the request.
+    """
+
+    def __init__(self, path: str, given: QueryParams) -> None:
+        self._path = path
+        self._pairs = [(name, value) for name, value in given.multi_items() if value.strip()]
+
+    def having(self, **changes: object) -> str:
+        """The address with some parameters replaced; None removes one. A trailing underscore is left out: ``from_``."""
+        names = {name.rstrip("_"): value for name, value in changes.items()}
+        pairs = [pair for pair in self._pairs if pair[0] not in names]
+        return self._with([*pairs, *((name, str(value)) for name, value in names.items() if value is not None)])
+
+    def adding(self, name: str, value: str) -> str:
+        """The address with one more value of a parameter, and from the first page on."""
+        pairs = [pair for pair in self._pairs if pair[0] != "from" and pair != (name, value)]
+        return self._with([*pairs, (name, value)])
+
+    def without(self, name: str, value: str) -> str:
+        """The address without one value of a parameter, and from the first page on."""
+        return self._with([pair for pair in self._pairs if pair != (name, value) and pair[0] != "from"])
+
+    def at(self, path: str, names: frozenset[str]) -> str:
+        """Another path with those of the parameters that it knows."""
+        return PageAddress.of(path, [pair for pair in self._pairs if pair[0] in names])
+
+    @staticmethod
+    def of(path: str, pairs: list[tuple[str, str]]) -> str:
+        """An address."""
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+    def _with(self, pairs: list[tuple[str, str]]) -> str:
+        return PageAddress.of(self._path, pairs)
+
+
+def equals(field: str, value: str) -> str:
+    """The filter for one value of a field, in the grammar of `--filter`."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{field}="{escaped}"'

@@ -1,0 +1,1 @@
+"""The JSON API: its parameters, its answers, and the OpenAPI document."""

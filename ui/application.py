@@ -1,0 +1,99 @@
+"""The application: its routes, and what happens to errors."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from termweave.errors import TermweaveError
+from termweave.search.render.html import colour, wants_white
+from termweave.ui.api import endpoints
+from termweave.ui.guard import Guard
+from termweave.ui.jobs import JobBoard
+from termweave.ui.pages import book_page, generations_page, judge_page, measure_page, search_page, sign_in
+from termweave.ui.rendering import FOLDER, problem, status_of
+from termweave.ui.sessions import Sessions
+from termweave.ui.workspace import Workspace
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from termweave.engine import Engine
+    from termweave.ui.serve_options import ServeOptions
+
+#: Steps of the shades of words. A strict Content-Security-Policy allows no style in a tag, so each shade is a class.
+SHADES = 20
+
+
+def create(engine: Engine, options: ServeOptions) -> Guard:
+    """Make the application for a server."""
+    sessions = Sessions(options)
+    app = Starlette(
+        routes=[
+            Route("/", _home),
+            Route("/search", search_page.show),
+            *judge_page.routes(),
+            *book_page.routes(),
+            *measure_page.routes(),
+            *generations_page.routes(),
+            *sign_in.routes(),
+            *endpoints.routes(),
+            Route("/static/shades.css", _shades),
+            Mount("/static", StaticFiles(directory=FOLDER / "static")),
+        ],
+        exception_handlers={TermweaveError: _failed, HTTPException: _refused, Exception: _fault},
+    )
+    app.state.workspace = Workspace(engine, options)
+    app.state.sessions = sessions
+    app.state.jobs = JobBoard()
+    return Guard(app, options, sessions)
+
+
+def _home(request: Request) -> Response:
+    del request
+    return RedirectResponse("/search", status_code=HTTPStatus.SEE_OTHER)
+
+
+def _shades(request: Request) -> Response:
+    """The shades of words, from the colours of `search --html`."""
+    del request
+    rules = []
+    for step in range(1, SHADES + 1):
+        red, green, blue = colour(step / SHADES)
+        ink = "#fff" if wants_white(step / SHADES) else "#000"
+        rules.append(f".s{step}{{background:rgb({red},{green},{blue});color:{ink}}}")
+    return Response("\n".join(rules), media_type="text/css", headers={"cache-control": "max-age=3600"})
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    """An error that the user can act on."""
+    if not isinstance(error, TermweaveError):
+        raise error
+    return problem(request, status_of(error), error.message, error.hint)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    """An address that does not exist, a method that it does not take, a page that was refused."""
+    if not isinstance(error, HTTPException):
+        raise error
+    hint = "'/api/openapi.json' lists the addresses." if request.url.path.startswith("/api/") else "The search is at /search."
+    answer = problem(request, error.status_code, f"{error.detail}.", hint if error.status_code == HTTPStatus.NOT_FOUND else "")
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _fault(request: Request, error: Exception) -> Response:
+    """A fault in termweave itself. Starlette raises it again afterwards, so that the log has the traceback."""
+    del error
+    return problem(
+        request,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "A fault in termweave itself.",
+        "Its details are in the log of 'termweave serve'.",
+    )

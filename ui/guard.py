@@ -1,0 +1,161 @@
+"""What every request passes before a page sees it: host, rate, size, origin, token. And the headers that every answer has.
+
+The guard is plain ASGI, so that it also covers static files and addresses that do not exist.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse
+
+from termweave.ui.rendering import problem
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from termweave.ui.serve_options import ServeOptions
+    from termweave.ui.sessions import Sessions
+
+#: No script, style, picture or frame of another place, and nothing inline; forms are sent to this server only.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+#: Bytes of a request's body.
+LARGEST = 16 << 20
+#: Requests that one address may send at once, and how many more each second.
+BURST, EACH_SECOND = 2_000, 500
+#: Tries of a token that one address may make at once, and how many more each second.
+TRIES, TRIES_EACH_SECOND = 10, 0.1
+#: Addresses that are remembered; the one that was silent longest is forgotten first.
+_ADDRESSES = 10_000
+_OPEN = ("/login", "/static/")
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class RateLimit:
+    """A bucket of tokens for each client address."""
+
+    def __init__(self, burst: float, each_second: float) -> None:
+        self._burst, self._rate = burst, each_second
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, address: str) -> bool:
+        """Take a token of this address; False if there is none left."""
+        now = time.monotonic()
+        left, last = self._buckets.pop(address, (self._burst, now))
+        left = min(self._burst, left + (now - last) * self._rate)
+        self._buckets[address] = (left - 1 if left >= 1 else left, now)
+        if len(self._buckets) > _ADDRESSES:
+            self._buckets.popitem(last=False)
+        return left >= 1
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, options: ServeOptions, sessions: Sessions) -> None:
+        self._app, self._options, self._sessions = app, options, sessions
+        self._requests = RateLimit(BURST, EACH_SECOND)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "max-age=3600" if request.url.path.startswith("/static/") else "no-store")
+                self._sessions.remember(request, headers)
+            await send(message)
+
+        refusal = self._refusal(request)
+        if refusal is None:
+            await self._app(scope, _limited(receive), send_with_headers)
+        else:
+            await refusal(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The answer to a request that no page may see; None for the others."""
+        host = request.headers.get("host", "")
+        length = request.headers.get("content-length", "0")
+        if _without_port(host) not in self._options.hosts:
+            message = "This server does not know the name that the address has."
+            hint = "Open the address that 'termweave serve' printed, or start it with --name."
+            return problem(request, HTTPStatus.BAD_REQUEST, message, hint)
+        if not self._requests.allows(request.client.host if request.client else ""):
+            answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests.", "Wait a second and try again.")
+            answer.headers["retry-after"] = "1"
+            return answer
+        if not length.isdecimal() or int(length) > LARGEST:
+            return _too_large(request)
+        if request.method not in _SAFE and not _same_origin(request.headers, host):
+            message = "The request came from a page of another site."
+            return problem(request, HTTPStatus.FORBIDDEN, message, "Send the form from this server.")
+        return self._unknown(request)
+
+    def _unknown(self, request: Request) -> Response | None:
+        """The answer to a client that has not given the token; None for the others."""
+        if self._sessions.known(request) or request.url.path.startswith(_OPEN):
+            return None
+        if request.url.path.startswith("/api/"):
+            hint = "Send the header 'Authorization: Bearer TOKEN'."
+            return problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
+        return RedirectResponse("/login", status_code=HTTPStatus.SEE_OTHER)
+
+
+def _without_port(host: str) -> str:
+    """The name in a header Host, in lower case: "LOCALHOST:80" is "localhost", "[::1]:80" is "[::1]"."""
+    name = host.lower()
+    return name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
+
+
+def _same_origin(headers: Headers, host: str) -> bool:
+    """Whether a request that changes something comes from a page of this server, or from a program that is no browser."""
+    if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        return False
+    origin = headers.get("origin")
+    return origin is None or (origin != "null" and urlsplit(origin).netloc.lower() == host.lower())
+
+
+def _limited(receive: Receive) -> Receive:
+    """Count the bytes of a body that says nothing of its length, or not the truth."""
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > LARGEST:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The request has more than {LARGEST >> 20} MiB")
+        return message
+
+    return counted
+
+
+def _too_large(request: Request) -> Response:
+    message = f"The request has more than {LARGEST >> 20} MiB."
+    return problem(request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "Send it in several parts.")

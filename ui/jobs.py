@@ -1,0 +1,106 @@
+"""Work that takes longer than a page: evaluations and tuning run in the background, one at a time, and report their progress."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import TermweaveError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Jobs whose results are kept.
+_KEPT = 20
+
+
+@dataclass
+class BackgroundJob:
+    """A piece of work.
+
+    Attributes:
+        id: Its name in addresses, which cannot be guessed.
+        kind: "evaluate" or "tune".
+        title: What it does, for people.
+        about: What it works on, for the page that shows the result.
+        stage: What it is doing.
+        done: How much of the stage is done.
+        total: How much there is; None: not known.
+        result: What came out.
+        error: Why nothing came out.
+    """
+
+    kind: str
+    title: str
+    about: dict[str, Any]
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(8))
+    stage: str = ""
+    done: int = 0
+    total: int | None = None
+    result: Any = None
+    error: TermweaveError | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.result is None and self.error is None
+
+
+class JobBoard:
+    """The jobs of this process. One runs at a time: each uses all processors."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[str, BackgroundJob] = OrderedDict()
+        self._lock = Lock()
+
+    def start(self, job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> BackgroundJob:
+        """Begin to work in a thread.
+
+        Args:
+            job: The job.
+            work: Gets the function ``update(done, total, stage)`` and returns the result.
+
+        Raises:
+            UsageError: Another job is running.
+        """
+        with self._lock:
+            if busy := next((each for each in self._jobs.values() if each.running), None):
+                raise UsageError(f"{busy.title} is running.", "Wait until it has ended.")
+            self._jobs[job.id] = job
+            while len(self._jobs) > _KEPT:
+                self._jobs.popitem(last=False)
+        Thread(target=_run, args=(job, work), daemon=True).start()
+        return job
+
+    def find(self, name: str) -> BackgroundJob:
+        """A job by its id.
+
+        Raises:
+            UsageError: There is none, or it was forgotten.
+        """
+        if (job := self._jobs.get(name)) is None:
+            raise UsageError("This result is not kept any more.", "Start it again.")
+        return job
+
+    def of_kind(self, kind: str, index: str) -> list[BackgroundJob]:
+        """The jobs of a kind about an index, the newest first."""
+        return [job for job in reversed(list(self._jobs.values())) if (job.kind, job.about["index"]) == (kind, index)]
+
+
+def _run(job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> None:
+    def update(done: int, total: int | None = None, stage: str = "") -> None:
+        job.done, job.total, job.stage = done, total, stage
+
+    try:
+        job.result = work(update)
+    except TermweaveError as error:
+        job.error = error
+    except Exception as error:
+        logging.getLogger(__name__).exception("A fault in the background job %r", job.title)
+        job.error = TermweaveError(
+            f"A fault in termweave itself: {type(error).__name__}.", "Its details are in the log of 'termweave serve'."
+        )

@@ -1,0 +1,175 @@
+"""`/book`: the queries of a book and how far judges agree; adding queries, guidelines, import and export."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import UploadFile
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from termweave.corpora import queries as query_files
+from termweave.corpora.readers.beir import read_qrels
+from termweave.errors import InputError, UsageError
+from termweave.evaluation.book import agreement
+from termweave.evaluation.book.pool import pooled
+from termweave.records import Query
+from termweave.ui import parameters
+from termweave.ui.addresses import PageAddress
+from termweave.ui.pages.judge_page import book_of, text_of
+from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.parameters import INDEX, Parameter
+from termweave.ui.rendering import page
+from termweave.ui.workspace import check_query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+
+    from termweave.evaluation.book.store import JudgementBook
+
+#: Queries that are added at once: each is searched in every way.
+_MOST = 1_000
+_PARAMETERS = (
+    INDEX,
+    Parameter("added", "Queries that were added.", "count"),
+    Parameter("imported", "Grades that were imported.", "count"),
+)
+
+
+def routes() -> list[Route]:
+    """The page, its forms and its files."""
+    return [
+        Route("/book", _show, methods=["GET"]),
+        Route("/book/qrels.tsv", _qrels, methods=["GET"]),
+        Route("/book/queries.jsonl", _queries, methods=["GET"]),
+        Route("/book/grades.jsonl", _grades, methods=["GET"]),
+        form_route("/book/add", _add),
+        form_route("/book/guidelines", _guidelines),
+        form_route("/book/import", _import),
+    ]
+
+
+def _show(request: Request) -> Response:
+    values = parameters.read(request.query_params, _PARAMETERS)
+    workspace = request.app.state.workspace
+    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    book = book_of(request, name)
+    grades = book.grades()
+    per_query = Counter(each.query for each in grades if each.grade is not None)
+    context = {
+        "index": name,
+        "csrf": sessions(request).csrf(request),
+        "queries": [(query, per_query[query.id]) for query in book.queries()],
+        "agreement": agreement.of(grades) if grades else None,
+        "notes": [each for each in grades if each.note],
+        "guidelines": book.guidelines(),
+        "added": values["added"],
+        "imported": values["imported"],
+    }
+    return page(request, "book.html", context)
+
+
+def _add(request: Request, form: FormData) -> Response:
+    name = text_of(form, "index")
+    typed = [line.strip() for line in text_of(form, "typed").splitlines() if line.strip()]
+    queries = [
+        Query(f"t-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}", check_query(text)) for text in dict.fromkeys(typed)
+    ]
+    queries += _uploaded(form, "file")
+    if not queries:
+        raise UsageError("There is no query to add.", "Type one on each line, or choose a file.")
+    if len(queries) > _MOST:
+        raise UsageError(f"These are {len(queries):,} queries.", f"Add at most {_MOST:,} at once.")
+    book = book_of(request, name)
+    known = {query.id for query in book.queries()}
+    new = [query for query in queries if query.id not in known]
+    added = book.add(pooled(request.app.state.workspace.index(name), new))
+    return _to(name, added=added)
+
+
+def _guidelines(request: Request, form: FormData) -> Response:
+    book_of(request, text_of(form, "index")).set_guidelines(text_of(form, "guidelines").strip())
+    return _to(text_of(form, "index"))
+
+
+def _import(request: Request, form: FormData) -> Response:
+    """Grades of a file, as those of one judge; texts of queries that the book does not have come from a second file or stay ids."""
+    name = text_of(form, "index")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "qrels.tsv"
+        path.write_bytes(_bytes(form, "qrels"))
+        try:
+            qrels = read_qrels(path)
+        except InputError as error:
+            raise InputError(error.message.replace(str(path), "The file"), error.hint) from None
+    texts = [
+        Query(each.strip().partition("\t")[0], each.partition("\t")[2].strip()) for each in text_of(form, "texts").splitlines()
+    ]
+    stored = book_of(request, name).import_qrels(text_of(form, "judge"), texts, qrels)
+    return _to(name, imported=stored)
+
+
+def _uploaded(form: FormData, field: str) -> Sequence[Query]:
+    """The queries of an uploaded file, in one of the formats of `search --queries`."""
+    if not (content := _bytes(form, field)):
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "queries"
+        path.write_bytes(content)
+        try:
+            return query_files.read(str(path))
+        except InputError as error:
+            raise InputError(error.message.replace(str(path), "The file"), error.hint) from None
+
+
+def _bytes(form: FormData, field: str) -> bytes:
+    file = form.get(field)
+    return file.file.read() if isinstance(file, UploadFile) else b""
+
+
+def _qrels(request: Request) -> Response:
+    """The median of the judges' grades as BEIR writes it, which trec_eval's format is one column away from."""
+    qrels = _book(request).qrels()
+    lines = [
+        f"{query}\t{document}\t{grade}\n" for query, judged in sorted(qrels.items()) for document, grade in sorted(judged.items())
+    ]
+    return _file("query-id\tcorpus-id\tscore\n" + "".join(lines), "qrels.tsv", "text/tab-separated-values")
+
+
+def _queries(request: Request) -> Response:
+    import orjson  # noqa: PLC0415 - imports wait until a page needs them
+
+    lines = [orjson.dumps({"_id": query.id, "text": query.text}).decode() for query in _book(request).queries()]
+    return _file("".join(f"{line}\n" for line in lines), "queries.jsonl", "application/jsonl")
+
+
+def _grades(request: Request) -> Response:
+    """Every judge's grades, with notes and times."""
+    from dataclasses import asdict  # noqa: PLC0415 - as above
+
+    import orjson  # noqa: PLC0415 - as above
+
+    lines = [orjson.dumps(asdict(each)).decode() for each in _book(request).grades()]
+    return _file("".join(f"{line}\n" for line in lines), "grades.jsonl", "application/jsonl")
+
+
+def _book(request: Request) -> JudgementBook:
+    values = parameters.read(request.query_params, (INDEX,))
+    return book_of(request, request.app.state.workspace.chosen(values["index"]))
+
+
+def _file(text: str, name: str, kind: str) -> Response:
+    return Response(text, media_type=kind, headers={"content-disposition": f'attachment; filename="{name}"'})
+
+
+def _to(name: str, **done: int) -> Response:
+    counts = [(what, str(count)) for what, count in done.items()]
+    return RedirectResponse(PageAddress.of("/book", [("index", name), *counts]), status_code=HTTPStatus.SEE_OTHER)

@@ -1,0 +1,95 @@
+"""`/generations`: the generations of an index; promotion and rollback after a question that says what changes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+
+from termweave.errors import TermweaveError, UsageError
+from termweave.indexer.generations import generations, publication
+from termweave.support.messages import sized
+from termweave.ui import parameters
+from termweave.ui.addresses import PageAddress
+from termweave.ui.pages.judge_page import text_of
+from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.parameters import INDEX, Parameter
+from termweave.ui.rendering import page
+
+if TYPE_CHECKING:
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from termweave.indexer.generations.audit import Act
+    from termweave.indexer.generations.generations import Generation
+
+_PARAMETERS = (INDEX, Parameter("promote", "The generation to ask about."))
+
+
+def routes() -> list[Route]:
+    """The page and its form."""
+    return [Route("/generations", _show, methods=["GET"]), form_route("/generations/promote", _promote)]
+
+
+def _show(request: Request) -> Response:
+    values = parameters.read(request.query_params, _PARAMETERS)
+    workspace = request.app.state.workspace
+    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    listed = generations.of(workspace.engine, name)
+    live = next((each for each in listed if each.live), None)
+    asked = next((each for each in listed if each.index == values["promote"]), None)
+    if values["promote"] and asked is None:
+        raise UsageError(
+            f"{name!r} has no generation {values['promote']!r}.", f"It has: {', '.join(each.index for each in listed)}."
+        )
+    previous: str | None
+    try:
+        previous = publication.previous(workspace.engine, name)
+    except TermweaveError:
+        previous = None
+    context = {
+        "index": name,
+        "csrf": sessions(request).csrf(request),
+        "listed": listed,
+        "live": live,
+        "asked": asked,
+        "changes": _changes(live, asked) if asked else (),
+        "previous": previous,
+        "state": generations.state_of,
+        "sized": sized,
+    }
+    return page(request, "generations.html", context)
+
+
+def _changes(live: Generation | None, asked: Generation) -> list[tuple[str, str, str]]:
+    """What differs between the live generation and another: name, value now, value then."""
+    rows = []
+    for name, read in (
+        ("created (UTC)", lambda each: each.created[:19].replace("T", " ")),
+        ("source", lambda each: each.source),
+        ("documents", lambda each: "unknown" if each.documents is None else f"{each.documents:,}"),
+        ("size", lambda each: sized(each.bytes)),
+        ("signals", lambda each: ", ".join(each.signals)),
+        ("models", lambda each: ", ".join(dict.fromkeys(each.models.values())) or "none"),
+        ("passages", lambda each: f"{each.passages['size']} words" if each.passages else "whole documents"),
+        ("words of neighbours", lambda each: str(each.neighbours)),
+    ):
+        now, then = read(live) if live else "", read(asked)
+        if now != then:
+            rows.append((name, now, then))
+    return rows
+
+
+def _promote(request: Request, form: FormData) -> Response:
+    """Point the alias at a generation, if the live one is still that which the question was about."""
+    workspace = request.app.state.workspace
+    name, wanted = text_of(form, "index"), text_of(form, "generation")
+    if (now := generations.live(workspace.engine, name) or "") != text_of(form, "live"):
+        raise UsageError(f"Meanwhile {now or 'nothing'} is live.", "Open the page again and see what changes now.")
+    act: Act = "rollback" if text_of(form, "act") == "rollback" else "promote"
+    publication.promote(workspace.engine, name, wanted, act)
+    workspace.forget(name)
+    return RedirectResponse(PageAddress.of("/generations", [("index", name)]), status_code=HTTPStatus.SEE_OTHER)

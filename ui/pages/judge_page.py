@@ -1,0 +1,152 @@
+"""`/judge`: one document at a time for one judge, who does not see which search found it; grades by keyboard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from hashlib import sha256
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+
+from termweave.errors import UsageError
+from termweave.evaluation.book.pool import order_for
+from termweave.evaluation.book.store import LONGEST_NOTE, BookGrade, JudgementBook, check_judge
+from termweave.ui import parameters, searching
+from termweave.ui.addresses import PageAddress
+from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.parameters import INDEX, Parameter
+from termweave.ui.rendering import page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from termweave.evaluation.book.store import BookQuery
+    from termweave.search import Index
+
+JUDGE = Parameter("judge", "Name of the judge.")
+_PARAMETERS = (
+    INDEX,
+    JUDGE,
+    Parameter("query", "Show this query."),
+    Parameter("document", "Show this document again."),
+)
+#: What the grades mean.
+MEANINGS = ("not relevant", "on the topic", "answers in part", "answers the query")
+
+
+@dataclass(frozen=True)
+class JudgingCard:
+    """What a judge sees.
+
+    Attributes:
+        query: The query.
+        document: Id of the document.
+        title: Its title.
+        text: Its text; "" if the index does not hold it any more.
+        given: The judge's grade so far; None if there is none.
+    """
+
+    query: BookQuery
+    document: str
+    title: str
+    text: str
+    given: BookGrade | None
+
+
+def routes() -> list[Route]:
+    """The page and its forms."""
+    return [Route("/judge", _show, methods=["GET"]), form_route("/judge/grade", _grade), form_route("/judge/undo", _undo)]
+
+
+def book_of(request: Request, name: str) -> JudgementBook:
+    """The book of an index."""
+    return JudgementBook(request.app.state.workspace.engine, name)
+
+
+def _show(request: Request) -> Response:
+    values = parameters.read(request.query_params, _PARAMETERS)
+    workspace = request.app.state.workspace
+    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    book, judge = book_of(request, name), values["judge"]
+    queries = book.queries()
+    mine = {(each.query, each.document): each for each in book.grades(judge)} if judge else {}
+    card = _card(workspace.index(name), queries, mine, judge, values["query"], values["document"]) if judge else None
+    context = {
+        "index": name,
+        "judge": judge,
+        "csrf": sessions(request).csrf(request),
+        "card": card,
+        "queries": len(queries),
+        "documents": sum(len(query.pool) for query in queries),
+        "done": sum((query.id, document) in mine for query in queries for document in query.pool),
+        "given": Counter(each.grade for each in mine.values()),
+        "guidelines": book.guidelines(),
+        "meanings": MEANINGS,
+        "token": token,
+        "longest_note": LONGEST_NOTE,
+    }
+    return page(request, "judge.html", context)
+
+
+def _card(
+    index: Index,
+    queries: Sequence[BookQuery],
+    mine: dict[tuple[str, str], BookGrade],
+    judge: str,
+    query: str | None,
+    document: str | None,
+) -> JudgingCard | None:
+    """The document that is asked about: the named one, else the first one without a grade of this judge."""
+    for each in queries:
+        if query is not None and each.id != query:
+            continue
+        for candidate in order_for(judge, each):
+            wanted = candidate == document if document is not None else (each.id, candidate) not in mine
+            if wanted:
+                title, text = searching.text_of(index, candidate)
+                return JudgingCard(each, candidate, title, text, mine.get((each.id, candidate)))
+    return None
+
+
+def _grade(request: Request, form: FormData) -> Response:
+    name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
+    given = text_of(form, "grade")
+    if given not in {"0", "1", "2", "3", "skip"}:
+        raise UsageError(f"{given!r} is no grade.", "Grades are 0, 1, 2, 3 and skip.")
+    grade = None if given == "skip" else int(given)
+    book = book_of(request, name)
+    query = next((each for each in book.queries() if token(each.id) == text_of(form, "query")), None)
+    document = next((each for each in (query.pool if query else ()) if token(each) == text_of(form, "document")), None)
+    if query is None or document is None:
+        raise UsageError("The book does not ask about this document.", "Open the page again.")
+    book.set_grade(BookGrade(judge, query.id, document, grade, text_of(form, "note").strip()))
+    return _to(name, judge)
+
+
+def token(identity: str) -> str:
+    """A stand-in for an id in a form: HTML cannot carry every character that an id may have."""
+    return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _undo(request: Request, form: FormData) -> Response:
+    name, judge = text_of(form, "index"), check_judge(text_of(form, "judge"))
+    undone = book_of(request, name).undo(judge)
+    return _to(name, judge, *([("query", undone.query), ("document", undone.document)] if undone else []))
+
+
+def _to(name: str, judge: str, *more: tuple[str, str]) -> Response:
+    address = PageAddress.of("/judge", [("index", name), ("judge", judge), *more])
+    return RedirectResponse(address, status_code=HTTPStatus.SEE_OTHER)
+
+
+def text_of(form: FormData, name: str) -> str:
+    """A field of a form as text; "" if it is missing or a file."""
+    value = form.get(name, "")
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,181 @@
+"""`/evaluate` and `/tune`: the ways of searching on judged queries, and a profile fitted to them. Both run in the background."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+
+from termweave.errors import UsageError
+from termweave.ui import parameters
+from termweave.ui.addresses import PageAddress
+from termweave.ui.jobs import BackgroundJob
+from termweave.ui.pages.judge_page import book_of, text_of
+from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.parameters import INDEX, Parameter
+from termweave.ui.rendering import page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from termweave.corpora import Dataset
+    from termweave.evaluation import Experiment
+    from termweave.search import Index
+    from termweave.ui.workspace import Workspace
+
+_PARAMETERS = (INDEX, Parameter("job", "The evaluation or tuning to show."))
+MEASURES = ("nDCG@10", "MRR@10")
+
+
+def routes() -> list[Route]:
+    """The pages and their forms."""
+    return [
+        Route("/evaluate", lambda request: _show(request, "evaluate"), methods=["GET"]),
+        Route("/tune", lambda request: _show(request, "tune"), methods=["GET"]),
+        Route("/progress", _progress, methods=["GET"]),
+        form_route("/evaluate/start", _evaluate, changes=False),
+        form_route("/tune/start", _tune, changes=False),
+        form_route("/tune/adopt", _adopt),
+    ]
+
+
+def _show(request: Request, kind: str) -> Response:
+    values = parameters.read(request.query_params, _PARAMETERS)
+    workspace = _workspace(request)
+    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    jobs = request.app.state.jobs
+    job = jobs.find(values["job"]) if values["job"] else None
+    if job is not None and (job.kind, job.about["index"]) != (kind, name):
+        raise UsageError("This result is of another page.", "Open it from the list.")
+    context: dict[str, Any] = {
+        "index": name,
+        "kind": kind,
+        "csrf": sessions(request).csrf(request),
+        "datasets": [f"book:{name}", *workspace.options.datasets],
+        "measures": MEASURES,
+        "jobs": jobs.of_kind(kind, name),
+        "job": job,
+    }
+    if job is not None and job.result is not None:
+        context |= _table(job.result, name) if kind == "evaluate" else {"report": job.result}
+    return page(request, f"{kind}.html", context)
+
+
+def _table(experiment: Experiment, name: str) -> dict[str, Any]:
+    """What the page of an evaluation shows, with the renderers of the report."""
+    from termweave.evaluation.measures import MEASURES as SHOWN  # noqa: PLC0415 - numpy comes with it
+    from termweave.evaluation.report import html_page, table  # noqa: PLC0415 - likewise
+
+    configurations = {row.system: (row.mode, row.reranker) for row in experiment.rows}
+
+    def both(query: str, system: str) -> str:
+        """The address of the two lists of a query."""
+        (mode, rerank), (mode2, rerank2) = configurations[experiment.baseline], configurations[system]
+        pairs = {"q": experiment.texts[query], "index": name, "compare": "1"}
+        return PageAddress.of(
+            "/search", [*pairs.items(), ("mode", mode), ("rerank", rerank), ("mode2", mode2), ("rerank2", rerank2)]
+        )
+
+    others = [row for row in experiment.rows if row.system != experiment.baseline]
+    return {
+        "experiment": experiment,
+        "shown": SHOWN,
+        "cell": table.cell,
+        "legend": table.legend(experiment, "better, same, worse:"),
+        "moved": {row.system: html_page.moved_most(experiment, row) for row in others},
+        "both": both,
+    }
+
+
+def _progress(request: Request) -> Response:
+    """The part of the page that shows how far a job is; it asks for itself again until the job has ended."""
+    values = parameters.read(request.query_params, (Parameter("job", "The job.", required=True),))
+    job = request.app.state.jobs.find(values["job"])
+    answer = page(request, "progress.html", {"job": job})
+    if not job.running:
+        answer.headers["hx-refresh"] = "true"
+    return answer
+
+
+def _evaluate(request: Request, form: FormData) -> Response:
+    from termweave.evaluation import evaluate  # noqa: PLC0415 - numpy comes with it
+
+    def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> Any:
+        return evaluate(index, dataset, progress=lambda done, total: update(done, total, "Queries"))
+
+    return _start(request, form, "evaluate", {}, work)
+
+
+def _tune(request: Request, form: FormData) -> Response:
+    from termweave.evaluation import tune  # noqa: PLC0415 - numpy comes with it
+
+    measure = text_of(form, "measure") or MEASURES[0]
+    if measure not in MEASURES:
+        raise UsageError(f"{measure!r} cannot be tuned.", f"Known: {', '.join(MEASURES)}.")
+
+    def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> Any:
+        return tune(index, dataset, measure=measure, progress=lambda stage, done, total: update(done, total, stage))
+
+    return _start(request, form, "tune", {"measure": measure}, work)
+
+
+def _start(
+    request: Request,
+    form: FormData,
+    kind: str,
+    about: dict[str, str],
+    work: Callable[[Any, Any, Callable[..., None]], Any],
+) -> Response:
+    """Open index and data set, so that a mistake is shown at once, and begin."""
+    from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
+
+    workspace = _workspace(request)
+    name, spec = workspace.chosen(text_of(form, "index")), text_of(form, "dataset")
+    index = Index.pinned(workspace.engine, name, **(workspace.options.models or {}))
+    dataset = _dataset(request, name, spec, workspace.options.datasets)
+    verb = {"evaluate": "Evaluation", "tune": "Tuning"}[kind]
+    job = BackgroundJob(kind, f"{verb} on {spec}", {"index": name, "dataset": spec, "generation": index, **about})
+    request.app.state.jobs.start(job, lambda update: work(index, dataset, update))
+    return _to(kind, name, job)
+
+
+def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> Dataset:
+    """The book of the index, or a data set that the server was started with: a request must not make it open a folder.
+
+    Raises:
+        UsageError: It is another one.
+    """
+    from termweave import corpora  # noqa: PLC0415 - imports wait until a page needs them
+    from termweave.evaluation.book.reader import BookDataset  # noqa: PLC0415 - likewise
+
+    if spec == f"book:{name}":
+        return BookDataset(spec, book_of(request, name))
+    if spec in allowed:
+        return corpora.open_dataset(spec)
+    raise UsageError(f"Pages may not use the data set {spec!r}.", "'termweave serve --dataset DATASET' allows one.")
+
+
+def _adopt(request: Request, form: FormData) -> Response:
+    """Store the profile of a tuning that was better on the held-out queries; searches use it from now on."""
+    job = request.app.state.jobs.find(text_of(form, "job"))
+    if job.kind != "tune" or job.result is None or not job.result.better:
+        raise UsageError("There is no better profile to adopt.", "Judge more queries, or keep the default.")
+    job.about["generation"].adopt(job.result.profile)
+    job.about["adopted"] = True
+    _workspace(request).forget(job.about["index"])
+    return _to("tune", job.about["index"], job)
+
+
+def _to(kind: str, name: str, job: BackgroundJob) -> Response:
+    return RedirectResponse(PageAddress.of(f"/{kind}", [("index", name), ("job", job.id)]), status_code=HTTPStatus.SEE_OTHER)
+
+
+def _workspace(request: Request) -> Workspace:
+    workspace: Workspace = request.app.state.workspace
+    return workspace

@@ -1,0 +1,68 @@
+"""`/login`: where a browser gives the token of the server. And the check that every form passes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+
+from termweave.ui.guard import TRIES, TRIES_EACH_SECOND, RateLimit
+from termweave.ui.rendering import page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from termweave.ui.sessions import Sessions
+
+
+def form_route(path: str, answer: Callable[[Request, FormData], Response], *, changes: bool = True) -> Route:
+    """A route that takes a form.
+
+    Args:
+        path: The path.
+        answer: Gets the request and the form, after the check of its CSRF token, in a thread.
+        changes: Whether it changes something, so that a read-only server refuses it.
+    """
+
+    async def checked(request: Request) -> Response:
+        if changes and request.app.state.workspace.options.read_only:
+            raise HTTPException(HTTPStatus.FORBIDDEN, "This server is read-only")
+        async with request.form(max_files=1, max_fields=1_000) as form:
+            if not sessions(request).is_own_form(request, form):
+                raise HTTPException(HTTPStatus.FORBIDDEN, "The form is not of this session: open its page again")
+            return await run_in_threadpool(answer, request, form)
+
+    return Route(path, checked, methods=["POST"])
+
+
+def sessions(request: Request) -> Sessions:
+    """The sessions of the application."""
+    made: Sessions = request.app.state.sessions
+    return made
+
+
+def routes() -> list[Route]:
+    """The page and its form."""
+    tries = RateLimit(TRIES, TRIES_EACH_SECOND)
+
+    def give(request: Request, form: FormData) -> Response:
+        if not tries.allows(request.client.host if request.client else ""):
+            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many tries: wait a minute", {"retry-after": "60"})
+        if not sessions(request).is_token(str(form.get("token", "")).strip()):
+            return _page(request, "The token is wrong.", HTTPStatus.UNAUTHORIZED)
+        sessions(request).sign_in(request)
+        return RedirectResponse("/", status_code=HTTPStatus.SEE_OTHER)
+
+    return [Route("/login", _page, methods=["GET"]), form_route("/login", give, changes=False)]
+
+
+def _page(request: Request, error: str = "", status: int = HTTPStatus.OK) -> Response:
+    return page(request, "login.html", {"csrf": sessions(request).csrf(request), "error": error}, status)

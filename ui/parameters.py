@@ -1,0 +1,134 @@
+"""The parameters of requests, each declared once: pages and API read them, and the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.datastructures import QueryParams
+
+#: Values that a form sends for a box that is ticked.
+_YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False}
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a request.
+
+    Attributes:
+        name: Name in the address.
+        about: What it says.
+        kind: "text", "texts" (may be given several times), "count" or "flag".
+        default: Value if it is missing or empty.
+        least: The lowest value of a count.
+        most: The highest value of a count.
+        required: Whether a request without it is refused.
+    """
+
+    name: str
+    about: str
+    kind: str = "text"
+    default: Any = None
+    least: int = 0
+    most: int = _LARGEST
+    required: bool = False
+
+    def read(self, given: QueryParams) -> Any:
+        """The value in a request.
+
+        Raises:
+            UsageError: It cannot be read.
+        """
+        if self.kind == "texts":
+            return tuple(text for text in given.getlist(self.name) if text.strip())
+        text = given.get(self.name, "")
+        if not text.strip():
+            if self.required:
+                raise UsageError(f"The parameter {self.name!r} is missing.", self.about)
+            return False if self.kind == "flag" else self.default
+        if self.kind == "flag":
+            if text not in _YES:
+                raise UsageError(f"The parameter {self.name!r} is 1 or 0, not {text!r}.")
+            return _YES[text]
+        return self._count(text) if self.kind == "count" else text
+
+    def _count(self, text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 11 and self.least <= int(text) <= self.most):
+            raise UsageError(f"The parameter {self.name!r} is a number from {self.least} to {self.most}, not {text!r}.")
+        return int(text)
+
+
+INDEX = Parameter("index", "Name of an index, or of one of its generations. Default: the index that the server was started with.")
+QUERY = Parameter("q", "Text of the query.", required=True)
+_OPTIONAL_QUERY = Parameter("q", "Text of the query; may be missing if 'like' is given.", default="")
+MODE = Parameter(
+    "mode",
+    "lexical, weights, dense, hybrid, a weighted list (weights:0.6,dense:0.4) or a tuned profile; after @ the fusion (hybrid@rrf). "
+    "Default: the adopted profile, else hybrid.",
+)
+RERANK = Parameter(
+    "rerank", "none, rnn, rnn@dense, or a reranker that the server was started with. Default: as the profile says, else none."
+)
+CANDIDATES = Parameter("candidates", "How many documents each signal gives.", "count", 100, 1, 10_000)
+FILTER = Parameter(
+    "filter", "Only documents that pass, for example: year>=2020 AND NOT kind=draft. May be repeated.", "texts", ()
+)
+_COMMON = (INDEX, MODE, RERANK, CANDIDATES, FILTER)
+SEARCH = (
+    _OPTIONAL_QUERY,
+    *_COMMON,
+    Parameter("k", "How many hits.", "count", 10, 1, 1_000),
+    Parameter("from", "How many hits to skip.", "count", 0, 0, 9_000),
+    Parameter("fields", "Stored fields of each hit; may be repeated. Default: title, text and metadata.", "texts", ()),
+    Parameter("facet", "Count the values of this metadata field among the candidates; may be repeated.", "texts", ()),
+    Parameter("sort", "Sort the candidates by this metadata field; FIELD:desc begins with the highest value."),
+    Parameter("like", "Id of a document: search for similar ones; may be repeated.", "texts", ()),
+    Parameter("explain", "1: explain each score.", "flag"),
+    Parameter("highlight", "1: mark the words that lexical and weights matched.", "flag"),
+)
+REQUESTS = (QUERY, *_COMMON)
+EXPLAIN = (QUERY, Parameter("id", "Id of the document.", required=True), *_COMMON)
+ENCODE = (Parameter("q", "Text to encode; may be repeated.", "texts", (), required=True), INDEX)
+#: The second configuration of a comparison: an empty value means the same as in the first.
+_SECOND = (
+    Parameter("index2", "Index, or generation, of the second list. Default: the same."),
+    Parameter("mode2", "Mode of the second list. Default: as in a search."),
+    Parameter("rerank2", "Reranker of the second list. Default: as in a search."),
+)
+COMPARE = (QUERY, *_COMMON, *_SECOND)
+GENERATIONS = (INDEX,)
+#: What the search page understands; it answers without a query, too.
+PAGE = (
+    _OPTIONAL_QUERY,
+    *_COMMON,
+    Parameter("k", "How many hits.", "count", 10, 1, 100),
+    *(each for each in SEARCH if each.name in {"from", "facet", "sort"}),
+    Parameter("compare", "1: show two lists.", "flag"),
+    *_SECOND,
+    Parameter("id", "Explain this document, whether it is found or not."),
+)
+
+
+def read(given: QueryParams, known: Iterable[Parameter]) -> dict[str, Any]:
+    """The values of all parameters of a request.
+
+    Raises:
+        UsageError: A value cannot be read, or there is no such parameter.
+    """
+    declared = {each.name: each for each in known}
+    if unknown := [name for name in given if name not in declared]:
+        raise UsageError(f"There is no parameter {unknown[0]!r}.", f"Known: {', '.join(declared)}.")
+    twice = [name for name in declared if declared[name].kind != "texts" and len(given.getlist(name)) > 1]
+    if twice:
+        raise UsageError(f"The parameter {twice[0]!r} is given twice.", "Give it once.")
+    values = {name: each.read(given) for name, each in declared.items()}
+    missing = [each for each in declared.values() if each.required and not values[each.name]]
+    if missing:
+        raise UsageError(f"The parameter {missing[0].name!r} is missing.", missing[0].about)
+    return values

@@ -1,0 +1,124 @@
+"""Searches for pages and API: the parameters of a request become options of `Index.answer`, and an answer becomes JSON."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.signals.layout import as_written, stored_text
+from termweave.ui.comparison import DEPTH, ListComparison, compare
+from termweave.ui.workspace import check_query
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from termweave.records import Hit
+    from termweave.search import Index
+    from termweave.search.results.hits import Answer
+    from termweave.ui.workspace import Workspace
+
+#: Passages of a document that are shown.
+_PASSAGES = 1_000
+
+
+@dataclass(frozen=True)
+class SearchSide:
+    """One configuration and its answer.
+
+    Attributes:
+        name: Name of the index as it was asked for.
+        index: The index.
+        mode: The mode as it was asked for; None: the default.
+        rerank: The reranker, likewise.
+        answer: The answer.
+        took: Duration in milliseconds.
+    """
+
+    name: str
+    index: Index
+    mode: str | None
+    rerank: str | None
+    answer: Answer
+    took: float
+
+
+def ranking(workspace: Workspace, values: Mapping[str, Any], second: str = "") -> tuple[Index, str, dict[str, Any]]:
+    """The index of a request, its name, and how it is to be ranked.
+
+    Args:
+        workspace: The open indices.
+        values: The values of the parameters.
+        second: "2" for the second configuration of a comparison.
+    """
+    check_query(values["q"])
+    workspace.check_reranker(values[f"rerank{second}"])
+    name = workspace.chosen(values[f"index{second}"] or values["index"])
+    options = {
+        "mode": values[f"mode{second}"],
+        "rerank": values[f"rerank{second}"],
+        "candidates": values["candidates"],
+        "where": list(values["filter"]),
+    }
+    return workspace.index(name), name, options
+
+
+def answer(workspace: Workspace, values: Mapping[str, Any], second: str = "", **options: Any) -> SearchSide:
+    """Answer the query of a request.
+
+    Args:
+        workspace: The open indices.
+        values: The values of the parameters.
+        second: "2" for the second configuration of a comparison.
+        **options: Options of `Index.answer` besides those of `ranking`.
+    """
+    index, name, ranked = ranking(workspace, values, second)
+    if not values["q"].strip() and not options.get("like"):
+        raise UsageError("The query is empty.", "Give it some words, or the id of a document as 'like'.")
+    began = time.perf_counter()
+    found = index.answer(values["q"], **ranked, **options)
+    took = (time.perf_counter() - began) * 1000
+    return SearchSide(name, index, ranked["mode"], ranked["rerank"], found, took)
+
+
+def shown(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The options of `Index.answer` that say what is shown, as far as a request has them."""
+    names = {"k": "k", "from": "start", "fields": "fields", "facet": "facets", "sort": "sort", "like": "like"}
+    options = {option: values[name] for name, option in names.items() if name in known and values[name] not in (None, ())}
+    return options | {name: values[name] for name in ("explain", "highlight") if name in known}
+
+
+def heads(workspace: Workspace, values: Mapping[str, Any]) -> ListComparison:
+    """Compare the first `DEPTH` documents of both configurations."""
+    lists = []
+    for second in ("", "2"):
+        side = answer(workspace, values, second, k=DEPTH, fields=["title"])
+        lists.append([hit.id for hit in side.answer.hits])
+    return compare(*lists)
+
+
+def explained(workspace: Workspace, values: Mapping[str, Any], second: str = "") -> Hit:
+    """Explain one document for the query of a request."""
+    index, _, ranked = ranking(workspace, values, second)
+    if not values["q"].strip():
+        raise UsageError("The query is empty.", "Give it some words.")
+    return index.explain(values["q"], values["id"], **ranked)
+
+
+def titles(index: Index, ids: Collection[str]) -> dict[str, str]:
+    """The titles of documents, for those that have one."""
+    if not ids:
+        return {}
+    body = {"size": len(ids), "query": {"terms": {"id": list(ids)}}, "collapse": {"field": "id"}, "_source": ["id", "title"]}
+    hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
+    return {hit["_source"]["id"]: title for hit in hits if (title := stored_text(hit["_source"], "title"))}
+
+
+def text_of(index: Index, document: str) -> tuple[str, str]:
+    """Title and text of a document, its passages joined; both "" if the index does not hold it."""
+    kept = ["passage", "passage_start", "passage_end", "title", "text"]
+    body = {"size": _PASSAGES, "query": {"term": {"id": document}}, "_source": kept}
+    hits = index.engine.request("POST", f"/{index.generation}/_search", body=body)["hits"]["hits"]
+    stored = sorted((as_written(hit["_source"]) for hit in hits), key=lambda source: source.get("passage") or 0)
+    return stored_text(stored[0], "title") if stored else "", " ".join(stored_text(source, "text") for source in stored)

@@ -1,0 +1,79 @@
+"""The options of `termweave serve`, and the rules that keep a server from being open to everybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The fewest characters of a token.
+SHORTEST_TOKEN = 16
+#: Addresses that mean: every address of this machine.
+_EVERY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """How the pages are served.
+
+    Attributes:
+        index: The index that pages show first; None: the first one of the server.
+        host: The address to listen on.
+        port: The port; 0: a free one.
+        names: Further names under which browsers reach the pages, for example through a proxy.
+        token: What clients must know; None: nothing, on this machine only.
+        read_only: Refuse every change: grades, profiles, promotions.
+        rerankers: Rerankers that pages may use besides those that need no place, for example "ranker@FOLDER".
+        datasets: Data sets that pages may evaluate and tune on.
+        models: Models in place of those that the indices name, as `search.Index.open` takes them.
+    """
+
+    index: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8321
+    names: tuple[str, ...] = ()
+    token: str | None = None
+    read_only: bool = False
+    rerankers: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    models: Mapping[str, str | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for options that would let everybody in, or nobody."""
+        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
+            raise UsageError(
+                f"The token has fewer than {SHORTEST_TOKEN} characters.",
+                "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())'",
+            )
+        if self.token is None and (self.names or not self._local):
+            what = f"--host {self.host}" if not self._local else f"--name {self.names[0]}"
+            raise UsageError(
+                f"With {what} other machines can reach the pages, and no token protects them.",
+                "Add --token-file FILE, or leave the default address 127.0.0.1.",
+            )
+        if self.host in _EVERY and not self.names:
+            raise UsageError(
+                f"The address {self.host} has no name that browsers can ask for.", "Add --name HOST, the name of this machine."
+            )
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names that the header Host may have, in lower case and without a port."""
+        own = ("127.0.0.1", "localhost", "[::1]") if self._local else ()
+        named = () if self.host in _EVERY else (f"[{self.host}]" if ":" in self.host else self.host,)
+        return frozenset(name.lower() for name in (*own, *named, *self.names))
+
+    @property
+    def _local(self) -> bool:
+        """Whether only this machine can reach the address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False

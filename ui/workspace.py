@@ -1,0 +1,126 @@
+"""What the pages work on: the server and the indices that are open. One for the process; threads share it."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from termweave.errors import UsageError
+
+if TYPE_CHECKING:
+    from termweave.engine import Engine
+    from termweave.search import Index
+    from termweave.ui.serve_options import ServeOptions
+
+#: Indices that stay open: each holds its statistics and models.
+_OPEN = 8
+#: Seconds for which the list of names is kept.
+_NAMES_FOR = 5.0
+#: Rerankers that need no place; what others need is decided where the server is started.
+_PLAIN = ("none", "rnn", "rnn@fused", "rnn@dense", "ranker")
+#: Characters of a query; longer ones are no questions.
+_LONGEST = 10_000
+
+
+class Workspace:
+    """The server and the open indices.
+
+    Attributes:
+        engine: The server.
+        options: How the pages are served.
+    """
+
+    def __init__(self, engine: Engine, options: ServeOptions) -> None:
+        self.engine, self.options = engine, options
+        self._indices: OrderedDict[str, Index] = OrderedDict()
+        self._lock = Lock()
+        self._opening: dict[str, Lock] = {}
+        self._names: tuple[float, tuple[str, ...]] = (float("-inf"), ())
+
+    def index(self, name: str) -> Index:
+        """An open index, or one of its generations, by its name.
+
+        Raises:
+            UsageError: There is no such index, or it was not made by termweave.
+        """
+        from termweave.search import Index  # noqa: PLC0415 - it brings the models' runtime with it
+        from termweave.search.catalog.lineage import check_one  # noqa: PLC0415 - likewise
+
+        check_one(name)
+        with self._lock:
+            if name in self._indices:
+                self._indices.move_to_end(name)
+                return self._indices[name]
+            opening = self._opening.setdefault(name, Lock())
+        with opening:  # models are loaded once, even if two pages ask at the same time
+            with self._lock:
+                if name in self._indices:
+                    return self._indices[name]
+            try:
+                index = Index.open(self.engine, name, **(self.options.models or {}))
+            finally:
+                with self._lock:
+                    self._opening.pop(name, None)
+            with self._lock:
+                self._indices[name] = index
+                while len(self._indices) > _OPEN:
+                    self._indices.popitem(last=False)
+            return index
+
+    def forget(self, name: str) -> None:
+        """Open an index again with the next search: what it stores of itself was changed."""
+        with self._lock:
+            self._indices.pop(name, None)
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the indices that termweave made."""
+        from termweave.indexer.generations.names import names  # noqa: PLC0415 - imports wait until a page needs them
+
+        read, known = self._names
+        if time.monotonic() - read > _NAMES_FOR:
+            known = tuple(names(self.engine))
+            self._names = (time.monotonic(), known)
+        return known
+
+    def chosen(self, name: str | None) -> str:
+        """The name of the index that a request is about: the one it names, else the one that the server was started with.
+
+        Raises:
+            UsageError: There is no index yet.
+        """
+        if name or self.options.index:
+            return str(name or self.options.index)
+        if names := self.names():
+            return names[0]
+        raise UsageError(
+            f"No index at {self.engine.url} was made by termweave.",
+            "Make one: 'termweave index SOURCE NAME', or 'termweave demo'.",
+        )
+
+    def check_reranker(self, name: str | None) -> None:
+        """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.
+
+        Raises:
+            UsageError: It is one.
+        """
+        if name is None or name in self.options.rerankers:
+            return
+        stages = [stage.strip() for stage in name.split(">")]
+        if not all(stage in _PLAIN or stage in self.options.rerankers for stage in stages):
+            raise UsageError(
+                f"Pages may not use the reranker {name!r}.",
+                f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one.",
+            )
+
+
+def check_query(query: str) -> str:
+    """A query that is short enough.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if len(query) > _LONGEST:
+        raise UsageError(f"The query has more than {_LONGEST:,} characters.", "Ask a shorter one.")
+    return query
