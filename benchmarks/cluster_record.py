@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Largest difference between two equal scores, relative.
 _EQUAL = 1e-6
+_RESTARTS = "restarts of nodes that lived on, because the copies were not made"
 
 
 class Record:
@@ -111,10 +112,11 @@ class Record:
     def begin(self, count: int) -> None:
         self._nodes = [(time.monotonic(), count)]
 
-    def lives(self, count: int, stopped: list[str]) -> None:
+    def lives(self, count: int, stopped: list[str], *, stalled: bool = False) -> None:
         with self._lock:
             self._nodes.append((time.monotonic(), count))
             self._counts["nodes stopped"] += len(stopped)
+            self._counts[_RESTARTS] += stalled
         self._say(
             f"{count} nodes live{f', stopped: {stopped}' if stopped else ''}; {self._counts['answers']} answers, {dict(self.acts)}"
         )
@@ -138,10 +140,15 @@ class Record:
         always = (
             *("answers", "wrong answers", "verifications", "documents lost", "documents twice or foreign", "documents altered"),
             *("search errors while two nodes or more lived", "search errors while fewer than two nodes lived"),
-            *("command errors while two nodes or more lived", "command errors while fewer than two nodes lived", "nodes stopped"),
+            *(
+                "command errors while two nodes or more lived",
+                "command errors while fewer than two nodes lived",
+                "nodes stopped",
+                _RESTARTS,
+            ),
         )
         rows = {name: f"{self._counts[name]:,}" for name in always}
-        rows |= {f"seconds with {count} living nodes": f"{lived[count]:,}" for count in (3, 2, 1)}
+        rows |= {f"seconds with {count} living nodes": f"{lived[count]:,}" for count in (3, 2, 1, 0)}
         rows |= {name: f"{count:,}" for name, count in sorted(self.acts.items())}
         rows["slowest answer"] = f"{self._slowest:.1f} s"
         return "\n".join(["| what | count |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows.items())])

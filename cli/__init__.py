@@ -168,8 +168,9 @@ def _complain(message: str, hint: str = "") -> None:
 
 
 def _show(error: click.ClickException) -> None:
-    """Print an error of click; its message may contain a file name with control characters."""
-    vars(error).update(message=printable(error.message))  # click declares it final
+    """Print an error of click; its message may contain a file name with control characters. Help keeps its lines."""
+    is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    vars(error).update(message=printable(error.message, lines=is_help))  # click declares it final
     text = StringIO()
     error.show(text)
     click.echo(printable(text.getvalue(), lines=True), err=True, nl=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave import plugins
-from termweave.corpora.formats import compression, download, index_address
+from termweave.corpora.formats import compression, download, index_address, markup
 from termweave.corpora.formats.csv_dialect import DELIMITERS
 from termweave.corpora.formats.lines import discard, head, hidden, spooled, unpacked
 from termweave.corpora.in_memory import open_documents
@@ -164,7 +164,7 @@ def open_dataset(spec: str | Path) -> Dataset:
         raise UsageError("An address cannot be a data set.", f"Download it. {_DATASETS}")
     if spec == "-":
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
-    reader = _reader(spec, spec)
+    reader = _reader(spec, spec, kinds=_DATASETS)
     if not hasattr(reader, "open_dataset"):
         raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)
     dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
@@ -199,7 +199,7 @@ def exists(spec: str) -> bool:
         return False
 
 
-def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
+def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> Any:
     """The first reader that recognises a path or name: the reader of that name first, the others in alphabetical order.
 
     A reader whose package cannot be imported does not block the others: its error is raised only if no other reader recognises the spec.
@@ -224,12 +224,14 @@ def _reader(spec: str, shown: str, *, mapped: bool = False) -> Any:
                     )
                 return reader
         readers.append(reader)
-    raise broken or _unknown(spec, shown, [reader.LABEL for reader in readers])
+    if not kinds:
+        labels = ", ".join(reader.LABEL for reader in readers)
+        kinds = f"A source is one of: {labels}; files may be compressed (.gz, .zst), and `-` is standard input."
+    raise broken or _unknown(spec, shown, kinds)
 
 
-def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
-    """The error for a source that no reader recognises, with the most likely reason."""
-    kinds = f"A source is one of: {', '.join(labels)}; files may be compressed (.gz, .zst), and `-` is standard input."
+def _unknown(spec: str, shown: str, kinds: str) -> UsageError:
+    """The error for a source or data set that no reader recognises, with the most likely reason; `kinds` says what would be one."""
     if hidden(spec):
         return UsageError(f"{spec} may not be read by this user.", "Change its permissions, or name another source.")
     if not exists(spec):
@@ -243,15 +245,28 @@ def _unknown(spec: str, shown: str, labels: list[str]) -> UsageError:
     if foreign := compression.foreign(start):
         kind, hint = foreign
         return UsageError(f"{shown} is {kind}, which termweave does not read.", hint)
+    return _no_format(spec, shown, kinds, binary=b"\0" in start)
+
+
+def _no_format(spec: str, shown: str, kinds: str, *, binary: bool) -> UsageError:
+    """The error for a file that is neither JSON lines nor a table."""
+    path = Path(spec)
+    if path.suffix.lower() in markup.KINDS and not binary:
+        hint = f"Name its folder; to read this file alone: {path.parent} --include {path.name!r}. {kinds}"
+        return UsageError(f"{shown} is a text, not a table or JSON lines.", hint)
     known = ", ".join(DELIMITERS.values())
     table = f"The columns of a table are separated by {known}, or by the character that a first line like `sep=^` names. "
-    return UsageError(f"The format of {shown} is not known.", ("" if b"\0" in start else table) + kinds)
+    return UsageError(f"The format of {shown} is not known.", ("" if binary else table) + kinds)
 
 
 def _no_source(folder: Path, kinds: str) -> UsageError:
     """The error for a folder that is not a source; it names data sets in the folder."""
     if not (inside := folders_in(folder)):
-        return UsageError(f"{folder} is a folder without corpus.jsonl and without text files (.txt, .md, .html).", kinds)
+        suffixes = ", ".join(markup.KINDS)
+        return UsageError(
+            f"{folder} is a folder without corpus.jsonl and without text files ({suffixes}).",
+            f"--include '*.py' names files of another type. {kinds}",
+        )
     named = few([f"{each}/" for each in inside])
     are = "is a BEIR folder" if len(inside) == 1 else "are BEIR folders"
     return UsageError(f"{folder} is not a source itself, but {named} in it {are}.", f"Name one: {folder / inside[0]}")

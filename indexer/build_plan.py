@@ -81,7 +81,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     resolved = {"signals": signals, "analyzer": advice.analyzer}
     fingerprint = _fingerprint(source, encoder, options, resolved)
     made_of = _in_words(source, encoder, options, resolved)
-    return BuildPlan(options, encoder, signals, advice.analyzer, fingerprint, notes, advice.warnings, made_of)
+    return BuildPlan(options, encoder, signals, advice.analyzer, fingerprint, (*notes, *advice.notes), advice.warnings, made_of)
 
 
 def _choose_signals(

@@ -28,9 +28,9 @@ def table(estimate: BuildEstimate) -> str:
         "models": ", ".join(f"{output}: {model}" for output, model in estimate.models.items()) or "none",
         "encoding": f"about {timedelta(seconds=round(estimate.encode_seconds))} on this machine",
         "index": f"about {sized(estimate.index_bytes)} per copy",
-        "disk": f"{sized(estimate.disk_bytes)} free during the build",
-        "heap": f"{sized(estimate.heap_bytes)} on the server",
-        "memory": f"{sized(estimate.cache_bytes)} in addition to the heap, for fast searches",
+        "disk": f"needs {sized(estimate.disk_bytes)} of free space on the server during the build",
+        "heap": f"needs {sized(estimate.heap_bytes)} on the server",
+        "memory": f"needs {sized(estimate.cache_bytes)} in addition to the heap, for fast searches",
         "clauses": f"{clauses.mean:.1f} per query, at most {clauses.most} ({clauses.of}); the server allows {clauses.limit:,}",
     }
     return "\n".join(f"{name:<10} {value}" for name, value in rows.items())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from termweave.cli.common.output import Output
     from termweave.indexer import Built, Updated
@@ -69,6 +69,36 @@ def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | 
         )
         out.say(f"Stopped. {remark}")
         raise click.exceptions.Exit(143 if terminated.is_set() else 130) from None
+
+
+def when_read(run: BuildFunction, say: Callable[[], None]) -> Callable[..., Built | Updated]:
+    """A build that calls `say` once, when its source has been read to the end: a source that cannot be read changes nothing.
+
+    Args:
+        run: The build.
+        say: Prints what is true only if the source is accepted.
+    """
+    from termweave.indexer.preparation.corpus_pass import READING
+
+    said = False
+
+    def once() -> None:
+        nonlocal said
+        if not said:
+            said = True
+            say()
+
+    def announced(*, progress: BuildProgress) -> Built | Updated:
+        def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
+            if stage != READING:
+                once()
+            progress(stage, done, total, detail)
+
+        built = run(progress=show)
+        once()  # nothing was left to send
+        return built
+
+    return announced
 
 
 @contextmanager

@@ -42,7 +42,8 @@ def command(*, shell: str | None, install: bool, out: Output) -> None:
     name = shell or Path(os.environ.get("SHELL", "")).name
     made = get_completion_class(name)
     if made is None or name not in {*_STARTUP, "fish"}:
-        raise click.UsageError(f"The shell {name!r} is unknown. Name bash, zsh or fish.")
+        reason = f"The shell {name!r} is unknown." if name else "$SHELL names no shell."
+        raise click.UsageError(f"{reason} Name bash, zsh or fish.")
     # Not `source()`: for bash that runs the shell to read its version.
     script = made.source_template % made(cli, {}, "termweave", "_TERMWEAVE_COMPLETE").source_vars()
     if not install:

@@ -36,16 +36,19 @@ def show(*, settings: Settings, out: Output) -> None:
       termweave config show
       termweave config show --json
     """
+    from termweave.engine.embedded import folders as node_folders
     from termweave.settings import Settings as AllSettings
     from termweave.support import paths
     from termweave.support.messages import without_password
 
+    home = node_folders.default_home()
     folders = {
         "settings": (paths.config(), "The user's termweave.toml ($XDG_CONFIG_HOME)"),
         "models": (paths.models(), "Models that are found by name ($XDG_DATA_HOME)"),
         "cache": (paths.cache(), "What can be made again: server archives, statistics ($XDG_CACHE_HOME)"),
-        "state": (paths.state(), "Data and logs of the embedded node, faults.log ($XDG_STATE_HOME)"),
+        "state": (paths.state(), "Ledgers and faults.log ($XDG_STATE_HOME)"),
         "ledgers": (paths.state() / "ledgers", "What was sent to which index; 'index --update' and 'verify' read it"),
+        "node": (node_folders.run_folder(home), "Data and logs of the embedded node: its indices"),
     }
     rows: dict[str, dict[str, Any]] = {}
     for name, field in AllSettings.model_fields.items():
@@ -54,12 +57,13 @@ def show(*, settings: Settings, out: Output) -> None:
         rows[name] = {"value": shown, "from": settings.origin(name), "description": field.description}
         if ignored := [each.origin for each in settings.ignored if each.name == name]:
             rows[name]["ignored"] = ignored
+    wide = max(map(len, rows))
     lines = [
-        f"{name:<12} {'-' if row['value'] is None else row['value']!s:<30} {_from(row):<22} {row['description']}"
+        f"{name:<{wide}} {'-' if row['value'] is None else row['value']!s:<30} {_from(row):<22} {row['description']}"
         for name, row in rows.items()
     ]
     lines += ["", "Folders ('termweave doctor' shows their sizes):"]
-    lines += [f"{name:<12} {path!s:<53} {description}" for name, (path, description) in folders.items()]
+    lines += [f"{name:<{wide}} {path!s:<53} {description}" for name, (path, description) in folders.items()]
     places = {name: {"path": str(path), "description": description} for name, (path, description) in folders.items()}
     out.emit({"schema": "termweave.config/1", "settings": rows, "folders": places}, "\n".join(lines))
 

@@ -55,7 +55,7 @@ def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Ou
     the int8 graph must stay close; else nothing is written. The figures are printed and kept in termweave.json. What int8 costs
     in nDCG needs questions: --on names a corpus that has some; `termweave train` measures it, too, and its figures are repeated here if the
     graphs are the same.
-    Needs the extra: pip install 'termweave[train]'.
+    Needs the extra: pip install 'termweave[train]', in a clone pip install '.[train]'.
 
     \b
     Examples:

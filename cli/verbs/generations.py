@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.options.option_groups import verb
 from termweave.cli.options.shared_options import connection_options, output_options
 from termweave.support.messages import sized
@@ -53,11 +54,8 @@ def command(*, name: str | None, settings: Settings, out: Output) -> None:
 
 def _table(listed: list[Generation], width: int) -> Table:
     """Format generations as a table. Names (needed for 'promote') and states are never cut; other columns appear if there is room."""
-    from rich import box
-    from rich.cells import cell_len
-    from rich.table import Table
-
     columns = {
+        "generation": [each.index for each in listed],
         "state": [_state(each) for each in listed],
         "created (UTC)": [each.created[:19].replace("T", " ") for each in listed],
         "documents": ["-" if each.documents is None else f"{each.documents:,}" for each in listed],
@@ -65,21 +63,7 @@ def _table(listed: list[Generation], width: int) -> Table:
         "source": [each.source for each in listed],
         "built with": [_options(each) for each in listed],
     }
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("generation", overflow="fold")
-    left = width - 2 - max(len(each.index) for each in listed)
-    cells = [[each.index] for each in listed]
-    for name, column in columns.items():
-        wide = max(map(cell_len, (name, *column))) + 1
-        if wide > left and name != "state":
-            continue
-        left -= wide
-        table.add_column(name, justify="right" if name in {"documents", "size"} else "left", no_wrap=True)
-        for row, cell in zip(cells, column, strict=True):
-            row.append(cell)
-    for row in cells:
-        table.add_row(*row)
-    return table
+    return fitted_table(columns, width, kept={"state"}, right={"documents", "size"})
 
 
 def _state(generation: Generation) -> str:

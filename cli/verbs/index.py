@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from termweave.cli.common.plan_table import queries_of, show_plan, show_update_plan
-from termweave.cli.common.progress import watched
+from termweave.cli.common.progress import watched, when_read
 from termweave.cli.options.build_options import build_options
 from termweave.cli.options.gate_option import PublicationGate
 from termweave.cli.options.number_types import FloatRange
@@ -149,6 +149,7 @@ def command(
     """
     from termweave import engine, indexer
     from termweave.cli.common.build_report import report
+    from termweave.indexer.generations import generations
     from termweave.indexer.options import from_flags
     from termweave.indexer.preparation import incremental
 
@@ -191,20 +192,20 @@ def command(
     gate = PublicationGate(server, name, required, within, dataset or source, options, out)
     run: Callable[..., Built | Updated]
     if updating:
-        run = partial(indexer.update, mode=mode, gate=gate if required or of_live else None)
+        run = partial(indexer.update, server, opened, name, options, mode=mode, gate=gate if required or of_live else None)
         nouns = ("document or passage", "documents and passages")
     else:
-        live = _compare_with_live(server, name, opened, options, given, out)
-        run = partial(indexer.build, gate=gate, live=live)
+        live = generations.find_live(server, name)
+        replaced = partial(_compare_with_live, name, live, opened, options, given, out)
+        run = when_read(partial(indexer.build, server, opened, name, options, gate=gate, live=live), replaced)
         nouns = ("passage", "passages") if options.passages else ("document", "documents")
     try:
         with released_unless_stopped(opened):
             try:
-                built = watched(partial(run, server, opened, name, options), out, nouns)
+                built = watched(run, out, nouns)
             except indexer.LargeDeletion as large:
                 _ask(large, name)
-                mode = replace(mode, allow_deletions=large.share)
-                built = watched(partial(run, server, opened, name, options, mode=mode), out, nouns)
+                built = watched(partial(run, mode=replace(mode, allow_deletions=large.share)), out, nouns)
     except indexer.NotPublished as missed:
         report(missed.built, opened, gate, out, published=False, kept=not delete_missing)
         raise
@@ -237,14 +238,13 @@ def _has_live_generation(server: Engine, name: str, out: Output) -> bool:
 
 
 def _compare_with_live(
-    server: Engine, name: str, source: Source, options: BuildOptions, given: list[str], out: Output
-) -> LiveGeneration | None:
-    """Return the live generation that a build will replace, and report the differences that a user may not want."""
-    from termweave.indexer.generations import generations, option_compatibility
+    name: str, live: LiveGeneration | None, source: Source, options: BuildOptions, given: list[str], out: Output
+) -> None:
+    """Report the differences from the live generation, which a build replaces, that a user may not want."""
+    from termweave.indexer.generations import option_compatibility
 
-    live = generations.find_live(server, name)
     if live is None:
-        return None
+        return
     if (before := live.lineage.source["name"]) != source.name:
         out.say(
             f"{name!r} was made from {before!r}; this build replaces it with {source.name!r}, and 'termweave rollback {name}' "
@@ -252,4 +252,3 @@ def _compare_with_live(
         )
     if missing := option_compatibility.left_out(live.lineage, options, given):
         out.say(f"The live generation was made with {' '.join(missing)}; this build does not have these options.")
-    return live

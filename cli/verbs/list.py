@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.options.option_groups import verb
 from termweave.cli.options.shared_options import connection_options, output_options
 from termweave.support.messages import sized
@@ -26,6 +27,8 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 def command(*, settings: Settings, out: Output) -> None:
     """List the indices that termweave made, with the generation that is live, its size, documents, signals, models and age.
 
+    A narrow terminal shows the columns for which it has room; --json has them all.
+
     \b
     Examples:
       termweave list
@@ -42,7 +45,10 @@ def command(*, settings: Settings, out: Output) -> None:
             rows.append(_row(name, generations.of(server, name)))
     if not rows:
         out.say(f"No index at {server.url} was made by termweave. Make one: termweave index SOURCE NAME.")
-    out.emit({"schema": "termweave.list/1", "url": server.url, "indices": rows}, lambda: _table(rows) if rows else None)
+    out.emit(
+        {"schema": "termweave.list/1", "url": server.url, "indices": rows},
+        lambda: _table(rows, out.console().width) if rows else None,
+    )
 
 
 def _row(name: str, generations: list[Generation]) -> dict[str, Any]:
@@ -60,20 +66,19 @@ def _row(name: str, generations: list[Generation]) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    for column in ("name", "documents", "size", "generations", "age", "signals", "models"):
-        table.add_column(column, justify="right" if column in {"documents", "size", "generations", "age"} else "left")
-    for row in rows:
-        documents = "-" if row["documents"] is None else f"{row['documents']:,}"
-        age = _age(row["created"]) if row["created"] else "unfinished"
-        models = ", ".join(dict.fromkeys(row["models"].values()))
-        cells = (row["name"], documents, sized(row["bytes"]), str(row["generations"]), age, ", ".join(row["signals"]), models)
-        table.add_row(*(f"{cell} " for cell in cells))
-    return table
+def _table(rows: list[dict[str, Any]], width: int) -> Table:
+    """Format indices as a table. Columns for which there is no room are left out; --json has them all."""
+    columns = {
+        "name": [row["name"] for row in rows],
+        "documents": ["-" if row["documents"] is None else f"{row['documents']:,}" for row in rows],
+        "size": [sized(row["bytes"]) for row in rows],
+        "age": [_age(row["created"]) if row["created"] else "unfinished" for row in rows],
+        "signals": [", ".join(row["signals"]) for row in rows],
+        "live generation": [row["generation"] or "-" for row in rows],
+        "models": [", ".join(dict.fromkeys(row["models"].values())) for row in rows],
+        "generations": [str(row["generations"]) for row in rows],
+    }
+    return fitted_table(columns, width, right={"documents", "size", "age", "generations"})
 
 
 def _age(created: str) -> str:

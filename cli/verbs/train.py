@@ -75,7 +75,7 @@ def command(
     (--set clicks=FILE), or alone, when questions are made of the documents themselves.
 
     The ranking of held-out questions decides when to stop. At most 50 of them, searched in at most 300 documents, also measure
-    how much nDCG@10 the int8 model loses. Needs the extra: pip install 'termweave[train]'.
+    how much nDCG@10 the int8 model loses. Needs the extra: pip install 'termweave[train]', in a clone pip install '.[train]'.
 
     \b
     Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,10 +35,9 @@ class _Command(GroupedCommand):
     """A command whose `--deep` can stand without a value; click alone would take the next word, even NAME, for its value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        next_words = [*args[1:], ""]
         args = [
             f"{word}=100%" if word == "--deep" and not next_word.endswith("%") else word
-            for word, next_word in zip(args, next_words, strict=True)
+            for word, next_word in pairwise([*args, ""])
         ]
         return super().parse_args(ctx, args)
 

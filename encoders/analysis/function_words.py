@@ -33,13 +33,15 @@ _LANGUAGES: dict[str, tuple[str, ...]] = {
 _ENOUGH, _SHARE = 20, 0.15
 
 
+#: A run of letters.
+LETTERS = re.compile(r"[^\W\d_]+")
 #: English function words that few other languages share.
 ENGLISH = frozenset(["the", "of", "and", "is", "to", "for", "with", "that", "are", "by", "this", "it", "not", "be", "was"])
 
 
 def guess_of(text: str) -> str | None:
     """The language of a text, as the name of OpenSearch's analyzer; None: English, or unknown."""
-    words = re.findall(r"[^\W\d_]+", text.lower())
+    words = LETTERS.findall(text.lower())
     counts = Counter(language for word in words for language in languages(word))
     return guess(counts, sum(word in ENGLISH for word in words), len(words))
 

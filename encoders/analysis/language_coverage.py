@@ -149,6 +149,20 @@ def familiarity(texts: Sequence[str], tokenizer: Any, language: str | None) -> F
     return Familiarity(words, unknown.total() / count, main, strange, english / count, pieces / count, language, guess)
 
 
+def analyzer_of(texts: Sequence[str]) -> str:
+    """An OpenSearch analyzer that suits some texts, by their script and function words alone; "english" unless something speaks against it.
+
+    Example:
+        >>> analyzer_of(["自然语言处理"]), analyzer_of(["Natural language processing."])
+        ('cjk', 'english')
+    """
+    clipped = [text[:_CHARACTERS] for text in texts]
+    scripts = Counter(_script(word[0]) for text in clipped for word in function_words.LETTERS.findall(text))
+    main = next((script for script, _ in scripts.most_common(1)), "Latin")
+    usual = "english" if main == "Latin" else _ANALYZERS.get(main, "standard")
+    return function_words.guess_of("\n".join(clipped)) or usual
+
+
 def _words(encoding: Any) -> list[tuple[tuple[int, int], list[int]]]:
     """Offsets and token ids of each word of the tokeniser."""
     words: list[tuple[tuple[int, int], list[int]]] = []

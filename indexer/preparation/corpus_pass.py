@@ -38,6 +38,8 @@ if TYPE_CHECKING:
             """
 
 
+#: The name of the stage that reads the source; every later one begins when the source was read to its end.
+READING = "Reading"
 #: Largest block, which is encoded at once: enough texts for batches of similar length, few enough to need little memory.
 _BLOCK_DOCUMENTS, _BLOCK_CHARACTERS = 512, 4_000_000
 #: Number of blocks of a small corpus and the least size of a block: the stages of the pipeline overlap only if there are several blocks.
@@ -108,7 +110,7 @@ def read_corpus(
             if document.passage is None or document.passage.number == 1:
                 metadata.count(document.metadata)
         # The total is known only at the end; until then it is estimated from the share of the bytes that was read.
-        progress("Reading", sample.seen, source.total or (sample.seen * size // position if position and size else None))
+        progress(READING, sample.seen, source.total or (sample.seen * size // position if position and size else None))
     if not sample.seen:
         reason = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
         hint = "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."

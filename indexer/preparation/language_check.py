@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from termweave.encoders.analysis.language_coverage import analyzer_of
 from termweave.encoders.model_lookup import of_language
 from termweave.signals import signal_class
 from termweave.support.messages import counted
@@ -35,6 +36,7 @@ class LanguageAdvice:
         analyzer: Analyzer of the text: the one in the options, else the one that suits the language.
         signals: Signals to build, without those whose model does not know the language, unless the user asked for them.
         warnings: Sentences about models that do not know the language.
+        notes: A sentence about an analyzer that was chosen and that no warning names.
         weights: Name of the folder that gives term weights in the place of a model that does not know the language; None: the model stays.
     """
 
@@ -42,6 +44,7 @@ class LanguageAdvice:
     signals: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     weights: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals: tuple[str, ...]) -> LanguageAdvice:
@@ -59,9 +62,11 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
     Raises:
         InputError: One of these documents cannot be read.
     """
+    texts = [document.content for document in islice(source.documents(), _SAMPLE)]
     if not encoder.models:
-        return LanguageAdvice(options.analyzer or _DEFAULT_ANALYZER, signals)
-    coverage = encoder.familiarity([document.content for document in islice(source.documents(), _SAMPLE)])
+        analyzer = options.analyzer or analyzer_of(texts)
+        return LanguageAdvice(analyzer, signals, notes=_chosen(analyzer, options))
+    coverage = encoder.familiarity(texts)
     analyzer = options.analyzer or next(iter(coverage.values())).analyzer
     needed = {signal_class(name).needs for name in signals}
     foreign = {output for output, each in coverage.items() if each.verdict == "foreign" and output in needed}
@@ -86,7 +91,14 @@ def advise(source: Source, encoder: TextEncoder, options: BuildOptions, signals:
             )
     if foreign:
         warnings[-1] += f" Built: {', '.join(kept)}; the text is analysed with {analyzer!r} (--analyzer)."
-    return LanguageAdvice(analyzer, kept, tuple(warnings), instead)
+    return LanguageAdvice(analyzer, kept, tuple(warnings), instead, () if foreign else _chosen(analyzer, options))
+
+
+def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:
+    """A sentence about an analyzer that the user did not name and may not expect."""
+    if analyzer == (options.analyzer or _DEFAULT_ANALYZER):
+        return ()
+    return (f"By its words and script the text is analysed with {analyzer!r} (--analyzer names another).",)
 
 
 def _effect(omitted: Sequence[str], instead: str | None) -> str:

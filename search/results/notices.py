@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import DocumentLayout
 
-#: What looks like an operator of another search engine: a phrase in quotes, +word, -word.
-_OPERATORS = re.compile(r'"[^"\s]+\s[^"]*"|(?:(?<=\s)|^)[+-][^\W\d]\w*')
+#: What looks like an operator of another search engine: words in quotes, +word, -word; not the inches of a 5" or 27" screen.
+_OPERATORS = re.compile(r'(?:(?<=\s)|^)(?:[+-]?"[^"\s][^"]*"|[+-][^\W\d]\w*)')
 #: The most characters of a value that a remark shows.
 _LONG = 40
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -35,7 +36,7 @@ def test_list_shows_every_index_with_what_is_live(termweave, folder, opensearch_
         lines = [line for line in termweave("list").stdout.splitlines() if line.split()[:1] == ["cli-listed"]]
         assert len(lines) == 1
         assert lines[0].split()[1] == "6"
-        assert lines[0].rstrip().endswith("lexical")
+        assert lines[0].split()[-3:] == ["lexical", row["generation"], "1"]
     finally:
         opensearch_engine.request("DELETE", "/cli-listed*", params={"expand_wildcards": "all"})
 
@@ -51,6 +52,9 @@ def test_generations_rollback_prune_and_delete(termweave, folder, tmp_path):
     small.write_text('{"_id": "a", "text": "x"}\n')
     options = ("--weights", "none", "--dense", "none")
     first = json.loads(termweave("index", str(small), "cli-gens", *options, "--json").stdout)["generation"]
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"_id": "a", "text": "x"}\nno JSON\n')
+    assert "replaces" not in termweave("index", str(broken), "cli-gens", *options, status=1).stderr
     time.sleep(1.05)
     done = termweave("index", str(folder), "cli-gens", *options, "--json")
     second = json.loads(done.stdout)["generation"]
@@ -182,5 +186,8 @@ def test_a_plan_is_printed_and_nothing_is_built(termweave, folder):
     assert (data["documents"], data["clauses"]["of"]) == (6, "queries")
     shown = termweave("index", str(folder), "cli-plan", "--plan")
     assert "passages   6" in shown.stdout
+    assert re.search(
+        r"^disk +needs .* of free space on the server during the build$", shown.stdout, re.MULTILINE
+    )  # not: "... free"
     assert "1 document without any text" in shown.stderr
     termweave("generations", "cli-plan", status=2)

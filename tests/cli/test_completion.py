@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import jsonschema
 import pytest
 
 from termweave.cli import run
+from termweave.engine.embedded import folders
 from termweave.support import paths
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -52,9 +54,13 @@ def test_config_show_says_where_things_lie(capsys):
     assert run(["config", "show", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["folders"]["ledgers"]["path"] == str(paths.state() / "ledgers")
-    assert shown["folders"].keys() == {"settings", "models", "cache", "state", "ledgers"}
+    assert shown["folders"].keys() == {"settings", "models", "cache", "state", "ledgers", "node"}
+    assert shown["folders"]["node"]["path"] == str(folders.run_folder(folders.default_home()))
     assert run(["config", "show"]) == 0
-    assert str(paths.cache()) in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert str(paths.cache()) in text
+    rows = re.findall(r"^(?:password_file|client_key_password) +- +default +", text, re.MULTILINE)
+    assert [len(row) for row in rows] == [len(rows[0])] * 2  # columns stand below each other, also beside the longest name
 
 
 def test_generations_without_a_name_are_those_of_all_names(termweave, live):

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from termweave.cli import VERBS, cli, run
+from termweave.cli.common.fitted_table import fitted_table
 from termweave.cli.common.output import Output
 from termweave.cli.options.option_groups import option_group, verb
 from termweave.cli.verbs import demo, generations, search
@@ -103,6 +104,23 @@ def test_mistakes_end_in_a_sentence_and_the_right_status(capsys, arguments, stat
     assert said in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_without_arguments_is_no_fault(capsys, name):
+    """Those that need none are not run: they would start a server, or ask one."""
+    if any(parameter.required for parameter in cli.get_command(None, name).params):
+        assert run([name]) == 2
+        assert "Missing argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["node"], ["config"]])
+def test_a_group_without_a_verb_shows_its_help_line_by_line(capsys, arguments):
+    assert run(arguments) == 2
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0].startswith("Usage: termweave")
+    assert "  Examples:" in shown
+    assert max(map(len, shown)) <= 110
 
 
 def test_a_fault_of_our_own_is_a_sentence_and_a_report(capsys, monkeypatch, own_places):
@@ -290,6 +308,13 @@ def test_generations_are_named_whole_with_their_state_in_any_terminal(width):
     assert ("2026-11-21 21:00:00" in lines[3]) == (width > 80)
     assert ("a-source-of-many-words" in lines[3]) == (width == 200)
     assert ("lexical, weights --passage-size 200 --neighbours 3" in lines[3]) == (width == 200)
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(80, set()), (30, {"models"}), (12, {"size", "models"})])
+def test_a_table_leaves_out_the_columns_that_do_not_fit(width, left_out):
+    columns = {"name": ["docs"], "size": ["1.5 MB"], "state": ["live"], "models": ["minilm-l6-anchored"]}
+    table = fitted_table(columns, width, kept={"state"}, right={"size"})
+    assert [column.header for column in table.columns] == [name for name in columns if name not in left_out]
 
 
 @pytest.mark.engine

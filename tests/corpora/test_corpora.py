@@ -4,6 +4,7 @@ import gc
 import gzip
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,22 +32,29 @@ LINES = b'{"_id": "a", "text": "one"}\n{"_id": "b", "text": "two"}\n'
         ("no/where.jsonl", "no file or folder"),
         ("x" * 5000, "no file or folder"),
         ("nul\0byte", "no file or folder"),
-        ("", "no file or folder ''.*A source is one of: .*JSON lines"),
+        ("", "no file or folder ''.*A (source|data set) is "),
     ],
 )
 def test_what_is_not_there_is_said(spec, reason):
     for opens in (open_source, open_dataset):
         with pytest.raises(UsageError, match=reason) as caught:
             opens(spec)
-        assert caught.value.hint
+        hint = "A source is one of: .*JSON lines" if opens is open_source else "A data set is a BEIR folder"
+        assert re.match(hint, caught.value.hint)
 
 
 def test_unknown_formats_and_folders(tmp_path):
     (tmp_path / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     with pytest.raises(UsageError, match=r"format of .*picture\.jsonl is not known"):
         open_source(tmp_path / "picture.jsonl")
-    with pytest.raises(UsageError, match=r"without corpus\.jsonl"):
+    with pytest.raises(UsageError, match=r"without corpus\.jsonl and without text files \(\.txt.*\.rst") as caught:
         open_source(tmp_path)
+    assert "--include '*.py'" in caught.value.hint
+    (tmp_path / "notes.md").write_text("# Tea\n\nLet the water cool.\n")
+    with pytest.raises(UsageError, match=r"notes\.md is a text") as caught:
+        open_source(tmp_path / "notes.md")
+    assert caught.value.hint.startswith(f"Name its folder; to read this file alone: {tmp_path} --include 'notes.md'.")
+    assert [each.id for each in open_source(tmp_path, include=["notes.md"]).documents()] == ["notes.md"]
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o400])

@@ -323,8 +323,11 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
     assert remarks("json " * 400, mode="dense", like=["json-1"]) == ()  # its vector is a mean of two
     assert remarks("json " * 400, mode="weights") == remarks("json " * 100, mode="dense") == ()
     assert remarks("json", fields=("title", "passage")) == ()  # the mapping knows it
-    (operators,) = remarks('"json functions" -timer well-known')
-    assert operators.startswith('Quotes, + and - have no meaning in a query: "json functions", -timer count as plain words.')
+    (operators,) = remarks('"json functions" -timer well-known +"parse"')
+    assert operators.startswith(
+        'Quotes, + and - have no meaning in a query: "json functions", -timer, +"parse" count as plain words.'
+    )
+    assert remarks('json on a 5" or 27" screen, e-mail - c++') == ()
     only = [{"term": {"metadata.nofield": "3"}}, {"range": {"metadata.year": {"gte": "2020"}}}, {"ids": {"values": ["x"]}}]
     assert remarks("json", where=only) == (
         "The filter matches nothing: no document has fields 'metadata.nofield', 'metadata.year'.",

@@ -35,9 +35,11 @@ def english(elasticsearch_engine):
 
 
 def test_they_hold(elasticsearch_engine, english):
+    newest = elasticsearch_engine.capabilities.version.startswith("9.")
+    files = FILES if newest else FILES[:1]  # all of them on both versions takes four minutes more
     chosen = f"not ({' or '.join(f'({name})' for name in OTHERWISE)})"
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "engine and not slow", "-k", chosen, *FILES],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "engine and not slow", "-k", chosen, *files],
         cwd=ROOT,
         env={**os.environ, "OPENSEARCH_URL": elasticsearch_engine.url},
         capture_output=True,

@@ -91,7 +91,17 @@ def test_no_models_no_warning(source):
     planned = plan(source(CHINESE), SERVER, BuildOptions(signals=("lexical",)))
     assert (planned.analyzer, planned.warnings) == ("cjk", ())
     planned = plan(source(CHINESE), SERVER, BuildOptions(weights="none", dense="none"))
-    assert (planned.signals, planned.analyzer, planned.warnings) == (("lexical",), "english", ())
+    assert (planned.signals, planned.analyzer, planned.warnings) == (("lexical",), "cjk", ())
+    assert planned.notes[-1] == "By its words and script the text is analysed with 'cjk' (--analyzer names another)."
+
+
+@pytest.mark.parametrize("options", [BuildOptions(weights="none", dense="none"), BuildOptions(signals=("lexical",))])
+def test_the_analyzer_is_that_of_the_language_without_models_too(source, options):
+    for language, texts in {**CORPORA, "english": ENGLISH}.items():
+        planned = plan(source(texts), SERVER, options)
+        assert planned.analyzer == language
+        assert any(f"analysed with {language!r}" in note for note in planned.notes) == (language != "english")
+    assert plan(source(CORPORA["german"]), SERVER, replace(options, analyzer="standard")).analyzer == "standard"
 
 
 def test_english_is_as_ever_and_no_model_runs_for_nothing(source):

@@ -113,6 +113,8 @@ def test_hashes_are_hexadecimal(opensearch_engine, name, says, wrong):
         tw.connect(opensearch_engine.url).index(name)
 
 
-def test_models_switched_off_by_hand_are_a_sentence(opensearch_engine, name, index):
-    with pytest.raises(ModelError, match="needs its weights model"):
-        tw.connect(opensearch_engine.url).index(name, weights="none")
+@pytest.mark.parametrize("output", ["weights", "dense"])
+def test_a_model_switched_off_by_hand_is_asked_for_by_its_own_option(opensearch_engine, name, index, output):
+    with pytest.raises(ModelError, match=f"needs its {output} model") as refused:
+        tw.connect(opensearch_engine.url).index(name, **{output: "none"})
+    assert refused.value.hint == f"Name its folder with --{output}."
