@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import tracemalloc
 
 import pytest
 
@@ -72,21 +71,6 @@ def test_what_is_written_meanwhile_is_not_in_the_snapshot(products, opened, open
     assert documents == {identity: each["description"] for identity, each in numbered(300).items()}
     assert opened(index).fingerprint != before
     assert opened(index).fingerprint == opened(index).fingerprint
-
-
-def test_memory_does_not_grow_with_the_index(products, opened, monkeypatch):
-    monkeypatch.setattr(pages, "_BYTES", 100_000)
-    monkeypatch.setattr(pages, "_FIRST", 10)
-    text = "word " * 2000
-    properties = {"description": {"type": "text", "index": False}}
-    index = products({f"p{number}": {"description": f"{text}{number}"} for number in range(2000)}, properties=properties)
-    corpus = opened(index)
-    tracemalloc.start()
-    count = sum(1 for _ in corpus.documents())
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert count == 2000
-    assert peak < 5 << 20  # of 20 MB
 
 
 def test_a_lost_point_in_time_is_opened_again(products, opened, opensearch_engine, monkeypatch):
