@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Largest difference between two equal scores, relative.
 _EQUAL = 1e-6
-_RESTARTS = "restarts of nodes that lived on, because the copies were not made"
+_RESTARTS = "restarts of all nodes, because the copies were not made"
 
 
 class Record:

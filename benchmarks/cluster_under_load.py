@@ -7,7 +7,7 @@ Starts a cluster of its own: three embedded nodes behind a load balancer, 1.8 GB
 generation is built and searched in peace; under load every answer must be that of the generation that is live at that time: the same
 ids in the same order with the same scores. After every publication the generation is verified. A killed node counts as living again
 when it is back and the cluster is green. If that takes more than 90 s, a primary that was promoted while nodes were dying holds up the
-recoveries (OpenSearch issues 20177 and 21692). Then the nodes that lived on are restarted, as an operator would do, and that is counted.
+recoveries (OpenSearch issues 20177 and 21692). Then all nodes are restarted, as an operator would do, and that is counted.
 """
 
 # A script's functions need no types.
@@ -48,7 +48,7 @@ CLIENTS, NODES, QUERIES = 8, 3, 12
 _PATIENCE = 240
 #: Primaries stay where they are: where a node dies while a primary moves, OpenSearch 3.6.0 may leave one that refuses every write.
 _CLUSTER = {"cluster.routing.rebalance.enable": "replicas"}
-#: Seconds without all copies after which the state of the shards is printed and the nodes that lived on are restarted.
+#: Seconds without all copies after which the state of the shards is printed and all nodes are restarted.
 _STALLED = 90
 #: Copies on all nodes: one living node holds everything. The nodes may fail during a build, so replicas stay on.
 _INDEX = ("--replicas", "2", "--no-loading", "--patience", str(_PATIENCE))
@@ -74,13 +74,13 @@ class Cluster:
                 if time.monotonic() > due:
                     due = time.monotonic() + _STALLED
                     self.explain()
-                    self.restart([each for each in self.state.nodes if each.name not in {victim.name for victim in victims}])
+                    self.restart()
             self._record.lives(NODES, [])
 
-    def restart(self, survivors: list) -> None:
-        """Kill the nodes that lived on; `started` starts them again."""
-        self._record.lives(0, [each.name for each in survivors], stalled=True)
-        for each in survivors:
+    def restart(self) -> None:
+        """Kill all nodes; `started` starts them again."""
+        self._record.lives(0, [each.name for each in self.state.nodes], stalled=True)
+        for each in self.state.nodes:
             with suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
         time.sleep(5)  # until they are dead, so that `started` sees it
