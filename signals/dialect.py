@@ -33,8 +33,6 @@ class ServerDialect(ABC):
     most_dimensions: int
     #: Name of the highlighter's option that limits the characters it analyses.
     highlight_limit: str
-    #: Types of the fields that the server may leave out of a hit's `_source`.
-    left_out: frozenset[str] = frozenset()
 
     @abstractmethod
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
@@ -153,7 +151,6 @@ class Elasticsearch(ServerDialect):
     metadata_type = "flattened"
     most_dimensions = 4_096
     highlight_limit = "max_analyzed_offset"
-    left_out = frozenset({"sparse_vector", "dense_vector"})
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
         """Pruning, on by default, must be switched off in the mapping, which 8.19 and 9.1 were the first to allow."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from termweave.search.catalog.opening import OpenGeneration
     from termweave.search.retrieval.candidates import Candidates
     from termweave.signals import DocumentLayout
-    from termweave.signals.dialect import ServerDialect
 
 #: What looks like an operator of another search engine: words in quotes, +word, -word; not the inches of a 5" or 27" screen.
 _OPERATORS = re.compile(r'(?:(?<=\s)|^)(?:[+-]?"[^"\s][^"]*"|[+-][^\W\d]\w*)')
@@ -69,11 +68,6 @@ def of(
         remarks.append(
             f"Neither these hits nor the index's mapping have {_listed(unknown)}. "
             "The source's other fields are in metadata; metadata.NAME requests one of them."
-        )
-    if shown and (absent := _left_out(opened, dialect.of(engine.capabilities), shown, fields)):
-        remarks.append(
-            f"The server leaves weights and vectors out of the documents that it returns: {_listed(absent)} cannot be shown. "
-            "'termweave explain' shows the weights of a query's words."
         )
     return (*remarks, *on_filters(engine, candidates.index, opened.layout, where, empty=empty))
 
@@ -133,13 +127,6 @@ def _unknown(opened: OpenGeneration, shown: Sequence[Hit], fields: Sequence[str]
         return []
     names = {name for hit in shown for name, _ in flat(hit.fields)}
     return [field for field in unknown if not any(_covers(field, name) for name in names)]
-
-
-def _left_out(opened: OpenGeneration, server: ServerDialect, shown: Sequence[Hit], fields: Sequence[str]) -> list[str]:
-    """The requested fields of signals that the server left out of all hits."""
-    properties = {name: field for signal in opened.layout.signals for name, field in signal.properties(server).items()}
-    asked = [name for name in fields if properties.get(name, {}).get("type") in server.left_out]
-    return [name for name in asked if not any(name in hit.fields for hit in shown)]
 
 
 def _covers(requested: str, name: str) -> bool:
