@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.records import Query, Run
-from termweave.search.options import RunOptions, check_query
+from termweave.search.options import RunOptions, check_query, given_as
 from termweave.search.ranking.order import order
 from termweave.support.batching import in_parts
 
@@ -98,7 +98,7 @@ def run(index: Index, queries: Mapping[str, str], **options: Unpack[RunKeywords]
     Raises:
         UsageError: As `Index.answer`.
     """
-    asked = RunOptions(**options)
+    asked = given_as(RunOptions, options)
     if not isinstance(queries, Mapping):
         raise UsageError(f"Queries are a mapping, id -> text, not {type(queries).__name__}.", 'Write {"q1": "first query"}.')
     for query, text in queries.items():

@@ -10,7 +10,7 @@ from termweave.search import batch, paging, single_query
 from termweave.search.asynchronous import AsyncSearches
 from termweave.search.catalog import lineage, profiles
 from termweave.search.catalog.opening import open_generation
-from termweave.search.options import DEPTH, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query
+from termweave.search.options import DEPTH, ExplainOptions, RankingOptions, RunOptions, SearchOptions, check_query, given_as
 from termweave.search.results import hits
 from termweave.search.retrieval import execution
 from termweave.search.retrieval.execution import AliasMoved, Retrieval
@@ -112,7 +112,7 @@ class Index(AsyncSearches):
             query: Text; may be empty with `like`.
             **options: See below.
         """
-        asked = SearchOptions(**options)
+        asked = given_as(SearchOptions, options)
         check_query(query)
         return self._consistently(lambda generation, target: single_query.answer(self.engine, generation, target, query, asked))
 
@@ -132,7 +132,7 @@ class Index(AsyncSearches):
         Raises:
             UsageError: The index does not hold the document.
         """
-        asked = ExplainOptions(**options)
+        asked = given_as(ExplainOptions, options)
         SearchOptions(like=[document])  # checks the id
         check_query(query)
         return self._consistently(
@@ -225,7 +225,7 @@ class Index(AsyncSearches):
 
         The first request has "dropped" like `Answer` if the query has more terms than the server allows.
         """
-        asked = SearchOptions(**options)
+        asked = given_as(SearchOptions, options)
         generation = self._now
         mode, reranking = single_query.choose(generation.lineage, asked.mode, asked.rerank, asked.rerank_budget)
         depth = next((depth for depth in paging.depths(asked.candidates) if depth >= asked.last), paging.MAX_DEPTH)

@@ -7,8 +7,9 @@ The `...Keywords` types are the same options as keyword arguments, for editors a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import orjson
 
@@ -26,6 +27,7 @@ Where = str | Sequence[str | Mapping[str, Any] | FilterExpression]
 DEPTH = 100
 #: The stored fields of a hit unless others are named.
 FIELDS = ("title", "text", "metadata")
+_Record = TypeVar("_Record", bound="RankingOptions")
 #: The most requests that `run` sends at once.
 _MOST_WORKERS = 64
 
@@ -189,6 +191,22 @@ class RunKeywords(RankingKeywords, total=False):
     k: int
     workers: int
     name: str
+
+
+def given_as(record: type[_Record], options: Mapping[str, Any]) -> _Record:
+    """Make an options record of keyword arguments.
+
+    Raises:
+        UsageError: An option does not exist, or has a value that cannot be used.
+    """
+    names = [each.name for each in fields(record)]
+    for name in options:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            raise UsageError(
+                f"A search has no option {name!r}.", f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
+            )
+    return record(**options)
 
 
 def check_query(query: object) -> str:

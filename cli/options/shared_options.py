@@ -233,8 +233,12 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
     return opened
 
 
-def confirm(question: str) -> None:
+def confirm(question: str, unasked: str = "--yes") -> None:
     """Ask before something is deleted. The answer "n" ends the command with status 1, Ctrl-C with 130.
+
+    Args:
+        question: The question.
+        unasked: The option that answers it beforehand.
 
     Raises:
         Exit: The answer is no.
@@ -245,9 +249,9 @@ def confirm(question: str) -> None:
     try:
         agreed = click.confirm(printable(question), err=True)
     except click.Abort as error:
+        click.echo(err=True)
         if isinstance(error.__context__, EOFError):
-            click.echo(err=True)
-            raise UsageError("The question was not answered.", "Add --yes to run the command without questions.") from None
+            raise UsageError("The question was not answered.", f"Add {unasked} to run the command without questions.") from None
         raise
     if not agreed:
         click.echo("Nothing was deleted.", err=True)

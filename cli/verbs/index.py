@@ -222,7 +222,8 @@ def _ask(large: LargeDeletion, name: str) -> None:
     if not sys.stdin.isatty():
         raise large
     confirm(
-        f"Delete {large.deletions:,} of the {large.documents:,} documents of {name!r}? ('termweave rollback {name}' brings them back.)"
+        f"Delete {large.deletions:,} of the {large.documents:,} documents of {name!r}? ('termweave rollback {name}' brings them back.)",
+        f"--allow-deletions {large.share:.0%}",
     )
 
 

@@ -190,6 +190,11 @@ _CONVERTED: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 
 
+def lacks_named(names: Collection[str], fields: Fields) -> bool:
+    """Whether an entry lacks the id, or all texts, that the user named: it cannot be read then."""
+    return (fields.id is not None and fields.id not in names) or (bool(fields.text) and not set(fields.text) & set(names))
+
+
 def described(names: Collection[str], fields: Fields) -> str:
     """Say which of an entry's fields are read as what: "id = 'sku'; text = 'body'; metadata = 'year'".
 
@@ -265,7 +270,9 @@ class Mapper:
         if self._fields.id is not None:
             own = identity(entry, (self._fields.id,))
             if own is None:
-                raise BadLine(f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}")
+                raise BadLine(
+                    f"no {self._fields.id!r}, which --id-field names, among {_names(entry)}", f"Correct --id-field{_SKIPPED}"
+                )
             return own
         own = identity(entry, self._ids)
         if self._numbered is None:
@@ -284,5 +291,8 @@ class Mapper:
             return text_of(entry, self._texts)
         parts = [part for key in self._fields.text if (part := text_of(entry, (key,))) is not None]
         if not parts:
-            raise BadLine(f"no {' or '.join(map(repr, self._fields.text))}, which --text-field names, among {_names(entry)}")
+            raise BadLine(
+                f"no {' or '.join(map(repr, self._fields.text))}, which --text-field names, among {_names(entry)}",
+                f"Correct --text-field{_SKIPPED}",
+            )
         return "\n".join(part for part in parts if part)

@@ -10,7 +10,7 @@ import orjson
 
 from termweave.corpora.file_source import FileSource
 from termweave.corpora.formats import lines as files
-from termweave.corpora.formats.fields import BadLine, Mapper, described, not_utf8, too_long
+from termweave.corpora.formats.fields import BadLine, Mapper, described, lacks_named, not_utf8, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,9 +91,12 @@ class JsonLines(FileSource):
         """A sentence about which fields of the first line are read as what."""
         for _, line in files.lines(self.path):
             try:
-                return [f"{self.shown}: on its first line, {described(parse(line), self.reading.fields)}."]
+                entry = parse(line)
             except BadLine:
                 break  # reading the documents says what is wrong
+            if lacks_named(entry, self.reading.fields):
+                break  # likewise
+            return [f"{self.shown}: on its first line, {described(entry, self.reading.fields)}."]
         return []
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:

@@ -58,9 +58,26 @@ class Answer:
     cut_short: tuple[CutShort, ...] = ()
     facets: Mapping[str, tuple[FacetValue, ...]] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return "\n".join([repr(self.hits), *self._below()])
+
     def _repr_html_(self) -> str:
-        """The hits as a notebook shows them, with the remarks below."""
-        return self.hits._repr_html_() + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+        """The hits as a notebook shows them, with facets and remarks below."""
+        return self.hits._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in self._below())
+
+    def _below(self) -> list[str]:
+        """The lines below the hits: facets, remarks, and what was left out for want of clauses or time."""
+        counts = {
+            name: ", ".join(f"{each.value} {each.count:,}" for each in values) or "no values"
+            for name, values in self.facets.items()
+        }
+        dropped = [f"{signal} left out {len(terms):,} terms of the query." for signal, terms in self.dropped.items()]
+        return [
+            *(f"{name}: {values}" for name, values in counts.items()),
+            *self.remarks,
+            *dropped,
+            *(f"{cut}." for cut in self.cut_short),
+        ]
 
     def to_pandas(self) -> pd.DataFrame:
         """As `Hits.to_pandas`."""

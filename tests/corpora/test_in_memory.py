@@ -35,6 +35,7 @@ def forms():
     yield "pandas", lambda: pytest.importorskip("pandas").DataFrame(ROWS)
     yield "polars", lambda: pytest.importorskip("polars").DataFrame(ROWS)
     yield "arrow", lambda: pytest.importorskip("pyarrow").Table.from_pylist(ROWS)
+    yield "datasets", lambda: pytest.importorskip("datasets").Dataset.from_list(ROWS)
 
 
 @pytest.mark.parametrize(("form", "make"), list(forms()), ids=[form for form, _ in forms()])

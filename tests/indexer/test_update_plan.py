@@ -106,7 +106,7 @@ class TestCommand:
         assert "26 deleted" in capsys.readouterr().out
         assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == 4
 
-    @pytest.mark.parametrize(("answer", "status", "left"), [("n", 1, 30), ("y", 0, 4)])
+    @pytest.mark.parametrize(("answer", "status", "left"), [("n", 1, 30), ("y", 0, 4), ("\x04", 2, 30)])
     def test_a_terminal_is_asked(self, opensearch_engine, name, command, own_places, answer, status, left):
         master, slave = pty.openpty()
         program = f"import sys; from termweave.cli import run; sys.exit(run({command!r}))"
@@ -124,4 +124,5 @@ class TestCommand:
         os.close(slave)
         assert child.returncode == status, err
         assert f"Delete 26 of the 30 documents of '{name}'?".encode() in err
+        assert (b"Add --allow-deletions 87%" in err) == (answer == "\x04")  # Ctrl-D is no answer
         assert opensearch_engine.request("GET", f"/{name}/_count")["count"] == left

@@ -166,4 +166,6 @@ def test_a_field_that_no_entry_has_is_answered_with_those_that_are_there(opensea
         run(["index", str(path), "docs", option, "nope", "--weights", "none", "--dense", "none", "--url", opensearch_engine.url])
         == 1
     )
-    assert f"line 1: no 'nope', which {option} names, among {keys}." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"line 1: no 'nope', which {option} names, among {keys}.\nCorrect {option}, or skip such entries" in said
+    assert "on its first line" not in said  # nothing is read as 'nope'

@@ -5,6 +5,7 @@ import doctest
 import inspect
 import pickle
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from termweave.errors import UsageError
 from termweave.records import Run
 from termweave.search import Index
 from termweave.search.options import SearchOptions
+from termweave.search.retrieval.metadata_fields import FacetValue
 
 
 def test_hits_show_themselves_briefly_and_as_a_table(index):
@@ -26,6 +28,10 @@ def test_hits_show_themselves_briefly_and_as_a_table(index):
     assert "background:rgb(" in table  # the words that matched are shaded
     answer = index.answer("zyzzyva <b>", k=1)
     assert "These hits were found by vectors alone." in answer._repr_html_()
+    assert repr(answer).splitlines() == [repr(answer.hits), *answer.remarks]
+    counted = replace(answer, facets={"kind <i>": (FacetValue("a&b", 1200), FacetValue("c", 1))})
+    assert repr(counted).splitlines()[1] == "kind <i>: a&b 1,200, c 1"
+    assert "<p>kind &lt;i&gt;: a&amp;b 1,200, c 1</p>" in counted._repr_html_()
     assert pickle.loads(pickle.dumps(hits)) == hits
     assert repr(Run("mine", {"q1": {"d1": 1.0}})) == "<Run 'mine': 1 query>"
 
@@ -61,6 +67,10 @@ def test_many_searches_are_awaited_at_once(index):
 
 def test_errors_name_the_arguments_of_python(index):
     assert doctest.testmod(errors).failed == 0
+    for search in (index.search, index.explain, index.run, index.requests):
+        given = ("json", "json-1") if search == index.explain else ({"q": "json"},) if search == index.run else ("json",)
+        with pytest.raises(UsageError, match="A search has no option 'rerrank'"):
+            search(*given, rerrank="rnn")
     with pytest.raises(UsageError) as refused:
         index.search("json", server_fusion=True, explain=True)
     assert str(refused.value) == (
