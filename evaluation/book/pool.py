@@ -6,8 +6,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from termweave.evaluation.book.store import BookQuery
-from termweave.evaluation.experiment import runs_of
-from termweave.evaluation.systems import default_systems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +25,9 @@ def pooled(index: Index, queries: Sequence[Query], progress: Callable[[int, int]
         queries: The queries.
         progress: Called with (queries done, total).
     """
+    from termweave.evaluation.experiment import runs_of  # noqa: PLC0415 - numpy, which the pages start without
+    from termweave.evaluation.systems import default_systems  # noqa: PLC0415
+
     runs, _ = runs_of(index, queries, default_systems(index), progress, _CANDIDATES)
     pools = {
         query.id: {document for run in runs.values() for document in list(run.scores[query.id])[:DEPTH]} for query in queries
