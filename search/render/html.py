@@ -19,6 +19,8 @@ SHADES = "Shades compare the words of one text with each other."
 #: The darkest shade as red, green, blue; and each colour of the lightest shade, which is nearly white.
 _DARKEST = (0, 110, 60)
 _LIGHTEST = 235
+#: Up to this share black letters have the higher contrast, beyond it white ones: never less than 4.5 (WCAG 2.2, 1.4.3).
+_WHITE_BEYOND = 0.82
 #: Characters that HTML does not allow: control characters except tab and line ends, and noncharacters of Unicode.
 _REFUSED = dict.fromkeys([*range(9), 11, *range(14, 32), *range(127, 160), *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF], "\ufffd")
 
@@ -62,7 +64,7 @@ def colour(share: float) -> tuple[int, int, int]:
 
 def wants_white(share: float) -> bool:
     """Whether the shade for this share is so dark that the letters must be white."""
-    return share > 0.5
+    return share > _WHITE_BEYOND
 
 
 _PAGE = """<!doctype html>

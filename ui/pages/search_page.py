@@ -9,8 +9,9 @@ from termweave.errors import TermweaveError
 from termweave.search.ranking.fusion import METHODS
 from termweave.search.render import pictures
 from termweave.search.results import explanation
-from termweave.ui import parameters, score_bars, searching
+from termweave.ui import parameters, searching
 from termweave.ui.addresses import PageAddress, equals
+from termweave.ui.pages import score_bars
 from termweave.ui.rendering import page, status_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from termweave.records import Hit
     from termweave.search import Index
     from termweave.search.render.html import Picture
-    from termweave.ui.score_bars import ScoreBar
+    from termweave.ui.pages.score_bars import ScoreBar
     from termweave.ui.searching import SearchSide
     from termweave.ui.workspace import Workspace
 
