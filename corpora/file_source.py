@@ -9,6 +9,7 @@ from termweave import plugins
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.sources import Reading, Skipped, Skips
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,3 +113,47 @@ class FileSource(EntrySource):
     def size(self) -> int:
         """Size of the file on disk, in bytes."""
         return self.path.stat().st_size
+
+
+class JudgementSource(EntrySource):
+    """A `Dataset` without documents, and the reader that recognises it by the beginning of its name."""
+
+    #: What the names begin with: "book:".
+    PREFIX: ClassVar[str]
+    #: The sentence that it has no documents, and what to do with it.
+    NO_DOCUMENTS: ClassVar[tuple[str, str]]
+
+    @classmethod
+    def recognises(cls, spec: str) -> bool:
+        """Whether the name begins with the prefix."""
+        return spec.startswith(cls.PREFIX)
+
+    @classmethod
+    def open(cls, spec: str, reading: Reading) -> Self:
+        """Refuse to be a corpus.
+
+        Raises:
+            UsageError: Always.
+        """
+        del spec, reading
+        raise UsageError(*cls.NO_DOCUMENTS)
+
+    def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
+        """Refuse to be read as a corpus."""
+        del progress
+        raise UsageError(self.NO_DOCUMENTS[0], "Name the corpus.")
+
+    @property
+    def fingerprint(self) -> str:
+        """Judgements are no corpus, and nothing is built of them."""
+        return ""
+
+    @property
+    def size(self) -> int:
+        """There are no documents."""
+        return 0
+
+    @property
+    def relevant_from(self) -> int:
+        """Grade 1, or one click, is the lowest sign of relevance."""
+        return 1

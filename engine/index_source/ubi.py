@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from termweave.corpora.behaviour import ubi
 from termweave.corpora.behaviour.ubi_records import CLICKS
-from termweave.corpora.file_source import EntrySource
+from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
 from termweave.corpora.formats.index_address import parse as parse_address
@@ -23,8 +23,6 @@ from termweave.records import Qrels, Query
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from termweave.corpora.sources import Progress, Reading
-    from termweave.records import Document
 
 PREFIX = "ubi:"
 #: Names of the two logs, as indices and as files; and of a file for both, a body of `_bulk` requests as OpenSearch's sample data are.
@@ -34,14 +32,18 @@ _ENDS = (".jsonl", ".ndjson")
 _CLUSTER = ("opensearch", "elasticsearch", "http://", "https://")
 #: With the click model, and without.
 _SPLITS = ("corrected", "raw")
-_NO_DOCUMENTS = "A log of user behaviour has no documents."
 
 
-class UbiLog(EntrySource):
+class UbiLog(JudgementSource):
     """A log of user behaviour: a `Dataset` without documents, and the reader that recognises it."""
 
     LABEL: ClassVar[str] = "`ubi:FOLDER` or `ubi:opensearch` (data sets only)"
     KIND: ClassVar[str] = "ubi/1"
+    PREFIX: ClassVar[str] = PREFIX
+    NO_DOCUMENTS: ClassVar[tuple[str, str]] = (
+        "A log of user behaviour has no documents.",
+        "Name the corpus; use the log with 'termweave evaluate' and with --set clicks=ubi:FOLDER.",
+    )
 
     def __init__(self, spec: str, split: str = DEFAULT_SPLIT) -> None:
         super().__init__()
@@ -49,23 +51,6 @@ class UbiLog(EntrySource):
         self.split = _SPLITS[0] if split == DEFAULT_SPLIT else split
         if self.split not in _SPLITS:
             raise UsageError(f"{spec} has no split {split!r}.", f"There are: {', '.join(_SPLITS)}.")
-
-    @classmethod
-    def recognises(cls, spec: str) -> bool:
-        """Whether the spec begins with ``ubi:``."""
-        return spec.startswith(PREFIX)
-
-    @classmethod
-    def open(cls, spec: str, reading: Reading) -> UbiLog:
-        """Refuse to be a corpus.
-
-        Raises:
-            UsageError: Always.
-        """
-        del spec, reading
-        raise UsageError(
-            _NO_DOCUMENTS, "Name the corpus; use the log with 'termweave evaluate' and with --set clicks=ubi:FOLDER."
-        )
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> UbiLog:
@@ -86,29 +71,9 @@ class UbiLog(EntrySource):
         return self.name
 
     @property
-    def fingerprint(self) -> str:
-        """Logs are no corpus, and nothing is built of them."""
-        return ""
-
-    @property
-    def size(self) -> int:
-        """Logs have no documents."""
-        return 0
-
-    @property
-    def relevant_from(self) -> int:
-        """A click is the lowest sign of relevance."""
-        return 1
-
-    @property
     def notes(self) -> list[str]:
         """What a user should know of the log."""
         return self.behaviour.remarks(self.model, corrected=self.split == _SPLITS[0])
-
-    def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """Refuse to be read as a corpus."""
-        del progress
-        raise UsageError(_NO_DOCUMENTS, "Name the corpus.")
 
     def splits(self) -> list[str]:
         """Grades by the click model, and by raw counts."""

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from termweave.corpora.file_source import EntrySource
+from termweave.corpora.file_source import JudgementSource
 from termweave.corpora.sources import DEFAULT_SPLIT, IndexReading
 from termweave.engine.client.connection import connect
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.store import JudgementBook
 from termweave.records import Qrels, Query
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from termweave.corpora.formats.fields import BadLine
-    from termweave.corpora.sources import Progress, Reading
-    from termweave.records import Document
-
-PREFIX = "book:"
-_NO_DOCUMENTS = "A book of judgements has no documents."
-
-
-class BookDataset(EntrySource):
+class BookDataset(JudgementSource):
     """A book: a `Dataset` without documents, and the reader that recognises it.
 
     Args:
@@ -33,25 +23,15 @@ class BookDataset(EntrySource):
 
     LABEL: ClassVar[str] = "`book:NAME` (data sets only)"
     KIND: ClassVar[str] = "book/1"
+    PREFIX: ClassVar[str] = "book:"
+    NO_DOCUMENTS: ClassVar[tuple[str, str]] = (
+        "A book of judgements has no documents.",
+        "Name the corpus; use the book with 'termweave evaluate' and 'termweave tune'.",
+    )
 
     def __init__(self, spec: str, book: JudgementBook | None = None) -> None:
         super().__init__()
         self.name, self.split, self._book = spec, DEFAULT_SPLIT, book
-
-    @classmethod
-    def recognises(cls, spec: str) -> bool:
-        """Whether the spec begins with ``book:``."""
-        return spec.startswith(PREFIX)
-
-    @classmethod
-    def open(cls, spec: str, reading: Reading) -> BookDataset:
-        """Refuse to be a corpus.
-
-        Raises:
-            UsageError: Always.
-        """
-        del spec, reading
-        raise UsageError(_NO_DOCUMENTS, "Name the corpus; use the book with 'termweave evaluate' and 'termweave tune'.")
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> BookDataset:
@@ -66,29 +46,9 @@ class BookDataset(EntrySource):
         return self.name
 
     @property
-    def fingerprint(self) -> str:
-        """Books are no corpus, and nothing is built of them."""
-        return ""
-
-    @property
-    def size(self) -> int:
-        """Books have no documents."""
-        return 0
-
-    @property
-    def relevant_from(self) -> int:
-        """Grade 1 is the lowest that counts as relevant."""
-        return 1
-
-    @property
     def notes(self) -> list[str]:
         """Books have no remarks."""
         return []
-
-    def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
-        """Refuse to be read as a corpus."""
-        del progress
-        raise UsageError(_NO_DOCUMENTS, "Name the corpus.")
 
     def splits(self) -> list[str]:
         """All judgements are one split."""
@@ -109,7 +69,7 @@ class BookDataset(EntrySource):
         Raises:
             InputError: Nobody has graded a document.
         """
-        book = self._book or JudgementBook(connect(IndexReading().settings_for(None)), self.name.removeprefix(PREFIX))
+        book = self._book or JudgementBook(connect(IndexReading().settings_for(None)), self.name.removeprefix(self.PREFIX))
         queries, qrels = [Query(each.id, each.text) for each in book.queries()], book.qrels()
         if not qrels:
             raise InputError(f"{self.name} holds no grade.", "Judge queries: 'termweave serve', then the page Judge.")
