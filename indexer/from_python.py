@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import open_documents
-from termweave.errors import UsageError, for_python
+from termweave.errors import for_python
 from termweave.indexer import builder, updater
 from termweave.indexer.options import BuildOptions
+from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,8 @@ def index(
         >>> documents = [{"id": "a", "text": "Green tea is steeped at 70 degrees."}]
         >>> index(documents, "tea")  # doctest: +SKIP
     """
-    chosen = BuildOptions(skip_bad=skip_bad, **_known(options))
+    check_names(options, BuildOptions, "index() has")
+    chosen = BuildOptions(skip_bad=skip_bad, **options)
     source = open_documents(
         documents, name=name, skip_bad=skip_bad, id_field=id_field, title_field=title_field, text_fields=text_fields
     )
@@ -77,15 +78,3 @@ def _run(
     run = updater.update if update else builder.build
     done: Built | Updated = run(connection.engine, source, name, options, progress=progress)
     return replace(done, notes=tuple(map(for_python, done.notes)), warnings=tuple(map(for_python, done.warnings)))
-
-
-def _known(options: dict[str, Any]) -> dict[str, Any]:
-    """Refuse an option that does not exist, with the nearest name there is."""
-    names = [field.name for field in fields(BuildOptions)]
-    for name in options:
-        if name not in names:
-            near = get_close_matches(name, names, n=1)
-            raise UsageError(
-                f"index() has no option {name!r}.", f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
-            )
-    return options

@@ -7,8 +7,7 @@ The `...Keywords` types are the same options as keyword arguments, for editors a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import orjson
@@ -17,6 +16,7 @@ from termweave.errors import UsageError
 from termweave.search import paging
 from termweave.search.retrieval.filter_grammar import FilterExpression, parse
 from termweave.search.retrieval.metadata_fields import check_order
+from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import Reranker, Reranking
@@ -199,13 +199,7 @@ def given_as(record: type[_Record], options: Mapping[str, Any]) -> _Record:
     Raises:
         UsageError: An option does not exist, or has a value that cannot be used.
     """
-    names = [each.name for each in fields(record)]
-    for name in options:
-        if name not in names:
-            near = get_close_matches(name, names, n=1)
-            raise UsageError(
-                f"A search has no option {name!r}.", f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
-            )
+    check_names(options, record, "A search has")
     return record(**options)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
 from termweave.errors import UsageError
@@ -35,6 +37,26 @@ def check(**arguments: object) -> None:
         member, kind, hint = _KINDS[name]
         if not hasattr(value, member):
             raise UsageError(f"{name} must be {kind}, not {type(value).__name__}.", hint)
+
+
+def check_names(given: Iterable[str], record: type[Any], subject: str) -> None:
+    """Check that keyword arguments are fields of a record of options.
+
+    Args:
+        given: Names of the arguments.
+        record: The dataclass of the options.
+        subject: Begins the message: "A search has", "index() has".
+
+    Raises:
+        UsageError: An option does not exist; the hint has the nearest name there is, else all.
+    """
+    names = [each.name for each in fields(record)]
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            raise UsageError(
+                f"{subject} no option {name!r}.", f"Did you mean {near[0]}?" if near else f"Options: {', '.join(names)}."
+            )
 
 
 def listed(texts: object) -> list[Any]:
