@@ -90,6 +90,7 @@ FIGURES = (
     Figures("from-shipped", "docs/term-weights.md", "from the shipped model and the corpus", "corpus_alone.py --data DATA --runs WORK/fromshipped --set start=shipped --set keep=0.3 cranfield nfcorpus vaswani wikiqa"),
     Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
+    Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),
     Figures("labels-speed", "docs/reproduction.md", "time of labels", "training_speed.py labels", model=False),
     Figures("le-bs", "docs/reproduction.md", "LE-BS", "reproduction.py le-bs --data DATA --seeds 3", model=False),
     Figures("coder", "docs/reproduction.md", "CODER", "reproduction.py coder --data DATA --seeds 3", model=False),

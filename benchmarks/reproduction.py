@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Test questions and documents of a quick table.
 _QUICK_QUESTIONS, _QUICK_POOL = 300, 1500
+#: Training questions of a quick table, and documents of the part of a large set that they are trained on and held-out ones are searched in.
+_QUICK_TRAINED, _QUICK_DOCUMENTS = 1000, 2000
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _rows(
     given: argparse.Namespace, table: PrintedTable, name: str, split: str, shares: tuple[float, float, float] | None
 ) -> Iterator[str]:
     """The lines of one set and one split."""
-    from reproduction_runs import TestSet, fold, key, measured, untrained
+    from reproduction_runs import TestSet, fold, key, measured, reduced, untrained
 
     work = given.work / ("quick" if given.quick else "full") / given.table
     folder = given.data / name if shares is None else fold(given.data / name, shares, work)
@@ -102,6 +104,8 @@ def _rows(
     questions = given.questions or (_QUICK_QUESTIONS if given.quick else 10**9)
     pool = given.pool if given.pool >= 0 else (_QUICK_POOL if given.quick else 0)
     tests = [TestSet.read(each, questions, pool) for each in (folder, *(given.data / other for other in beside))]
+    if given.quick:
+        folder = reduced(folder, _QUICK_DOCUMENTS, _QUICK_TRAINED, work)
     common = {**table.common, **(table.quick if given.quick else {}), **table.of_set.get(name, {}), **_assigned(given.set)}
     place, size = work / name / (split or "own"), (questions, pool, beside, len(tests[0].documents))
     if table.bm25:

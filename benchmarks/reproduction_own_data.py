@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from reproduction_runs import key, measured
+from reproduction_runs import key, measured, reduced
 
 from termweave import corpora, engine, settings
 from termweave.evaluation import evaluate, randomisation_test
@@ -37,16 +37,16 @@ ROWS: dict[str, tuple[str, dict[str, object], bool]] = {
 _UNPAIRED = {"nfcorpus", "cranfield"}
 _FULL: dict[str, object] = {"steps": 400, "every": 100, "layers_rate": 5e-5}
 _QUICK: dict[str, object] = {
-    "steps": 40,
+    "steps": 80,
     "every": 40,
-    "dev": 40,
-    "documents": 500,
-    "top_layers": 3,
+    "dev": 60,
     "precision": "bf16",
-    "layers_rate": 2e-4,
-    "training_length": 64,
+    "layers_rate": 3e-5,
+    "training_length": 96,
     "candidates": 100,
 }
+#: Documents and questions of the part of a large set that a quick row is trained on.
+_PART = (2000, 2000)
 _SYSTEMS = ("weights", "dense", "weights,dense", "weights,dense + rNN")
 _MEASURE = "nDCG@10"
 
@@ -81,11 +81,10 @@ def _rows(given: argparse.Namespace, server: engine.Engine, name: str) -> Iterat
             stem = f"{label.replace(' ', '_').replace(',', '')}-{seed}-{key(questions, pool, own)}"
 
             def compute(label: str = label, own: dict[str, object] = own, stem: str = stem) -> Any:
-                model = (
-                    "shipped"
-                    if label == "shipped"
-                    else _trained(given.data / name, label, own, work / "models" / f"{name}-{stem}")
-                )
+                pairs = reduced(given.data / name, *_PART, work) if given.quick else given.data / name
+                corpus = searched if given.quick else given.data / name
+                source = corpus if ROWS.get(label, ("", {}, False))[2] else pairs
+                model = "shipped" if label == "shipped" else _trained(source, label, own, work / "models" / f"{name}-{stem}")
                 return _searched(server, searched, model, f"reproduction-{name}-{stem}".lower()), {}
 
             records.append(measured(work / name / f"{stem}.json", compute))

@@ -162,6 +162,53 @@ def fold(folder: Path, shares: tuple[float, float, float], work: Path) -> Path:
     return home
 
 
+def reduced(folder: Path, documents: int, questions: int, work: Path) -> Path:
+    """Take a part of a large set to train on: a BEIR folder of some questions of train and dev, their answers, and other documents.
+
+    Held-out questions are searched in the whole corpus whenever training is interrupted for it, which would take longer than a short training.
+    A set of no more documents stays as it is.
+
+    Args:
+        folder: The set.
+        documents: Documents of the part, if the answers are no more.
+        questions: Training questions at most, and a fifth as many of the split dev.
+        work: The part is kept below it.
+    """
+    collection = Collection(folder)
+    if len(collection.texts) <= documents:
+        return folder
+    home = work / "parts" / f"{documents}-{questions}" / folder.parent.name / folder.name
+    if (home / "corpus.jsonl").is_file():
+        return home
+    (home / "qrels").mkdir(parents=True, exist_ok=True)
+    kept: dict[str, None] = {}
+    asked: dict[str, str] = {}
+    for split, most in (("train", questions), ("dev", questions // 5)):
+        if not any(folder.glob(f"qrels/{split}.tsv*")):
+            continue
+        queries, qrels = collection.judged(split)
+        held = [
+            query for query in queries if any(grade > 0 and each in collection.index for each, grade in qrels[query.id].items())
+        ]
+        drawn = random.Random(0).sample(held, min(most, len(held)))
+        lines = ["query-id\tcorpus-id\tscore\n"]
+        for query in drawn:
+            asked[query.id] = query.text
+            judged = {each: grade for each, grade in qrels[query.id].items() if each in collection.index}
+            kept.update(dict.fromkeys(judged))
+            lines += [f"{query.id}\t{each}\t{grade}\n" for each, grade in judged.items()]
+        (home / "qrels" / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+    others = [each for each in collection.index if each not in kept]
+    random.Random(1).shuffle(others)
+    kept.update(dict.fromkeys(others[: max(0, documents - len(kept))]))
+    texts = [{"_id": each, "text": collection.texts[place]} for each, place in collection.index.items() if each in kept]
+    (home / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in asked.items()), encoding="utf-8"
+    )
+    atomic_files.write(home / "corpus.jsonl", "".join(json.dumps(each) + "\n" for each in texts).encode())
+    return home
+
+
 def measured(file: Path, compute: Callable[[], tuple[dict[str, Figures], dict[str, Any]]]) -> dict[str, Any]:
     """Figures of a row from its file, or computed now and kept there: a table that was stopped goes on where it stopped."""
     if not file.is_file():

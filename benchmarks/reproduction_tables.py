@@ -66,7 +66,7 @@ TABLES = {
         against="LE-None",
         starts=tuple(STARTS),
         common={"training_length": 64, "max_length": 64, "steps": 600, "every": 100, "layers_rate": 5e-5},
-        quick={**_QUICK, "steps": 40, "every": 40, "dev": 40, "documents": 400, "training_length": 48, "max_length": 48},
+        quick={**_QUICK, "steps": 40, "every": 20, "dev": 40, "batch": 16, "training_length": 48, "max_length": 48},
         # No Chinese backbone is at hand: a small one with a vocabulary of the corpus's characters is trained from nothing.
         of_set={
             "cmrc2018-reqa": {

@@ -250,7 +250,7 @@ def one(name, settings, world, home) -> dict[str, object]:
     fit(objective, time.time, home, say=say)  # later is better: the last step is kept
     seconds = time.monotonic() - begun
     values, plain, p = {}, {}, {}
-    figures = {"squad dev": (development.figures(model), development.bm25())}
+    figures = {"squad dev": (development.figures(model)[0], development.bm25())}
     figures |= {test.name: (test.figures(model, form, seen), test.plain) for test in world.tests}
     for set_, (found, bm25) in figures.items():
         values[set_], plain[set_] = round(float(found.mean()), 4), round(float(bm25.mean()), 4)

@@ -113,14 +113,17 @@ class Family(Protocol):
         """What is minimised: the trained parameters and the method's loss of a batch."""
         ...
 
-    def evaluate(self, model: Any, development: DevelopmentSet, *, stored: bool = True) -> NDArray[np.float64]:
-        """The development measure of each question, float64 ``(questions,)``.
+    def evaluate(self, model: Any, development: DevelopmentSet) -> NDArray[np.float64]:
+        """The development measure of each question, float64 ``(questions,)``, with outputs as an index stores them (rounded).
 
         Args:
             model: In training.
             development: What `prepare` made.
-            stored: Rank with outputs as an index stores them (rounded); False: with the floats that the model gives.
         """
+        ...
+
+    def evaluate_unrounded(self, model: Any, development: DevelopmentSet) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`evaluate`, and the same with the floats that the model gives: texts are encoded once for both."""
         ...
 
     def save(self, model: Any, folder: Path, contents: FolderContents) -> None:

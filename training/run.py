@@ -192,8 +192,8 @@ def _finish(
     from termweave.encoders.onnx.export import int8_cost  # noqa: PLC0415 - torch
 
     family, setup, model, development = families.get(method.family), data[0].setup, trained.model, trained.developments[0]
-    bm25, dev = development.bm25(), family.evaluate(model, development)
-    unrounded = family.evaluate(model, development, stored=False)
+    bm25 = development.bm25()
+    dev, unrounded = family.evaluate_unrounded(model, development)
     p = float(randomisation_test(dev, bm25))
     contents = writer.FolderContents(
         name=out.resolve().name,

@@ -30,6 +30,22 @@ def test_every_script_that_a_page_names_is_in_the_list():
             assert script in text or each.command.startswith("train"), (each.name, page)
 
 
+def gains(section):
+    return [line for line in section.splitlines() if re.search(r"^\|.*\|\s*[+-]0?\.\d{3}", line)]
+
+
+def test_every_table_of_gains_says_which_sets_chose_the_settings():
+    said = re.compile(r"had (a|no|that) say|No (default|setting) was chosen")
+    pages = [(ROOT / "README.md"), *(ROOT / "docs").glob("*.md")]
+    found = 0
+    for page in pages:
+        head, *sections = re.split(r"(?m)^(?=## )", page.read_text(encoding="utf-8"))
+        for section in (head, *sections):
+            found += bool(gains(section))
+            assert not gains(section) or said.search(section) or said.search(head), (page.name, section.splitlines()[0])
+    assert found >= 5
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_every_command_of_the_list_parses_its_help(tmp_path):

@@ -52,13 +52,16 @@ class Bags:
         return made
 
     @torch.no_grad()
-    def evaluate(self, model, development, *, stored=True):
+    def evaluate(self, model, development):
         documents, questions = (vectors(model.words, texts) for texts in development.texts)
         scores = (questions @ documents.T).numpy()
         best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
         return ranking_measure(
             [(places, row[places]) for places, row in zip(best, scores, strict=True)], development.gains(), "MRR@10"
         )
+
+    def evaluate_unrounded(self, model, development):
+        return self.evaluate(model, development), self.evaluate(model, development)
 
 
 def vectors(words, texts):

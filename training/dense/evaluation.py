@@ -35,14 +35,15 @@ class DenseDevelopment(DevelopmentSet):
     documents: TokenIds
     fixed: NDArray[np.float32] | None
 
-    def figures(self, model: Towers, *, stored: bool = True) -> NDArray[np.float64]:
-        """The measure of each question by exact search; `stored`: with vectors in half precision, as an index keeps them."""
+    def figures(self, model: Towers, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
+        """The measure of each question by exact search, with vectors in half precision as an index keeps them; `unrounded`: then with float32."""
         documents = model.vectors("document", self.documents) if self.fixed is None else self.fixed
         questions = model.vectors("query", self.questions)
-        if stored:
-            documents = as_stored(documents)
-        ranked = list(rankings(questions, documents, depth(self.measure), self.pairs.spared))
-        return ranking_measure(ranked, self.gains(), self.measure)
+        length, gains = depth(self.measure), self.gains()
+        return [
+            ranking_measure(list(rankings(questions, vectors, length, self.pairs.spared)), gains, self.measure)
+            for vectors in (as_stored(documents), *([documents] if unrounded else []))
+        ]
 
 
 def rankings(

@@ -87,9 +87,14 @@ class DenseVectors:
 
         return DenseObjective(cast("DenseMethod", method), model, inputs, settings)
 
-    def evaluate(self, model: Towers, development: DevelopmentSet, *, stored: bool = True) -> NDArray[np.float64]:
-        """The measure of each held-out question by exact search."""
-        return cast("DenseDevelopment", development).figures(model, stored=stored)
+    def evaluate(self, model: Towers, development: DevelopmentSet) -> NDArray[np.float64]:
+        """The measure of each held-out question by exact search, with vectors in half precision."""
+        return cast("DenseDevelopment", development).figures(model)[0]
+
+    def evaluate_unrounded(self, model: Towers, development: DevelopmentSet) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`evaluate`, and the same with float32."""
+        stored, unrounded = cast("DenseDevelopment", development).figures(model, unrounded=True)
+        return stored, unrounded
 
     def save(self, model: Towers, folder: Path, contents: FolderContents) -> None:
         """Write the layout of sentence-transformers and the manifest."""

@@ -14,6 +14,10 @@ scores of the same retriever trained on hard labels (LE-Distill); `none` is hard
 Readings: a term whose weight is negative on either side is dropped before the overlap is counted. A term that a text holds several
 times has its largest weight. Without overlap d = 0. Pairs with l = 0 get a d by Eq. 5 too.
 
+A label of 0 asks for a cosine of -1. Queries can only be that far from all documents at once if each side gathers at its own pole: in a
+short training the order of the documents is lost on the way (docs/reproduction.md has the figures). ``farthest=.5``, the default, puts
+f + farthest (d - 1) and f + farthest (l - 1) into Eq. 7, so that a label of 0 asks for a cosine of 0; preset=paper has the printed 1.
+
 Targets are minute: with tf-idf weights d of a judged pair has median .014, so that alpha = 1 asks for distances of .986 and .9995. The
 loss is computed in float32 or better.
 
@@ -101,7 +105,7 @@ def distance(queries: Tensor, documents: Tensor) -> Tensor:
     return 0.5 * (1.0 - (u * v).sum(dim=-1))
 
 
-def label_loss(distances: Tensor, distribution: Tensor, labels: Tensor, alpha: float) -> Tensor:
+def label_loss(distances: Tensor, distribution: Tensor, labels: Tensor, alpha: float, farthest: float = 1.0) -> Tensor:
     """Compute Eq. 8, the sum over the pairs of Eq. 7.
 
     Args:
@@ -109,11 +113,12 @@ def label_loss(distances: Tensor, distribution: Tensor, labels: Tensor, alpha: f
         distribution: d of each pair, ``(P,)``.
         labels: l of each pair, ``(P,)``.
         alpha: The share of the label distribution: 0 is hard labels alone, 1 the distribution alone.
+        farthest: The distance that a label of 0 asks for: 1 in the paper (cosine -1), 1/2 is a cosine of 0.
 
     Returns:
         A scalar. The training objective divides it by P, which changes its scale alone.
     """
-    soft, hard = (distances + distribution - 1.0) ** 2, (distances + labels - 1.0) ** 2
+    soft, hard = (distances + farthest * (distribution - 1.0)) ** 2, (distances + farthest * (labels - 1.0)) ** 2
     return (alpha * soft + (1.0 - alpha) * hard).sum()
 
 
@@ -169,12 +174,13 @@ def _draw(inputs: DenseInputs, settings: Mapping[str, Any], generator: np.random
 
 def loss(objective: DenseObjective, batch: DenseBatch) -> dict[str, Tensor]:
     """Eq. 8 of a batch, divided by its number of pairs: the part "labels"."""
-    drawn, source, alpha = batch.drawn, objective.inputs[batch.collection].targets, float(objective.settings["alpha"])
+    drawn, source = batch.drawn, objective.inputs[batch.collection].targets
+    alpha, farthest = float(objective.settings["alpha"]), float(objective.settings["farthest"])
     queries, documents = objective.encode(batch, "query", drawn.queries), objective.encode(batch, "document", drawn.documents)
     rows, columns = (torch.from_numpy(each).to(queries.device) for each in (drawn.rows, drawn.columns))
     d = source.of(drawn.pairs(), drawn.labels) if alpha else drawn.labels
     soft, hard = (torch.from_numpy(each).to(queries) for each in (d, drawn.labels))
-    return {"labels": label_loss(distance(queries[rows], documents[columns]), soft, hard, alpha) / len(drawn.labels)}
+    return {"labels": label_loss(distance(queries[rows], documents[columns]), soft, hard, alpha, farthest) / len(drawn.labels)}
 
 
 def fits(context: TrainingContext) -> Iterator[Fit]:
@@ -248,7 +254,7 @@ METHOD = DenseMethod(
     presets={
         "paper": Preset(
             "shared towers, 64 word-pieces, hard and random negatives of each query alone",
-            {"towers": "one", "training_length": 64, "max_length": 64, "in_batch": False, "scorer_preset": "paper"},
+            {"towers": "one", "training_length": 64, "max_length": 64, "farthest": 1.0, "scorer_preset": "paper"},
         ),
     },
     parameters=(
@@ -275,9 +281,19 @@ METHOD = DenseMethod(
             "How it is trained: on a frozen backbone, which takes minutes, or all layers as in the paper.",
             ("paper-frozen", "paper"),
         ),
-        TrainingParameter("random_negatives", 1, "Random wrong documents of each question in a batch.", least=0, most=1000),
         TrainingParameter(
-            "in_batch", default=True, help="Every other document of the batch makes a pair with each question, too."
+            "farthest",
+            0.5,
+            "Distance that a label of 0 asks for: 0.5 is a cosine of 0, where the vectors of unrelated texts lie; 1, as in the paper, a "
+            "cosine of -1.",
+            above=0,
+            most=1,
+        ),
+        TrainingParameter("random_negatives", 2, "Random wrong documents of each question in a batch.", least=0, most=1000),
+        TrainingParameter(
+            "in_batch",
+            default=False,
+            help="Every other document of the batch makes a pair with each question, too: then almost all pairs have l = 0.",
         ),
     ),
     groups=(

@@ -82,10 +82,16 @@ class Rankers:
 
         return RankerObjective(cast("RankerMethod", method), model, inputs, settings)
 
-    def evaluate(self, model: AnchoredRanker, development: DevelopmentSet, *, stored: bool = True) -> NDArray[np.float64]:
-        """The measure of each held-out question, its candidates reranked; an index stores nothing of a ranker."""
-        del stored
+    def evaluate(self, model: AnchoredRanker, development: DevelopmentSet) -> NDArray[np.float64]:
+        """The measure of each held-out question, its candidates reranked."""
         return cast("RankerDevelopment", development).figures(model)
+
+    def evaluate_unrounded(
+        self, model: AnchoredRanker, development: DevelopmentSet
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`evaluate` twice: an index stores nothing of a ranker."""
+        figures = self.evaluate(model, development)
+        return figures, figures
 
     def save(self, model: AnchoredRanker, folder: Path, contents: FolderContents) -> None:
         """Write the layout of CrossEncoder and the manifest."""

@@ -40,12 +40,14 @@ class TermWeightDevelopment(DevelopmentSet):
     document_states: States | None
     question_states: States | None
 
-    def figures(self, model: JointModel, bits: int | None = None) -> NDArray[np.float64]:
-        """Compute the measure of the model for each question; `bits` overrides the number of bits of stored weights."""
+    def figures(self, model: JointModel, *, unrounded: bool = False) -> list[NDArray[np.float64]]:
+        """Compute the measure of the model for each question, with weights as an index stores them; `unrounded`: then with floats."""
         documents = weigh(model, self.documents, self.document_states, "document")
         questions = weigh(model, self.questions, self.question_states, "query")
-        rounded = stored(documents, self.bits if bits is None else bits)
-        return search_measure(rounded, questions, self.gains(), self.pairs.spared, self.measure)
+        return [
+            search_measure(stored(documents, bits), questions, self.gains(), self.pairs.spared, self.measure)
+            for bits in (self.bits, *([0] if unrounded else []))
+        ]
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]

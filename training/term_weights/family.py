@@ -136,10 +136,16 @@ class TermWeightFamily:
 
         return TermWeightObjective(method, model, inputs, settings)
 
-    def evaluate(self, model: JointModel, development: DevelopmentSet, *, stored: bool = True) -> NDArray[np.float64]:
-        """Compute the measure of each held-out question by exact sparse dot products."""
-        held_out = cast("TermWeightDevelopment", development)
-        return held_out.figures(model) if stored else held_out.figures(model, bits=0)
+    def evaluate(self, model: JointModel, development: DevelopmentSet) -> NDArray[np.float64]:
+        """Compute the measure of each held-out question by exact sparse dot products, with weights in as many bits as an index stores."""
+        return cast("TermWeightDevelopment", development).figures(model)[0]
+
+    def evaluate_unrounded(
+        self, model: JointModel, development: DevelopmentSet
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`evaluate`, and the same with float weights."""
+        stored, unrounded = cast("TermWeightDevelopment", development).figures(model, unrounded=True)
+        return stored, unrounded
 
     def save(self, model: JointModel, folder: Path, contents: FolderContents) -> None:
         """Write heads, backbone and manifest."""
