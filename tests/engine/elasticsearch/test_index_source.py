@@ -190,14 +190,10 @@ def test_the_applications_queries_find_the_same_with_the_same_scores(termweave, 
         assert theirs == {identity: score.expected for identity, score in ours.items()}
 
 
-def test_an_enrichment_is_refused_before_anything_is_written(termweave, elasticsearch_engine, shop):
+def test_an_index_with_vectors_of_its_own_is_not_enriched(termweave, elasticsearch_engine, shop):
     before = elasticsearch_engine.request("GET", f"/{shop.index}")
     for more in ((), ("--signals", "weights")):
         status, said = termweave(elasticsearch_engine.url, "enrich", shop.index, *FIELDS, *more)
         assert status == 2
-        assert "An index of Elasticsearch cannot be enriched" in said
-        assert "termweave index elasticsearch:INDEX NAME" in said
-    status, said = termweave(elasticsearch_engine.url, "enrich", shop.index, "--remove", "--text-field", "description")
-    assert status == 2
-    assert "was not enriched" in said
+        assert "may not give back as they were written: embedding (dense_vector), terms (sparse_vector)" in said
     assert elasticsearch_engine.request("GET", f"/{shop.index}") == before
