@@ -53,7 +53,9 @@ def main() -> None:
     )
     parser.add_argument("--documents", type=int, metavar="N", help="the first N documents only")
     parser.add_argument("--queries", type=int, metavar="N", help="the first N queries only")
-    parser.add_argument("--candidates", type=int, default=DEPTH, metavar="N", help=f"candidates of each signal  [default: {DEPTH}]")
+    parser.add_argument(
+        "--candidates", type=int, default=DEPTH, metavar="N", help=f"candidates of each signal  [default: {DEPTH}]"
+    )
     parser.add_argument("--name", default="engines", help="indices are called NAME-DATASET  [default: engines]")
     given = parser.parse_args()
     servers = engine.connect(settings.load()), engine.connect(settings.load(url=given.elasticsearch))

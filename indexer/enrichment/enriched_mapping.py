@@ -118,14 +118,16 @@ def _check_source(
     kept = [key for key in ("excludes", "includes") if stored.get(key)]
     if kept:
         raise UsageError(
-            f"The _source of the index {index!r} leaves fields out ({kept[0]}), which writing a document back would lose.", _BESIDE
+            f"The _source of the index {index!r} leaves fields out ({kept[0]}), which writing a document back would lose.",
+            _BESIDE,
         )
     if engine.capabilities.distribution != "elasticsearch":
         return
     rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and "index.mapping.source.mode" not in settings
     if rearranged or "synthetic" in {stored.get("mode"), settings.get("index.mapping.source.mode")}:
         raise UsageError(
-            f"The _source of the index {index!r} is synthetic: writing a document back could change the application's fields.", _BESIDE
+            f"The _source of the index {index!r} is synthetic: writing a document back could change the application's fields.",
+            _BESIDE,
         )
     fields = entries.fields_of(mapping).items()
     if numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and name not in left]:
