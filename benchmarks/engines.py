@@ -22,6 +22,7 @@ from termweave import corpora, engine, settings
 from termweave.corpora.in_memory import open_documents
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
+from termweave.search.options import DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,6 +53,9 @@ def main() -> None:
     )
     parser.add_argument("--documents", type=int, metavar="N", help="the first N documents only")
     parser.add_argument("--queries", type=int, metavar="N", help="the first N queries only")
+    parser.add_argument(
+        "--candidates", type=int, default=DEPTH, metavar="N", help=f"candidates of each signal  [default: {DEPTH}]"
+    )
     parser.add_argument("--name", default="engines", help="indices are called NAME-DATASET  [default: engines]")
     given = parser.parse_args()
     servers = engine.connect(settings.load()), engine.connect(settings.load(url=given.elasticsearch))
@@ -66,7 +70,8 @@ def main() -> None:
         indices = [indexed(server, dataset, name, given.documents) for server in servers]
         queries = {query.id: query.text for query in islice(dataset.queries(), given.queries)}
         for mode, rerank in SYSTEMS:
-            found = compare(*(index.run(queries, mode=mode, rerank=rerank, k=BEST) for index in indices), FACTOR.get(mode, 1.0))
+            runs = (index.run(queries, mode=mode, rerank=rerank, k=BEST, candidates=given.candidates) for index in indices)
+            found = compare(*runs, FACTOR.get(mode, 1.0))
             differ = differ or found.same < len(queries)
             system = mode if rerank == "none" else f"{mode}+rNN"
             documents = indices[0].lineage.documents

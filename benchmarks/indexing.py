@@ -1,7 +1,7 @@
-"""What indexing costs around the models: sending, overlap, memory, resuming, verifying; each against a named alternative in this run.
+"""What indexing costs around the models: sending, overlap, memory, an index as source, resuming, verifying; each against a named alternative in this run.
 
     termweave node start
-    python benchmarks/indexing.py [send] [whole] [resume] [memory]
+    python benchmarks/indexing.py [send] [whole] [resume] [memory] [source]
     python benchmarks/indexing.py --quick         all rows on the smallest input, to see whether the script works
 
 Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where the row does not ask for a model; the corpus of
@@ -22,6 +22,7 @@ import tempfile
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -176,11 +177,44 @@ def memory(server: engine.Engine, folder: Path, *, quick: bool) -> None:
 
 
 def peak(path: str) -> None:
-    """Build in a separate process. The server's graph is small: it would take most of the time, and only the client is measured."""
+    """Build, or read an index, in a separate process.
+
+    The server's graph is small: it would take most of the time, and only the client is measured. An index is read as a build reads
+    it: from the server to a snapshot on this host, then from the snapshot.
+    """
+    if path.startswith("opensearch:"):
+        opened = corpora.open_source(path)
+        counts = {sum(1 for _ in opened.documents()) for _ in range(2)}
+        assert counts == {opened.total}
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        return
     thin = classmethod(lambda cls, fitting: cls(dimension=fitting.dimension, m=4, ef_construction=8))
     with synthetic(), mock.patch.object(Dense, "fit", thin):
         build(connected(), corpora.open_source(path), NAME, BuildOptions())
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def source(server: engine.Engine, folder: Path, *, quick: bool) -> None:
+    """Compare the peak resident memory of a process that reads a large index as its source with one that reads a small one."""
+    few, many = (20, 200) if quick else (10_000, 100_000)
+    index, peaks = f"{NAME}-source", []
+    fields = {name: {"type": "text", "index": False} for name in ("title", "text")}
+    body = {"settings": {"number_of_replicas": 0}, "mappings": {"dynamic": False, "properties": fields}}
+    server.request("PUT", f"/{index}", body=body)
+    try:
+        for first, count in ((0, few), (few, many)):
+            with corpus(folder, count - first, first).open("rb") as file:
+                while lines := list(islice(file, 5_000)):
+                    ready = b"".join(part for line in lines for part in (b'{"index":{}}\n', line.replace(b'"_id"', b'"number"')))
+                    server.request("POST", f"/{index}/_bulk", params={"filter_path": "errors"}, body=ready)
+            server.request("POST", f"/{index}/_refresh")
+            peaks.append(int(child("--peak", f"opensearch:{index}")))
+    finally:
+        server.request("DELETE", f"/{index}")
+    print(
+        f"source: peak {sized(peaks[1])} reading {many:,} documents, {sized(peaks[0])} reading {few:,}; "
+        f"ratio {peaks[1] / peaks[0]:.2f} (wanted at most 1.15)"
+    )
 
 
 def resume(server: engine.Engine, folder: Path, *, quick: bool) -> None:
@@ -220,7 +254,7 @@ def connected() -> engine.Engine:
 
 
 def main() -> None:
-    rows = {"send": send, "whole": whole, "resume": resume, "memory": memory}
+    rows = {"send": send, "whole": whole, "resume": resume, "memory": memory, "source": source}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{', '.join(rows)}  [default: all]")
     parser.add_argument("--quick", action="store_true", help="the smallest input, to see whether the script works")

@@ -86,7 +86,7 @@ class SearchOptions(RankingOptions):
     Attributes:
         k: How many hits.
         start: How many hits to skip.
-        fields: Stored fields of each hit.
+        fields: Stored fields of each hit. `*` in a name stands for any characters: "*" reads all fields of the source.
         facets: Fields whose values are counted among the candidates (`Answer.facets`).
         sort: Sort the candidates by this field instead of by score: "year", or "year:desc" for the highest first.
         like: Ids of documents known to be relevant: search for similar ones (`termweave.search.retrieval.relevance_feedback`).

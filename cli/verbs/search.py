@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     click.option(
         "--fields",
         metavar="NAMES",
-        help="Stored fields of each hit, separated by commas; metadata.NAME is one entry of the metadata. In a terminal, these fields "
-        "are shown on a line below each hit.  [default: title,text,metadata]",
+        help="Stored fields of each hit, separated by commas; metadata.NAME is one entry of the metadata, and '*' in a name stands for "
+        "any characters ('*': all fields of the source). In a terminal, these fields are shown on a line below each hit.  [default: title,text,metadata]",
     ),
     click.option(
         "--facet",

@@ -58,7 +58,8 @@ class IndexSource(EntrySource):
         self.excluded = sorted(enriched | {name for name, kind in merged.items() if kind in entries.VECTORS})
         known = {name: kind for name, kind in merged.items() if name not in self.excluded}
         for hit in self.sample:
-            known = dict.fromkeys(hit.get("_source") or (), "not in the mapping") | known
+            names = [name for name in hit.get("_source") or () if name not in self.excluded]
+            known = dict.fromkeys(names, "not in the mapping") | known
         entries.check_named(known, place.shown, reading.fields)
         self._known = known
 

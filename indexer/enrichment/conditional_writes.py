@@ -20,9 +20,20 @@ if TYPE_CHECKING:
 _PAGE = 200
 
 
-def pages(point: PointInTime) -> Iterator[list[dict[str, Any]]]:
-    """All documents of a point in time with `_source`, sequence number, primary term and routing, page by page."""
-    body = {"size": _PAGE, "sort": [{"_seq_no": "asc"}], "track_total_hits": False, "seq_no_primary_term": True}
+def pages(point: PointInTime, source: Any) -> Iterator[list[dict[str, Any]]]:
+    """All documents of a point in time with `_source`, sequence number, primary term and routing, page by page.
+
+    Args:
+        point: The point in time.
+        source: `_source` of the requests, which must give weights and vectors, too.
+    """
+    body = {
+        "_source": source,
+        "size": _PAGE,
+        "sort": [{"_seq_no": "asc"}],
+        "track_total_hits": False,
+        "seq_no_primary_term": True,
+    }
     for view in point.views:
         low = view.first
         while view.documents:

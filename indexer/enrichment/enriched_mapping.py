@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.engine.client.connection import quote
+from termweave.engine.index_source import entries
 from termweave.errors import UsageError
 from termweave.search.catalog.lineage import Lineage
-from termweave.signals import signal_class
+from termweave.signals import dialect, signal_class
 from termweave.signals.layout import source_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from termweave.engine import Engine
     from termweave.engine.index_source.source import IndexSource
@@ -32,6 +33,9 @@ _KNN = (
     'index.knn is set when an index is created. Make a new index with the same mapping and settings and {"index.knn": true}, copy the documents '
     "with POST /_reindex, and point your alias at it; or write term weights only: --signals weights."
 )
+_BESIDE = "Build a separate index: termweave index opensearch:INDEX NAME."
+#: What `_source` does not give back as it was written on Elasticsearch: vectors are left out or rounded, texts are inferred again.
+_NOT_GIVEN_BACK = (*entries.VECTORS, "rank_vectors", "semantic_text")
 
 
 def one_index(source: IndexSource) -> str:
@@ -67,19 +71,6 @@ def names(layout: DocumentLayout) -> list[str]:
     return [*_OWN, *(name for signal in layout.signals for name in signal.properties())]
 
 
-def check_server(engine: Engine) -> None:
-    """Refuse an Elasticsearch: from 9.2 on `_source` lacks vectors, and what is written back would lose those of the application.
-
-    Raises:
-        UsageError: The server is one.
-    """
-    if engine.capabilities.distribution == "elasticsearch":
-        raise UsageError(
-            "An index of Elasticsearch cannot be enriched: its _source lacks vectors, so that writing a document back could lose the application's.",
-            "Build a separate index of it: termweave index elasticsearch:INDEX NAME.",
-        )
-
-
 def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str]) -> None:
     """Check that mapping and settings allow the fields.
 
@@ -91,20 +82,58 @@ def check(engine: Engine, source: IndexSource, index: str, signals: Sequence[str
             "An enrichment writes the signals weights and dense.", "Leave lexical out: the index has analysed fields of its own."
         )
     settings = engine.request("GET", f"/{quote(index)}/_settings", params={"flat_settings": True})[index]["settings"]
-    if "dense" in signals and settings.get("index.knn") != "true":
+    knn = bool(dialect.of(engine.capabilities).vector_settings())
+    if knn and "dense" in signals and settings.get("index.knn") != "true":
         raise UsageError(f"The index {index!r} cannot hold vectors that are searched: its setting index.knn is not true.", _KNN)
     mapping = source.mappings[index]
     theirs = mapping.get("properties") or {}
     wanted = {*_OWN, *(name for signal in signals for name in _properties_of(signal))}
-    conflicts = [
-        f"{name} ({theirs[name].get('type', 'object')})"
-        for name in sorted(wanted & theirs.keys())
-        if not _same(name, theirs, source)
-    ]
+    possible = wanted.union(*map(_properties_of, SIGNALS))
+    left = {name for name in possible & theirs.keys() if _same(engine, index, name, theirs, source)}
+    _check_source(engine, index, mapping, settings, left)
+    conflicts = [f"{name} ({theirs[name].get('type', 'object')})" for name in sorted((wanted & theirs.keys()) - left)]
     if conflicts:
         raise UsageError(
             f"The index {index!r} has fields of names that an enrichment needs: {', '.join(conflicts)}.",
-            "Enrich a copy without them, or build a separate index: termweave index opensearch:INDEX NAME.",
+            f"Enrich a copy without them. {_BESIDE}",
+        )
+
+
+def _check_source(
+    engine: Engine, index: str, mapping: Mapping[str, Any], settings: Mapping[str, Any], left: Collection[str]
+) -> None:
+    """Check that `_source` gives every field of the application back: a partial update and a whole write lose all others.
+
+    Args:
+        engine: The server.
+        index: The index.
+        mapping: Its mapping.
+        settings: Its settings, flat.
+        left: Empty fields that `enrich --remove` left.
+
+    Raises:
+        UsageError: It does not.
+    """
+    stored = mapping.get("_source") or {}
+    kept = [key for key in ("excludes", "includes") if stored.get(key)]
+    if kept:
+        raise UsageError(
+            f"The _source of the index {index!r} leaves fields out ({kept[0]}), which writing a document back would lose.",
+            _BESIDE,
+        )
+    if engine.capabilities.distribution != "elasticsearch":
+        return
+    rearranged = settings.get("index.mode") in {"logsdb", "time_series"} and "index.mapping.source.mode" not in settings
+    if rearranged or "synthetic" in {stored.get("mode"), settings.get("index.mapping.source.mode")}:
+        raise UsageError(
+            f"The _source of the index {index!r} is synthetic: writing a document back could change the application's fields.",
+            _BESIDE,
+        )
+    fields = entries.fields_of(mapping).items()
+    if numbers := [f"{name} ({kind})" for name, kind in fields if kind in _NOT_GIVEN_BACK and name not in left]:
+        raise UsageError(
+            f"The index {index!r} has fields that Elasticsearch may not give back as they were written: {', '.join(sorted(numbers))}.",
+            _BESIDE,
         )
 
 
@@ -114,22 +143,27 @@ def _properties_of(signal: str) -> Sequence[str]:
     )
 
 
-def _same(name: str, theirs: Mapping[str, Any], source: IndexSource) -> bool:
+def _same(engine: Engine, index: str, name: str, theirs: Mapping[str, Any], source: IndexSource) -> bool:
     """Whether a field of the application serves as it is: a keyword `id` that equals the `_id`; else one that `enrich --remove` left."""
+    kind = theirs[name].get("type")
     if name == "id":
-        return theirs[name].get("type") == "keyword" and all(
-            (hit["_source"] or {}).get("id", hit["_id"]) == hit["_id"] for hit in source.sample
-        )
-    return not any(name in (hit["_source"] or {}) for hit in source.sample) and theirs[name].get("type") in {
-        "long", "integer", "rank_features", "knn_vector", "binary",
-    }  # fmt: skip
+        return kind == "keyword" and all((hit["_source"] or {}).get("id", hit["_id"]) == hit["_id"] for hit in source.sample)
+    if kind not in {"long", "integer", "rank_features", "sparse_vector", "knn_vector", "dense_vector", "binary"}:
+        return False
+    if any(name in (hit["_source"] or {}) for hit in source.sample):
+        return False
+    if kind == "rank_features":  # it takes no `exists`
+        return True
+    body = {"size": 0, "terminate_after": 1, "track_total_hits": True, "query": {"exists": {"field": name}}}
+    answer = engine.request("POST", f"/{quote(index)}/_search", params={"allow_partial_search_results": False}, body=body)
+    return not answer["hits"]["total"]["value"]
 
 
 def put(engine: Engine, source: IndexSource, index: str, layout: DocumentLayout, made: Lineage) -> None:
     """Add the fields to the mapping, and the lineage to what `_meta` holds already."""
     properties = {name: dict(field) for name, field in _OWN.items()}
     for signal in layout.signals:
-        properties |= signal.properties()
+        properties |= signal.properties(dialect.of(engine.capabilities))
     engine.request("PUT", f"/{quote(index)}/_mapping", body={"properties": properties})
     source.mappings[index].setdefault("properties", {}).update(properties)
     write_lineage(engine, index, made)

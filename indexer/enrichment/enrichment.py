@@ -29,7 +29,7 @@ from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.search.catalog.models import encoder_of, remember
-from termweave.signals import DocumentLayout, Fitting, signal_class
+from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
 from termweave.support.messages import counted
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def enrich(engine: Engine, source: IndexSource, options: BuildOptions, progress:
         VerificationFailed: The application changed documents as fast as they were enriched.
     """
     engine = engine.patient(options.patience)
-    enriched_mapping.check_server(engine)
     index = enriched_mapping.one_index(source)
     with storage.lease(engine, index):
         before = enriched_mapping.lineage_of(source)
@@ -243,7 +242,7 @@ def _pass(engine: Engine, source: IndexSource, index: str, work: _Writer | _Remo
     point = PointInTime(engine, source.query, views := open_views(engine, [index], source.query))
     total = sum(view.documents for view in views)
     try:
-        for hits in conditional_writes.pages(point):
+        for hits in conditional_writes.pages(point, dialect.of(engine.capabilities).source()):
             counts.documents += len(hits)
             writes = list(work.writes(source, hits))
             counts.stale += len(writes)

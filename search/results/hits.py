@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from html import escape
 from http import HTTPStatus
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
+    from termweave.signals import DocumentLayout
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
 _UNAVAILABLE = frozenset({"no_shard_available_action_exception", "unavailable_shards_exception"})
 #: The fields whose words an explanation shades.
 _SHADED = ("title", "text")
+#: Stored fields that every hit is made of; none of them is shown because a pattern matches its name.
+_ALWAYS = ("id", "passage", "passage_start", "passage_end")
 #: A title that ends with one of these gets no full stop; the last five are full-width characters and the ellipsis.
 _ENDS = tuple(".?!:\u3002\uff1f\uff01\uff1a\u2026")
 
@@ -113,13 +117,13 @@ def of(
         return []
     stored = _stored(engine, opened, candidates, places, (*fields, *_SHADED) if explain else fields)
     parts = _explained(engine, opened, candidates, places, stored) if explain else {}
-    roots = {name.partition(".")[0] for name in fields}
+    hidden = _hidden(opened.layout)
     return [
         Hit(
             id=place.id,
             score=place.score,
             rank=rank,
-            fields=_fields(stored[place.id], roots),
+            fields=_fields(stored[place.id], fields, hidden),
             signals=place.signals,
             explanation=parts.get(place.id),
             explainer=partial(_explain_later, engine, opened, candidates, place),
@@ -130,10 +134,22 @@ def of(
     ]
 
 
-def wanted(fields: Sequence[str]) -> list[str]:
-    """The stored fields to request: the named ones, long metadata, and id and position of the passage."""
+def source_parameters(fields: Sequence[str], layout: DocumentLayout) -> dict[str, str]:
+    """The parameters of a request that reads the stored fields of hits.
+
+    They are the named ones, long metadata, and id and position of the passage. A name with `*` is a pattern, which stands for the fields of
+    the source: numbers of the signals and digests are read only if they are named.
+    """
     long = [name.replace("metadata", "metadata_long", 1) for name in fields if name.partition(".")[0] == "metadata"]
-    return sorted({*fields, *long, "id", "passage", "passage_start", "passage_end"})
+    parameters = {"_source_includes": ",".join(sorted({*fields, *long, *_ALWAYS}))}
+    if any("*" in name for name in fields) and (left := _hidden(layout) - {name.partition(".")[0] for name in fields}):
+        parameters["_source_excludes"] = ",".join(sorted(left))
+    return parameters
+
+
+def _hidden(layout: DocumentLayout) -> frozenset[str]:
+    """The fields of a document that neither its source nor its application has: those of the signals, and digests."""
+    return layout.names - {*layout.extra, *_SHADED, *_ALWAYS, "metadata", "metadata_long"}
 
 
 def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
@@ -163,7 +179,7 @@ def _stored(
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
     # Not in real time, so that the fields are from the same refresh as the search.
-    params = {"_source_includes": ",".join(wanted(fields)), "realtime": False}
+    params = {**source_parameters(fields, opened.layout), "realtime": False}
 
     def read() -> list[dict[str, Any]]:
         path = f"/{candidates.index}/_mget"
@@ -227,10 +243,17 @@ def _words(opened: OpenGeneration, query: str) -> dict[str, str]:
     return {word.term: query[word.start : word.end] for word in shaded}
 
 
-def _fields(stored: Mapping[str, Any], roots: Collection[str]) -> dict[str, Any]:
-    """The fields with these names; both metadata fields are merged into one."""
-    fields = {name: value for name, value in stored.items() if name in roots}
-    if "metadata" in roots and (metadata := stored_metadata(stored)):
+def _fields(stored: Mapping[str, Any], names: Sequence[str], hidden: Collection[str]) -> dict[str, Any]:
+    """The fields with these names, or that match a pattern among them; both metadata fields are merged into one."""
+    roots = {name.partition(".")[0] for name in names}
+    patterns = [root for root in roots if "*" in root]
+
+    def shown(name: str) -> bool:
+        by_pattern = name not in hidden and name not in {*_ALWAYS, "metadata_long"}
+        return name in roots or (by_pattern and any(fnmatchcase(name, pattern) for pattern in patterns))
+
+    fields = {name: value for name, value in stored.items() if shown(name)}
+    if shown("metadata") and (metadata := stored_metadata(stored)):
         fields["metadata"] = metadata
     return fields
 

@@ -306,6 +306,24 @@ def test_requests_are_those_of_the_search_asked_for(index):
     assert fetch["path"].partition("?")[2] == f"_source_includes={fields}&realtime=false"
 
 
+def test_a_pattern_of_names_stands_for_fields_of_the_source(index):
+    """And for no others: numbers of the signals come only if they are named."""
+
+    def read(*fields):
+        answer = index.answer("json", k=1, fields=fields)
+        assert answer.remarks == ()
+        return answer.hits[0].fields
+
+    all_of_them = read("title", "text")
+    assert read("*") == all_of_them
+    assert set(read("ti*", "text")) == set(read("t*")) == {"title", "text"}
+    assert set(read("*", "weights")) == {*all_of_them, "weights"}
+    (unknown,) = index.answer("json", k=1, fields=["nope*"]).remarks
+    assert "have a field 'nope*'" in unknown
+    fetch = index.requests("json", fields=["*"])[1]["path"]
+    assert "weights" in fetch.partition("_source_excludes=")[2]
+
+
 def test_an_answer_says_what_nobody_may_have_meant(index):
     """No word found, a field that is nowhere, a filter on nothing; and silence where all is well."""
 

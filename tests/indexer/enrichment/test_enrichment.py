@@ -12,6 +12,7 @@ import pytest
 from termweave.cli import run
 from termweave.indexer.enrichment import conditional_writes
 from termweave.search import Index
+from termweave.signals import dialect
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "enrich.1.json"
 TEXTS = (
@@ -27,11 +28,13 @@ TEXTS = (
 def shop(opensearch_engine, name):
     """A function that makes the index NAME-shop of an application."""
 
-    def make(properties=None, *, knn=True):
+    def make(properties=None, *, knn=True, **mapping):
         index = f"{name}-shop"
         properties = {"name": {"type": "text"}, "stock": {"type": "integer"}, **(properties or {})}
-        settings = {"number_of_shards": 2, "number_of_replicas": 0, "index.knn": knn}
-        mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties}
+        settings = {"number_of_shards": 2, "number_of_replicas": 0}
+        if dialect.of(opensearch_engine.capabilities).vector_settings():
+            settings["index.knn"] = knn
+        mappings = {"dynamic": False, "_meta": {"owner": "shop"}, "properties": properties, **mapping}
         opensearch_engine.request("PUT", f"/{index}", body={"settings": settings, "mappings": mappings})
         lines = [
             line
@@ -67,7 +70,8 @@ def enrich(opensearch_engine, capsys):
 
 def sources(engine, index):
     engine.request("POST", f"/{index}/_refresh")
-    hits = engine.request("POST", f"/{index}/_search", body={"size": 100})["hits"]["hits"]
+    body = {"size": 100, "_source": dialect.of(engine.capabilities).source()}
+    hits = engine.request("POST", f"/{index}/_search", body=body)["hits"]["hits"]
     return {hit["_id"]: hit["_source"] for hit in hits}
 
 
@@ -106,6 +110,8 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
     for mode in ("weights", "dense", "hybrid"):
         hit = found.search("umbrella", mode=mode, fields=["name", "stock"], explain=True)[0]
         assert (hit.id, dict(hit.fields)) == ("new", {"name": "an umbrella", "stock": 1})
+    pattern = found.search("umbrella", fields=["*"])[0]
+    assert dict(pattern.fields) == {"name": "an umbrella", "stock": 1}  # the application's fields, and none of the signals
     assert found.search("green tea", rerank="rnn")[0].id in {f"p{number}" for number in range(4, 30, 5)}
 
     assert enrich(index)["written"] == 0
@@ -136,3 +142,11 @@ def test_what_does_not_allow_it_is_said_before_anything_is_written(shop, enrich,
     assert "has fields of names that an enrichment needs: id (long), weights (float)" in said
     assert "An enrichment writes the signals weights and dense" in enrich(index, "--signals", "lexical", status=2)
     assert opensearch_engine.request("GET", f"/{index}/_mapping") == before
+
+
+def test_a_source_that_does_not_give_every_field_back_is_refused(shop, enrich, opensearch_engine, name):
+    """Partial updates make the whole document of `_source`: what it leaves out would be lost from the index."""
+    index = shop(_source={"excludes": ["stock"]})
+    assert "leaves fields out (excludes), which writing a document back would lose" in enrich(index, status=2)
+    found = opensearch_engine.request("POST", f"/{index}/_count", body={"query": {"term": {"stock": 7}}})["count"]
+    assert found == 1

@@ -1,0 +1,37 @@
+"""`termweave enrich` on Elasticsearch: the tests that were written for OpenSearch hold there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.indexer.enrichment import test_enrichment as of_enrichment
+
+shop, enrich = of_enrichment.shop, of_enrichment.enrich
+
+
+@pytest.fixture
+def opensearch_engine(elasticsearch_engine):
+    """The server that `shop` and `enrich` ask for."""
+    return elasticsearch_engine
+
+
+@pytest.fixture
+def name(elastic_name):
+    """The name that `shop` begins its index with."""
+    return elastic_name
+
+
+@pytest.mark.slow
+def test_enriched_searched_changed_and_removed(shop, enrich, elasticsearch_engine, name, monkeypatch, capsys):
+    of_enrichment.test_enriched_searched_changed_and_removed(shop, enrich, elasticsearch_engine, name, monkeypatch, capsys)
+
+
+def test_what_writing_a_document_back_would_change_is_refused(shop, enrich, elasticsearch_engine, name):
+    of_enrichment.test_a_source_that_does_not_give_every_field_back_is_refused(shop, enrich, elasticsearch_engine, name)
+
+
+@pytest.mark.parametrize("setting", [{"index.mapping.source.mode": "synthetic"}, {"index.mode": "logsdb"}], ids=str)
+def test_an_index_whose_source_is_synthetic_is_refused(enrich, elasticsearch_engine, name, setting):
+    mappings = {"properties": {"@timestamp": {"type": "date"}, "name": {"type": "keyword"}}}
+    elasticsearch_engine.request("PUT", f"/{name}-shop", body={"settings": setting, "mappings": mappings})
+    assert "is synthetic: writing a document back could change" in enrich(f"{name}-shop", "--signals", "weights", status=2)
