@@ -113,7 +113,7 @@ def test_shaded_words_can_be_read_by_day_and_by_night(browser, request, kind):
     page = request.getfixturevalue(kind)
     script = (
         f"const ground = {GROUNDS};"
-         """[...document.querySelectorAll('mark, p.text, td, h1')]
+        """[...document.querySelectorAll('mark, p.text, td, h1')]
         .map(each => [getComputedStyle(each).color, ground(each)])"""
     )
     for dark, canvas in ((False, "rgb(255,255,255)"), (True, "rgb(18,18,18)")):

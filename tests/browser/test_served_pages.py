@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engine
 #: Ink, grounds and tag, for every element with text of its own.
 INKS = (
     f"const ground = {GROUNDS};"
-     """[...document.querySelectorAll('main *')].filter(each => each.checkVisibility()
+    """[...document.querySelectorAll('main *')].filter(each => each.checkVisibility()
         && [...each.childNodes].some(node => node.nodeType === 3 && node.data.trim()) && !each.matches(':disabled, option, title'))
     .map(each => [getComputedStyle(each).color, ground(each), each.outerHTML.slice(0, 100)])"""
 )
