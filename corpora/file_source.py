@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from termweave import plugins
 from termweave.corpora.formats import lines
 from termweave.corpora.formats.fields import BadLine
-from termweave.corpora.sources import Reading, Skipped, Skips
+from termweave.corpora.sources import LINE, Reading, Skipped, Skips
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class EntrySource:
     SEEKS: ClassVar[bool] = False
     #: Part of the fingerprint: change it when the same bytes are read as different documents.
     KIND: ClassVar[str]
+    #: What messages call an entry.
+    ENTRY: ClassVar[str] = LINE
 
     def __init__(self, reading: Reading | None = None) -> None:
         self.reading = reading or Reading()
@@ -69,8 +71,8 @@ class EntrySource:
                 if isinstance(entry, BadLine):
                     shown = entry.file or self.shown
                     if not self.reading.skip_bad:
-                        raise entry.at(shown, line) from None
-                    self.skipped.add(Skipped(line, str(entry), shown))
+                        raise entry.at(shown, line, entry=self.ENTRY) from None
+                    self.skipped.add(Skipped(line, str(entry), shown, self.ENTRY))
                     continue
                 count += 1
                 yield entry

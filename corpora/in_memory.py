@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 #: Rows of a table that become Python objects at one time.
 _ROWS = 1024
 _ACCEPTED = "an iterable of dicts or termweave.Document, a pandas or polars DataFrame, an Arrow table or a datasets.Dataset"
+
+
+class _Items(JsonLines):
+    """The temporary file. A line of it is an item of what the program holds."""
+
+    ENTRY: ClassVar[str] = "item"
 
 
 def open_documents(
@@ -74,7 +80,7 @@ def open_documents(
         except BaseException:
             discard(path)
             raise
-    source = JsonLines(path, Reading(name, skip_bad, Fields(id_field, title_field, tuple(text_fields))))
+    source = _Items(path, Reading(name, skip_bad, Fields(id_field, title_field, tuple(text_fields))))
     weakref.finalize(source, discard, path)
     return source
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The split that is used when a data set is named without one.
 DEFAULT_SPLIT = "test"
+#: What messages call an entry of a source, unless its class has another word as `ENTRY`.
+LINE = "line"
 #: Called while documents are read, with the bytes read so far of `Source.size` (for a compressed file: compressed bytes).
 Progress = Callable[[int], None]
 
@@ -96,19 +98,21 @@ class Skipped:
         line: Line in the file, from 1 (row of a Parquet file, entry of a collection); None for a whole file.
         reason: A clause that says what is wrong.
         file: Name of the file in messages.
+        entry: What messages call an entry of the source: a line, or an item.
     """
 
     line: int | None
     reason: str
     file: str = ""
+    entry: str = LINE
 
     def __str__(self) -> str:
-        return f"{place(self.file, self.line)}: {self.reason}"
+        return f"{place(self.file, self.line, self.entry)}: {self.reason}"
 
 
-def place(file: str, line: int | None) -> str:
+def place(file: str, line: int | None, entry: str = LINE) -> str:
     """The position of an entry for messages: ``corpus.jsonl, line 7``."""
-    return ", ".join(part for part in (file, "" if line is None else f"line {line}") if part)
+    return ", ".join(part for part in (file, "" if line is None else f"{entry} {line}") if part)
 
 
 @dataclass(slots=True)
@@ -219,6 +223,12 @@ def underlying(source: Source) -> Source:
     while isinstance(source, Derived):
         source = source._source  # noqa: SLF001 - its own
     return source
+
+
+def entry_of(source: Source) -> str:
+    """What messages call an entry of a source: "line" in a file, "item" of what a program holds."""
+    name: str = getattr(underlying(source), "ENTRY", LINE)
+    return name
 
 
 def origin(source: Source) -> dict[str, str]:

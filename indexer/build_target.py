@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from termweave import __version__
-from termweave.corpora.sources import origin
+from termweave.corpora.sources import entry_of, origin
 from termweave.engine import EngineResponseError
 from termweave.errors import EngineError
 from termweave.indexer.generations import deletion, generations, index_setup
@@ -70,6 +70,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
     try:
         ledger.put("name", name)
         ledger.put("made_of", planned.made_of)
+        ledger.put("entry", entry_of(source))
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
         texts = [document.content for document in corpus.sample]

@@ -79,7 +79,7 @@ class LargeDeletion(UsageError):
         self.deletions, self.documents = deletions, documents
         self.share = hundredths(deletions, documents)
         super().__init__(
-            f"This update would delete {deletions:,} of {counted(documents, 'document')} of {name!r}, and {allowed:.2%} may be deleted. "
+            f"This update would delete {deletions:,} of {counted(documents, 'document')} of {name!r}, and {100 * allowed:g}% may be deleted. "
             "Nothing was changed.",
             "Check that the source is complete; --update --delete-missing --plan reports what would change. "
             f"If the documents are to go, add --allow-deletions {self.share:.0%} (Python: allow_deletions={self.share:g}).",

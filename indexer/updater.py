@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from termweave.corpora.sources import entry_of
 from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import update_plan
 from termweave.indexer.build_target import BuildTarget, keep_statistics
@@ -142,6 +143,7 @@ def update(
         now = generations.creation_time(engine, name)
         target = _begin(engine, live, now, statistics, options, checked, new=mode.new)
         with target.ledger as ledger:
+            ledger.put("entry", entry_of(source))
             changes = UpdateChanges(engine, source, options, encoder, target, live.index)
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
             after = _with_models(changes.lineage_after(now), encoder, target, now)

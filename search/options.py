@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from termweave.search.ranking.rerankers import Reranker, Reranking
 
 #: Filters: a text of the filter grammar, or a list of such texts and of clauses of the query DSL.
-Where = str | Sequence[str | Mapping[str, Any] | FilterExpression]
+Where = str | Mapping[str, Any] | FilterExpression | Sequence[str | Mapping[str, Any] | FilterExpression]
 #: Candidates that each signal gives. Recall@100 is measured at this depth.
 DEPTH = 100
 #: The stored fields of a hit unless others are named.
@@ -45,7 +45,7 @@ class RankingOptions:
             infinity: no limit.
         candidates: How many documents each signal gives. Fused scores depend on it; further pages search deeper.
         where: Filters; all must match. Each is a text such as "year>=2020 AND kind=class"
-            (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL. One text alone needs no list.
+            (`termweave.search.retrieval.filter_grammar`) or a clause of the query DSL as a dict. One filter alone needs no list.
     """
 
     mode: str | None = None
@@ -220,11 +220,11 @@ def _keep(options: RankingOptions, name: str, value: Any) -> None:
 
 
 def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
-    if isinstance(where, Mapping):
-        raise UsageError("where is a list of filters, not one filter.", "Write where=[...] around it.")
-    given = [where] if isinstance(where, str) else _listed("where", "filters", where)
+    given = [where] if isinstance(where, str | Mapping | FilterExpression) else _listed("where", "filters", where)
     filters = [parse(each) if isinstance(each, str) else each for each in given]
     if clauses := [each for each in filters if not isinstance(each, FilterExpression)]:
+        for clause in clauses:
+            _check_clause(clause)
         try:
             orjson.dumps(clauses, option=orjson.OPT_SERIALIZE_NUMPY)
         except TypeError as error:
@@ -232,6 +232,19 @@ def _filters(where: Any) -> list[Mapping[str, Any] | FilterExpression]:
                 f"where has a value that JSON cannot represent: {error}.", "Use texts, numbers, lists and dicts."
             ) from None
     return filters
+
+
+def _check_clause(clause: Any) -> None:
+    """Refuse what cannot be a clause of the query DSL: such a clause has one key, and its value is an object."""
+    if not isinstance(clause, Mapping):
+        raise UsageError(f"A filter is a text or a clause of the query DSL, not {type(clause).__name__}.", 'Write "year>=2020".')
+    if wrong := next(((key, value) for key, value in clause.items() if not isinstance(value, Mapping)), None):
+        key, value = wrong
+        shown = f"{key}={value}" if isinstance(value, str | int | float) else f"{key}=VALUE"
+        raise UsageError(
+            f"The filter {clause!r} is no clause of the query DSL: there {key!r} has an object.",
+            f'As an expression it is "{shown}".',
+        )
 
 
 def _texts(name: str, what: str, entry: str, given: object) -> list[str]:

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from termweave.errors import TermweaveError
-from termweave.search.render.html import colour, wants_white
+from termweave.search.render.html import shade
 from termweave.ui.api import endpoints
 from termweave.ui.guard import Guard
 from termweave.ui.jobs import JobBoard
@@ -63,11 +63,7 @@ def _home(request: Request) -> Response:
 def _shades(request: Request) -> Response:
     """The shades of words, from the colours of `search --html`."""
     del request
-    rules = []
-    for step in range(1, SHADES + 1):
-        red, green, blue = colour(step / SHADES)
-        ink = "#fff" if wants_white(step / SHADES) else "#000"
-        rules.append(f".s{step}{{background:rgb({red},{green},{blue});color:{ink}}}")
+    rules = [f".s{step}{{background:{shade(step / SHADES)}}}" for step in range(1, SHADES + 1)]
     return Response("\n".join(rules), media_type="text/css", headers={"cache-control": "max-age=3600"})
 
 

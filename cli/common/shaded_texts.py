@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 #: The most characters of a passage that a terminal shows.
 _PASSAGE = 400
+#: The darkest shade of a word as red, green, blue; and each colour of the lightest shade, which is nearly white.
+_DARKEST = (0, 110, 60)
+_LIGHTEST = 235
+#: Up to this share black letters have the higher contrast, beyond it white ones: never less than 4.5 (WCAG 2.2, 1.4.3).
+_WHITE_BEYOND = 0.82
 _WORD = re.compile(r"\S+")
 
 
@@ -87,8 +92,9 @@ def shaded(text: str, words: Sequence[tuple[int, int, float]]) -> Text:
 
 
 def style(share: float) -> str:
-    """The colours of a word, given its share of the heaviest weight. The letters get a colour too, for dark terminals."""
-    from termweave.search.render.html import colour, wants_white
+    """The colours of a word, given its share of the heaviest weight.
 
-    red, green, blue = colour(share)
-    return f"{'white' if wants_white(share) else 'black'} on rgb({red},{green},{blue})"
+    A terminal does not say how dark it is and mixes no colours, so the shade is opaque and the letters get a colour, too.
+    """
+    red, green, blue = (round(_LIGHTEST - (_LIGHTEST - end) * share) for end in _DARKEST)
+    return f"{'white' if share > _WHITE_BEYOND else 'black'} on rgb({red},{green},{blue})"

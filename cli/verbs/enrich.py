@@ -64,13 +64,13 @@ def command(
     opened = open_source(f"{PREFIX}{source}", {**reading, "index": _on_target(settings)}, out, skip_bad=skip_bad)
     if not isinstance(opened, IndexSource):
         raise TypeError
-    server = engine.connect(settings)
     options = indexer.BuildOptions(
         weights=weights or settings.weights,
         dense=dense or settings.dense,
         signals=None if signals is None else tuple(each.strip() for each in signals.split(",")),
         skip_bad=skip_bad,
     )
+    server = engine.connect(settings).patient(options.patience, out.say)
     try:
         with out.progress("Reading") as bar:
 

@@ -176,7 +176,7 @@ def command(
     reading = for_build(reading, "" if only_plan or update else name, whole=bool(flags["keep_mapping"]))
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
     # Two connections more than the workers use: one renews the lease, one asks for other things.
-    server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience)
+    server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience, out.say)
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.corpora.formats import lines as files
-from termweave.corpora.sources import Fields, place
+from termweave.corpora.sources import LINE, Fields, place
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 from termweave.support.messages import clipped, few, sized
@@ -54,9 +54,9 @@ class BadLine(ValueError):
         super().__init__(reason)
         self.hint = hint
 
-    def at(self, path: str, line: int | None, *, skips: bool = True) -> InputError:
-        """The error for this reason. Without `skips` the hint does not mention --skip-bad."""
-        return InputError(f"{place(path, line)}: {self}.", self.hint if skips else self.hint.replace(_SKIPPED, "."))
+    def at(self, path: str, line: int | None, *, skips: bool = True, entry: str = LINE) -> InputError:
+        """The error for this reason. Without `skips` the hint does not mention --skip-bad; `entry` is "line" or "item"."""
+        return InputError(f"{place(path, line, entry)}: {self}.", self.hint if skips else self.hint.replace(_SKIPPED, "."))
 
 
 def too_long() -> BadLine:

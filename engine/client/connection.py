@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from termweave.engine.client import credentials, payloads, retries, server_errors
 from termweave.engine.client.capabilities import probe
+from termweave.engine.client.outage import Outage
 from termweave.engine.client.payloads import quote
 from termweave.engine.client.server_errors import EngineResponseError, NotOpenSearch
 from termweave.engine.client.transports import Access, DetectingTransport
@@ -66,14 +67,15 @@ class Engine:
         """Close all connections to the server."""
         self._transport.current.close()
 
-    def patient(self, seconds: float) -> Self:
+    def patient(self, seconds: float, say: Callable[[str], None] | None = None) -> Self:
         """The same connection, for a build: every request that the server turns away (429, 503) is repeated.
 
         Args:
             seconds: How long a request is repeated, from its first failure.
+            say: Prints a sentence when the server is away and when it is back; None: what this view says it with, at first a logger.
         """
         view = copy(self)
-        view._retries = retries.Retries(seconds)  # noqa: SLF001
+        view._retries = retries.Retries(seconds, self._retries.outage if say is None else Outage(say))  # noqa: SLF001
         _ENGINES.add(view)
         return view
 

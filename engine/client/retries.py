@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from termweave.engine.client.outage import Outage
 from termweave.engine.client.server_errors import EngineResponseError
 from termweave.errors import EngineError, EngineUnreachable
 
@@ -40,14 +41,17 @@ class Retries:
     Args:
         patience: Seconds for which every request is repeated, counted from its first failure; None: calls that change nothing are
             repeated four times. A server that never answered is not waited for: its address is more likely wrong.
+        outage: Says that the server is away and that it is back, where there is patience.
 
     Attributes:
         patience: The same.
+        outage: The same.
         waited: Seconds that requests spent on failures and pauses until they succeeded.
     """
 
-    def __init__(self, patience: float | None = None) -> None:
+    def __init__(self, patience: float | None = None, outage: Outage | None = None) -> None:
         self.patience = patience
+        self.outage = outage or Outage()
         self.waited = 0.0
         self._lock = threading.Lock()
         self._answered = False
@@ -103,9 +107,13 @@ class Retries:
             self._answered = self._answered or not isinstance(error, EngineUnreachable)
             if not is_temporary(error):  # the server answers
                 self._failing_since = None
+                self.outage.answered()
+            elif self.patience is not None and self._answered:  # whoever called repeats it, if this class does not
+                self.outage.failed(error, self.patience)
             raise
         self._answered = True
         self._failing_since = None
+        self.outage.answered()
         return result
 
     def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:

@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from termweave.corpora.sources import LINE
 from termweave.errors import RefusedDocuments
 from termweave.support import private_files
 from termweave.support.messages import clipped, counted, few
@@ -82,7 +83,7 @@ def check_early(ledger: Ledger, allowed: float, *, refused: int, taken: int) -> 
     documents = ledger.refused_documents()
     noun = "passages" if ledger.most_passages else "documents"
     raise RefusedDocuments(
-        f"The server refused {refused:,} of the first {settled:,} {noun}, so the build was stopped: {_named(documents)}.",
+        f"The server refused {refused:,} of the first {settled:,} {noun}, so the build was stopped: {_named(documents, ledger)}.",
         f"{advice(documents[0][2])} All refusals, with advice: {write(ledger)}. Correct the source or the "
         "mapping and index again, or continue in spite of them with --allow-refused 100%.",
     )
@@ -106,7 +107,7 @@ def check(ledger: Ledger, index: str, allowed: float) -> list[str]:
     if not refused:
         return []
     total = ledger.entered
-    sentence = f"The server refused {len(refused):,} of {counted(total, 'document')}: {_named(refused)}."
+    sentence = f"The server refused {len(refused):,} of {counted(total, 'document')}: {_named(refused, ledger)}."
     file = write(ledger)
     first = advice(refused[0][2])
     whole = ledger.refusals == ledger.total  # nobody wants an empty index
@@ -122,9 +123,11 @@ def _too_many(refused: int, allowed: float, total: int) -> bool:
     return refused > allowed * total + 1e-6  # 0.7 / 100 * 1000 is below 7
 
 
-def _named(refused: list[tuple[str, int | None, str]]) -> str:
+def _named(refused: list[tuple[str, int | None, str]], ledger: Ledger) -> str:
     """List the first refused documents with their reasons, for a message."""
+    entry = ledger.get("entry") or LINE  # ledgers of version 0.1 do not say it
     named = [
-        f"{clipped(identity, 60)!r}{f' (line {line})' if line else ''}: {reason}" for identity, line, reason in refused[:_NAMED]
+        f"{clipped(identity, 60)!r}{f' ({entry} {line})' if line else ''}: {reason}"
+        for identity, line, reason in refused[:_NAMED]
     ]
     return few(named, _NAMED, total=len(refused), between="; ")

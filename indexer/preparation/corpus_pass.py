@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from termweave.corpora.sources import entry_of
 from termweave.encoders.analysis.words import LONGEST_TERM
 from termweave.errors import InputError
 from termweave.indexer.ledger.entries import Duplicate, LedgerEntry
@@ -99,7 +100,7 @@ def read_corpus(
     for block in blocks(source.documents(at)):
         duplicates = _enter(source, block, ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.source_id, document.line) not in duplicates]
-        remarks.count(kept, duplicates.values())
+        remarks.count(kept, duplicates.values(), entry_of(source))
         texts = [document.content for document in kept]
         if counter is not None and encoder is not None:
             for terms in encoder.analyse(texts):
@@ -156,7 +157,7 @@ def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: b
         LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
         for document in block
     ]
-    duplicates = ledger.enter(entries)
+    duplicates, entry = ledger.enter(entries), entry_of(source)
     if not isinstance(source, Passages):
         repeated = {(each.id, each.line): each for each in duplicates}
     else:
@@ -164,7 +165,7 @@ def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: b
         ledger.withdraw(repeated)
     if (clash := next((each for each in repeated.values() if each.first != each.id), None)) is not None:
         raise InputError(  # --skip-bad does not apply: neither document is bad
-            f"{source.name}: the documents {clash.first!r} (line {clash.first_line}) and {clash.id!r} (line {clash.line}) would "
+            f"{source.name}: the documents {clash.first!r} ({entry} {clash.first_line}) and {clash.id!r} ({entry} {clash.line}) would "
             f"both be stored as {clash.key!r}, because the id of a passage is DOCUMENT#NUMBER.",
             "Change the id of one of them, or use another --passage-size.",
         )
@@ -172,7 +173,7 @@ def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: b
     if different and not skip_bad:
         first = different[0]
         raise InputError(
-            f"{source.name}: line {first.line} has the id {first.id!r} of line {first.first_line}, with other content.",
+            f"{source.name}: {entry} {first.line} has the id {first.id!r} of {entry} {first.first_line}, with other content.",
             "Give every document its own id, or keep the first of each with --skip-bad.",
         )
     return repeated
@@ -190,12 +191,13 @@ class _CorpusRemarks:
     unfilterable: int = 0
     too_long: int = 0
 
-    def count(self, documents: list[Document], duplicates: Collection[Duplicate]) -> None:
+    def count(self, documents: list[Document], duplicates: Collection[Duplicate], entry: str) -> None:
         different = [each for each in duplicates if not each.same]
         self.repeated += len(duplicates) - len(different)
         self.clashes += len(different)
         self.named += [
-            f"{each.id!r} (line {each.line}; line {each.first_line} is kept)" for each in different[: _NAMED - len(self.named)]
+            f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)"
+            for each in different[: _NAMED - len(self.named)]
         ]
         for document in documents:
             if document.passage is not None and document.passage.number > 1:

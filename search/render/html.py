@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 NOTHING = "Nothing found."
 #: The line above the pictures. Without it a reader could think that the darkest word of every text adds much to its score.
 SHADES = "Shades compare the words of one text with each other."
-#: The darkest shade as red, green, blue; and each colour of the lightest shade, which is nearly white.
-_DARKEST = (0, 110, 60)
-_LIGHTEST = 235
-#: Up to this share black letters have the higher contrast, beyond it white ones: never less than 4.5 (WCAG 2.2, 1.4.3).
-_WHITE_BEYOND = 0.82
+#: The green that is laid over the page behind a word, and how opaque it is behind the heaviest. It is translucent, so a light word is close to
+#: the page in light and in dark mode alike, and the letters keep the page's ink: their contrast stays above 4.5 (WCAG 2.2, 1.4.3).
+_GREEN = (0, 130, 70)
+_MOST_OPAQUE = 0.7
 #: Characters that HTML does not allow: control characters except tab and line ends, and noncharacters of Unicode.
 _REFUSED = dict.fromkeys([*range(9), 11, *range(14, 32), *range(127, 160), *range(0xFDD0, 0xFDF0), 0xFFFE, 0xFFFF], "\ufffd")
 
@@ -56,15 +55,10 @@ class Picture:
             yield self.text[at:], 0.0, 0.0
 
 
-def colour(share: float) -> tuple[int, int, int]:
-    """The shade of a word, as red, green and blue, for a share from 0 (nearly white) to 1 (darkest)."""
-    red, green, blue = (round(_LIGHTEST - (_LIGHTEST - end) * share) for end in _DARKEST)
-    return red, green, blue
-
-
-def wants_white(share: float) -> bool:
-    """Whether the shade for this share is so dark that the letters must be white."""
-    return share > _WHITE_BEYOND
+def shade(share: float) -> str:
+    """The CSS colour behind a word, for a share from 0 (the page itself) to 1 (the heaviest word). The letters inherit their ink."""
+    red, green, blue = _GREEN
+    return f"rgba({red},{green},{blue},{_MOST_OPAQUE * share:.3f})"
 
 
 _PAGE = """<!doctype html>
@@ -80,7 +74,7 @@ h1 {{ font-size: 1.2rem; }}
 h2 {{ font-size: 1rem; margin: 2rem 0 .2rem; }}
 p.note {{ margin: 0; opacity: .7; }}
 p.text {{ white-space: pre-wrap; }}
-mark {{ border-radius: .2em; padding: 0 .1em; print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
+mark {{ color: inherit; border-radius: .2em; padding: 0 .1em; print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
 table {{ border-collapse: collapse; font-size: .9rem; }}
 td {{ padding: .1rem .8rem .1rem 0; vertical-align: top; white-space: nowrap; }}
 td:first-child {{ text-align: right; font-variant-numeric: tabular-nums; }}
@@ -128,6 +122,4 @@ def _run(piece: str, weight: float, share: float) -> str:
     """The HTML of one piece of a text."""
     if share <= 0:
         return escape(piece)
-    ink = "#fff" if wants_white(share) else "#000"
-    style = f"background:rgb{colour(share)};color:{ink}".replace(" ", "")
-    return f'<mark style="{style}" title="{weight:.4g}">{escape(piece)}</mark>'
+    return f'<mark style="background:{shade(share)}" title="{weight:.4g}">{escape(piece)}</mark>'

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.errors import TermweaveError, UsageError
 from termweave.records import Hit
-from termweave.search.render.html import Picture, colour, wants_white
+from termweave.search.render.html import Picture, shade
 from termweave.search.results.term_shading import window
 from termweave.support.messages import clipped
 
@@ -99,5 +99,4 @@ def _passage(hit: Hit) -> str:
 def _run(piece: str, share: float) -> str:
     if share <= 0:
         return escape(piece)
-    red, green, blue = colour(share)
-    return f'<span style="background:rgb({red},{green},{blue});color:{"#fff" if wants_white(share) else "#000"}">{escape(piece)}</span>'
+    return f'<span style="background:{shade(share)}">{escape(piece)}</span>'

@@ -14,6 +14,7 @@ from termweave.evaluation.report import html_page, plots
 from termweave.records import Run
 from termweave.search.render import html as pictures
 from termweave.search.render.html import Picture
+from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 
 #: Ligatures, accents, Chinese, emoji, right to left, markup, and words wider than a telephone.
 QUERIES = [
@@ -110,26 +111,17 @@ def test_text_from_right_to_left_begins_at_the_right(browser, shaded, report):
 def test_shaded_words_can_be_read_by_day_and_by_night(browser, request, kind):
     """Contrast of letters and ground, as WCAG counts it: 4.5 is what it wants of text."""
     page = request.getfixturevalue(kind)
-    script = """[...document.querySelectorAll('mark, p.text, td, h1')].map(each => {
-        const ground = element => {
-            const colour = getComputedStyle(element).backgroundColor;
-            return colour !== 'rgba(0, 0, 0, 0)' ? colour : element.parentElement ? ground(element.parentElement) : null;
-        };
-        return [getComputedStyle(each).color, ground(each)];
-    })"""
-
-    def light(colour, unset):
-        parts = [float(part) / 255 for part in (colour or unset).strip("rgba()").split(",")[:3]]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return np.dot([0.2126, 0.7152, 0.0722], linear)
-
+    script = (
+        f"const ground = {GROUNDS};"
+        """[...document.querySelectorAll('mark, p.text, td, h1')]
+        .map(each => [getComputedStyle(each).color, ground(each)])"""
+    )
     for dark, canvas in ((False, "rgb(255,255,255)"), (True, "rgb(18,18,18)")):
         browser.open(page, dark=dark)
         pairs = browser.do(script)
         assert len(pairs) > 20
         for ink, ground in pairs:
-            low, high = sorted((light(ink, ""), light(ground, canvas)))
-            assert (high + 0.05) / (low + 0.05) >= 4.5, (dark, ink, ground)
+            assert contrast(parts(ink)[0], laid_over(ground, canvas)) >= 4.5, (dark, ink, ground)
 
 
 @pytest.mark.parametrize("kind", ["shaded", "report"])

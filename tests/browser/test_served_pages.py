@@ -15,20 +15,18 @@ import uvicorn
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
 from termweave.ui import application
 from termweave.ui.serve_options import ServeOptions
+from tests.browser.contrast import GROUNDS, contrast, laid_over, parts
 from tests.browser.test_pages import OVERFLOWS
 from tests.ui.conftest import ATTACKS, DOCUMENTS, attacked  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.engine
-#: Letters and the ground behind them, as numbers from 0 to 255, for every element with text of its own.
-INKS = """[...document.querySelectorAll('main *')].filter(each => each.checkVisibility()
+#: Ink, grounds and tag, for every element with text of its own.
+INKS = (
+    f"const ground = {GROUNDS};"
+    """[...document.querySelectorAll('main *')].filter(each => each.checkVisibility()
         && [...each.childNodes].some(node => node.nodeType === 3 && node.data.trim()) && !each.matches(':disabled, option, title'))
-    .map(each => {
-        const ground = element => {
-            const colour = getComputedStyle(element).backgroundColor;
-            return colour !== 'rgba(0, 0, 0, 0)' || !element.parentElement ? colour : ground(element.parentElement);
-        };
-        return [getComputedStyle(each).color, ground(each), each.outerHTML.slice(0, 100)];
-    })"""
+    .map(each => [getComputedStyle(each).color, ground(each), each.outerHTML.slice(0, 100)])"""
+)
 
 
 class Address:
@@ -60,13 +58,6 @@ def address(opensearch_engine, attacked):  # noqa: F811 - the fixture above
     )
 
 
-def light(colour):
-    """Relative luminance, as WCAG counts it."""
-    parts = [float(part) / 255 for part in colour.strip("rgba()").split(",")[:3]]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address, width, dark):
@@ -86,8 +77,7 @@ def test_pages_fit_can_be_read_and_fetch_nothing_from_elsewhere(browser, address
         pairs = browser.do(INKS)
         assert len(pairs) > 3
         for ink, ground, element in pairs:
-            low, high = sorted((light(ink), light(ground)))
-            assert (high + 0.05) / (low + 0.05) >= 4.5, (path, ink, ground, element)
+            assert contrast(parts(ink)[0], laid_over(ground, "#fff")) >= 4.5, (path, ink, ground, element)
 
 
 def test_a_judge_needs_the_keyboard_alone(browser, address, opensearch_engine, attacked):  # noqa: F811 - the fixture above

@@ -102,7 +102,7 @@ def test_what_is_no_collection_of_documents_is_refused(documents, sentence):
 
 def test_a_bad_document_is_named_by_its_number():
     source = open_documents([{"id": "a", "text": "x"}, {"id": "b"}])
-    with pytest.raises(InputError, match="documents, line 2"):
+    with pytest.raises(InputError, match="documents, item 2: neither a title nor a text"):
         read(source)
     assert [each[0] for each in read(open_documents([{"id": "a", "text": "x"}, {"id": "b"}], skip_bad=True))] == ["a"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import termweave as tw
-from termweave.errors import UsageError
+from termweave.errors import InputError, RefusedDocuments, UsageError
 
 NOTES = [
     {"id": "boil", "title": "Boiling", "text": "Water boils at 100 degrees."},
@@ -46,3 +46,19 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
     assert refused.value.hint == "Did you mean workers?"
     with pytest.raises(UsageError):
         tw.index(NOTES, "x", workers=0)
+
+
+def test_messages_name_items_and_not_lines(connection, name):
+    """The number is the same; the documents of a program have no lines."""
+    own = {"connection": connection, "weights": "none", "dense": "none"}
+    with pytest.raises(InputError, match=f"{name}, item 3: neither a title nor a text"):
+        tw.index([*NOTES, {"id": "c"}], name, **own)
+    again = dict(NOTES[0], text="something else")
+    with pytest.raises(InputError, match=f"{name}: item 3 has the id 'boil' of item 1, with other content"):
+        tw.index([*NOTES, again], name, **own)
+    built = tw.index([*NOTES, again, {"id": "c"}], name, **own, skip_bad=True)
+    assert "'boil' (item 3; item 1 is kept)" in built.warnings[0]
+    assert any(f"{name}, item 4: neither" in note for note in built.notes)
+    long = {"id": "y" * 40_000, "text": "an id that no field can hold"}
+    with pytest.raises(RefusedDocuments, match=r"\(item 3\)"):
+        tw.index([*NOTES, long], name, **own)

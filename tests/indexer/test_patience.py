@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 
 import pytest
 
 from termweave.engine import connect
-from termweave.errors import EngineError
+from termweave.engine.client import outage
+from termweave.errors import EngineError, EngineUnreachable
 from termweave.indexer import BuildOptions, UpdateMode, build, update
 from termweave.settings import load
 from tests.indexer.builds import LEXICAL, clean, numbered
 from tests.indexer.busy_proxy import BusyProxy
+from tests.indexer.conftest import HOLD, Bench, own_node, until
+from tests.indexer.proxy import Proxy
 
 pytestmark = pytest.mark.engine
 
@@ -63,3 +69,69 @@ def test_two_seconds_of_patience_are_two_seconds(opensearch_engine, name, corpus
             build(engine, corpus(numbered(30)), name, BuildOptions(weights="none", dense="none", patience=2.0), progress)
         assert 2 <= time.monotonic() - began < 5
         engine.close()
+
+
+def test_a_build_says_at_once_that_it_waits_and_when_it_goes_on(bench):
+    """Nothing was said until the patience was over."""
+    bench.write(1200)
+    with Proxy(int(bench.url.rpartition(":")[2])) as proxy:
+        process = bench.start("--patience", "90", url=proxy.url, prelude=HOLD, stdin=subprocess.PIPE)
+        until(process, "HELD")
+        proxy.refuse = proxy.cut = 1.0  # connections that are open break, too
+        process.stdin.write("\n")
+        process.stdin.flush()
+        until(process, "Waiting for the server, up to 90 s; the work goes on by itself when it answers.")
+        proxy.refuse = proxy.cut = 0.0
+        said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert said.count("The server answers again, after ") == 1
+    assert "Waiting" not in said  # once for each time, whoever failed meanwhile
+    bench.whole()
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
+    with own_node() as state:
+        bench = Bench(tmp_path, state.url, "paused").write(1200)
+        process = bench.start("--timeout", "2", prelude=HOLD, stdin=subprocess.PIPE)
+        until(process, "HELD")
+        os.kill(state.nodes[0].pid, signal.SIGSTOP)
+        try:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            until(process, "did not answer within 2 s. Waiting for the server, up to 120 s")
+        finally:
+            os.kill(state.nodes[0].pid, signal.SIGCONT)
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert "The server answers again, after " in said
+        bench.whole()
+
+
+def test_the_line_names_each_outage_once_and_a_busy_server_only_if_it_stays_busy(monkeypatch):
+    clock, said = [100.0], []
+    monkeypatch.setattr(outage.time, "monotonic", lambda: clock[0])
+    watched = outage.Outage(said.append)
+    busy = EngineError("The server has too many requests.")
+    for _ in range(3):  # passes at once: nothing to say
+        watched.failed(busy, 60)
+        clock[0] += 0.5
+    watched.answered()
+    assert said == []
+    for _ in range(2):
+        watched.failed(busy, 60)
+        clock[0] += 3
+        watched.failed(busy, 60)
+        watched.failed(EngineUnreachable("Nobody answers."), 60)
+        clock[0] += 9
+        watched.answered()
+        watched.answered()
+    line = "The server has too many requests. Waiting for the server, up to 57 s; the work goes on by itself when it answers."
+    assert said == [line, "The server answers again, after 12 s; the work goes on."] * 2
+
+
+def test_a_python_program_hears_of_an_outage_by_a_logger(caplog):
+    outage.Outage().failed(EngineUnreachable("Nobody answers."), 60)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("termweave.engine", "WARNING")
+    assert record.getMessage().startswith("Nobody answers. Waiting for the server, up to 60 s")

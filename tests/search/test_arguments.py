@@ -16,7 +16,9 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
         ({"like": "json-1"}, "like is a list of ids"),
         ({"like": 5}, "like is a list of ids, not int"),
         ({"fields": [5]}, "The name of a field is text, not int"),
-        ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
+        ({"where": {"kind": "class"}}, "there 'kind' has an object. As an expression it is \"kind=class\""),
+        ({"where": [{"year": [2020]}]}, 'As an expression it is "year=VALUE"'),
+        ({"where": [5]}, "A filter is a text or a clause of the query DSL, not int"),
         ({"where": None}, "where is a list, not None"),
         ({"where": [{"terms": {"id": {"a"}}}]}, "where has a value that JSON cannot represent: .*set"),
         ({"k": 2.5}, "whole numbers"),
@@ -34,7 +36,7 @@ def test_arguments_that_python_would_take_apart_are_refused(index):
     for workers in (0, "2"):
         with pytest.raises(UsageError, match="workers is a whole number from 1 on"):
             index.run({"q": "json"}, workers=workers)
-    for clause in ({"term": 5}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
+    for clause in ({"term": {"id": []}}, {"term": {"passage": "first"}}):  # refused as a whole, and by a shard
         with pytest.raises(EngineError, match="If the filter caused this, correct it: it is a clause"):
             index.search("json", where=[clause])
     assert len(index.search("json", k=np.int64(3))) == 3

@@ -38,7 +38,7 @@ def test_keyword_arguments_are_the_fields_of_the_record(record, keywords, monkey
         ({"candidates": 20_000}, "at most 10,000 candidates, not 20,000"),
         ({"k": 10_000, "start": 1}, "Hit 10,001 cannot be reached"),
         ({"server_fusion": True, "explain": True}, "which cannot be explained"),
-        ({"where": {"term": {"id": "a"}}}, "where is a list of filters"),
+        ({"where": {"kind": "class"}}, 'As an expression it is "kind=class"'),
         ({"like": "a"}, "like is a list of ids"),
         ({"mode": 3}, "mode is a text, not int"),
     ],
@@ -55,5 +55,6 @@ def test_workers_out_of_range_are_refused(workers):
 
 
 def test_what_can_be_read_only_once_is_kept_as_a_list():
+    assert SearchOptions(where={"term": {"id": "a"}}).where == [{"term": {"id": "a"}}]  # one filter needs no list
     kept = SearchOptions(where=iter([{"term": {"id": "a"}}]), like=iter(["a"]), fields=iter(["title"]))
     assert (kept.where, kept.like, kept.fields) == ([{"term": {"id": "a"}}], ["a"], ["title"])

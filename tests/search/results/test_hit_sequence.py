@@ -25,7 +25,7 @@ def test_hits_show_themselves_briefly_and_as_a_table(index):
     assert repr(index.search("json", where="kind=none")) == "<no hits>"
     table = hits._repr_html_()
     assert table.count("<tr>") == 4
-    assert "background:rgb(" in table  # the words that matched are shaded
+    assert "background:rgba(" in table  # the words that matched are shaded
     answer = index.answer("zyzzyva <b>", k=1)
     assert "These hits were found by vectors alone." in answer._repr_html_()
     assert repr(answer).splitlines() == [repr(answer.hits), *answer.remarks]

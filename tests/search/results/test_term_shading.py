@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from termweave.cli.common import shaded_texts
 from termweave.records import Hit
-from termweave.search.render.html import Picture, colour, html
+from termweave.search.render.html import Picture, html
+from termweave.search.render.html import shade as shade_of
 from termweave.search.results import term_shading
 
 #: Ligatures, accents composed and not, Chinese, emoji of one and of several code points, right to left.
@@ -129,8 +130,7 @@ def test_the_page_is_whole_and_needs_nothing_else():
     assert "script" not in reader.tags
     assert reader.text.count(text) == 2
     assert [word for _, word in reader.marks] == [text[4:9], "你"] * 2
-    red, green, blue = colour(1.0)
-    assert f"rgb({red},{green},{blue})" in reader.marks[0][0]
+    assert shade_of(1.0) in reader.marks[0][0]
     assert "url(" not in page
     assert "@import" not in page
     assert page.startswith("<!doctype html>")

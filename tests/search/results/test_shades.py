@@ -1,0 +1,40 @@
+"""The shades of words on pages: readable, and the heavier word is the more striking one, on every page in light and dark mode."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from termweave.search.render.html import shade
+from tests.browser.contrast import contrast, laid_over, luminance, parts
+
+STYLE = (Path(__file__).parents[3] / "ui/static/style.css").read_text("utf-8")
+
+
+def _served(block):
+    """Ink and papers of the served pages."""
+    colours = dict(re.findall(r"--([\w-]+): (#\w+);", block))
+    return [(colours["ink"], colours["paper"]), (colours["ink"], colours["soft"])]
+
+
+LIGHT, DARK = STYLE.split("@media (prefers-color-scheme: dark)")
+#: Ink and paper: `--html` (the canvas of Chromium), the served pages, and a cell of JupyterLab, which is translucent ink on a canvas.
+PAGES = [
+    ("#000", "#fff"),
+    ("#fff", "#121212"),
+    ("rgba(0, 0, 0, 0.87)", "#fff"),
+    ("rgba(255, 255, 255, 0.87)", "#111"),
+    *_served(LIGHT),
+    *_served(DARK.split("* {")[0]),
+]
+
+
+@pytest.mark.parametrize(("ink", "paper"), PAGES)
+def test_a_heavier_word_stands_out_more_and_every_word_can_be_read(ink, paper):
+    grounds = [laid_over([shade(step / 100)], paper) for step in range(101)]
+    for ground in grounds:
+        assert contrast(laid_over([ink], f"rgb{tuple(ground)}"), ground) >= 4.5
+    away = [abs(luminance(ground) - luminance(parts(paper)[0])) for ground in grounds]
+    assert away == sorted(away)
+    assert away[0] == pytest.approx(0, abs=1e-3)
+    assert contrast(grounds[100], parts(paper)[0]) > 1.5
