@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
@@ -172,7 +172,9 @@ def _limited(receive: Receive) -> Receive:
         try:
             message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
         except TimeoutError:
-            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive", {"connection": "close"}) from None
+            raise HTTPException(
+                HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive", {"connection": "close"}
+            ) from None
         size += len(message.get("body", b""))
         whole = not message.get("more_body", False)
         if size > LARGEST:

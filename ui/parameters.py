@@ -103,6 +103,9 @@ _SECOND = (
 )
 COMPARE = (QUERY, *_COMMON, *_SECOND)
 GENERATIONS = (INDEX,)
+BOOK = (INDEX,)
+JUDGE = (INDEX, Parameter("judge", "Name of the judge.", required=True))
+JOB = (Parameter("job", "Id of the work, as /api/jobs and the addresses of the pages name it.", required=True),)
 #: What the search page understands; it answers without a query, too.
 PAGE = (
     _OPTIONAL_QUERY,

@@ -38,6 +38,10 @@ def test_every_endpoint_is_described_and_every_described_one_exists():
         ("encode?q=parse+json&q=run+a+function", "encode"),
         ("indices", "list"),
         ("generations", "generations"),
+        ("book", "book"),
+        ("grades", "grades"),
+        ("judge?judge=ann", "judge"),
+        ("jobs", "jobs"),
     ],
 )
 def test_answers_follow_their_schemas(client, address, schema):
@@ -83,6 +87,12 @@ def test_encoded_queries_are_those_of_the_library(client, attacked):
         "explain?q=a&id=no-such-document",
         "encode",
         "indices?unknown=1",
+        "judge",
+        "judge?judge=",
+        "book?index=no-such-index",
+        "evaluate",
+        "evaluate?job=unknown",
+        "tune?job=unknown",
     ],
 )
 def test_mistakes_are_a_sentence_in_json(client, address):

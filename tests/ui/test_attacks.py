@@ -12,9 +12,55 @@ from tests.ui.test_search_page import Reader
 
 pytestmark = pytest.mark.engine
 #: Elements that templates have; an attack that is not escaped adds others, or more of these.
-HARMLESS = {"a", "article", "badge", "bdi", "body", "button", "code", "details", "div", "fieldset", "footer", "form", "h1", "h2", "h3"}
-HARMLESS |= {"head", "header", "html", "input", "kbd", "label", "legend", "li", "link", "main", "meta", "nav", "noscript", "option", "p"}
-HARMLESS |= {"progress", "section", "select", "span", "strong", "summary", "table", "tbody", "td", "textarea", "th", "thead", "title"}
+HARMLESS = {
+    "a",
+    "article",
+    "badge",
+    "bdi",
+    "body",
+    "button",
+    "code",
+    "details",
+    "div",
+    "fieldset",
+    "footer",
+    "form",
+    "h1",
+    "h2",
+    "h3",
+}
+HARMLESS |= {
+    "head",
+    "header",
+    "html",
+    "input",
+    "kbd",
+    "label",
+    "legend",
+    "li",
+    "link",
+    "main",
+    "meta",
+    "nav",
+    "noscript",
+    "option",
+    "p",
+}
+HARMLESS |= {
+    "progress",
+    "section",
+    "select",
+    "span",
+    "strong",
+    "summary",
+    "table",
+    "tbody",
+    "td",
+    "textarea",
+    "th",
+    "thead",
+    "title",
+}
 HARMLESS |= {"tr", "ul", "datalist", "mark", "svg", "rect", "dl", "dt", "dd", "b", "script", "ol", "output"}
 
 

@@ -11,6 +11,7 @@ import pytest
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.ui.pages.judge_page import token
 from tests.ui.conftest import ATTACKS, client_of, csrf_of
+from tests.ui.test_api import valid
 
 pytestmark = pytest.mark.engine
 
@@ -53,6 +54,12 @@ def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
     assert {token(each.document): each.grade for each in book.grades("ann")} == dict(
         zip((each["document"] for each in seen), (3, 0, None), strict=True)
     )
+    said = valid(client.get(f"/api/judge?index={attacked}&judge=ann"), "judge")
+    assert (said["done"], said["documents"]) == (3, sum(len(query.pool) for query in book.queries()))
+    assert token(said["next"]["document"]) == field(client.get(judging).text, "document")
+    (first, second) = valid(client.get("/api/book"), "book")["queries"]
+    assert (first["text"], first["grades"] + second["grades"]) == ("run a function later", 2)
+    assert {each["grade"] for each in valid(client.get("/api/grades"), "grades")["grades"]} == {3, 0, None}
     undone = post(client, "/judge/undo", index=attacked, judge="ann")
     assert field(client.get(undone.headers["location"]).text, "document") == seen[2]["document"]
     qrels = client.get(f"/book/qrels.tsv?index={attacked}")

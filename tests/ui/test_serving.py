@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -83,6 +86,29 @@ def test_silent_connections_are_closed_and_a_client_cannot_name_another_address(
     made[0].should_exit = True
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_the_examples_of_the_page_run(serving, tmp_path):
+    """Every example of docs/serving.md that asks the API, as a reader would paste it."""
+    _, said = serving()
+    blocks = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8").split("```\n")[1::2]
+    blocks = [block.replace("http://127.0.0.1:8321/", said["url"]) for block in blocks]
+    (python,) = [block for block in blocks if block.startswith("import json")]
+    done = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"1 \S+\n2 \S+\n3 \S+\nparse json \d+\nread csv \d+\n", done.stdout), done.stdout
+    lines = [line for block in blocks if block.startswith("curl") for line in block.splitlines()]
+    assert len(lines) == 4
+    if not all(map(shutil.which, ("curl", "jq", "bash"))):
+        pytest.skip("curl or jq is not installed")
+    printed = []
+    for line in lines:
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stderr)
+        printed.append(done.stdout)
+    assert len(printed[0].splitlines()) == 3
+    assert [hit["id"] for hit in json.loads(printed[1])["hits"]] == ["json"]
+    assert "json" in json.loads(printed[2])
 
 
 def test_a_port_in_use_is_a_sentence(serving, opensearch_engine, capsys, attacked):

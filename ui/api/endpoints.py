@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from termweave.search.results import json
 from termweave.ui import parameters, searching
+from termweave.ui.api import book_endpoints, job_endpoints
 from termweave.ui.parameters import read
 from termweave.ui.rendering import FOLDER, data
 from termweave.ui.workspace import check_query
@@ -105,6 +106,12 @@ ENDPOINTS = {
     "encode": encode,
     "indices": indices,
     "generations": generations,
+    "book": book_endpoints.book,
+    "grades": book_endpoints.grades,
+    "judge": book_endpoints.judge,
+    "jobs": job_endpoints.jobs,
+    "evaluate": job_endpoints.evaluate,
+    "tune": job_endpoints.tune,
     "openapi.json": openapi,
 }
 

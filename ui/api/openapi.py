@@ -27,6 +27,12 @@ _ENDPOINTS: dict[str, tuple[str, Sequence[Parameter]]] = {
     "encode": ("Term weights and vectors of queries.", parameters.ENCODE),
     "indices": ("All indices, as 'termweave list --json'.", ()),
     "generations": ("The generations of an index, as 'termweave generations --json'.", parameters.GENERATIONS),
+    "book": ("The judged queries of an index, with their pools, and how far judges agree.", parameters.BOOK),
+    "grades": ("Every grade of every judge, with notes.", parameters.BOOK),
+    "judge": ("How far a judge is, and the document to judge next.", parameters.JUDGE),
+    "jobs": ("The evaluations and other work that pages began, the newest first.", ()),
+    "evaluate": ("The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
+    "tune": ("The result of tuning, as 'termweave tune --json'.", parameters.JOB),
 }
 #: Endpoint -> its schema in docs/schemas; "" is the answer to a request that failed.
 ANSWERS = {name: name for name in _ENDPOINTS} | {"indices": "list", "": "error"}
