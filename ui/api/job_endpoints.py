@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from termweave.ui.jobs import BackgroundJob
+    from termweave.ui.background.jobs import BackgroundJob
 
 
 def jobs(request: Request) -> Response:

@@ -20,6 +20,10 @@ _ENDPOINTS: dict[str, tuple[str, Sequence[Parameter]]] = {
     "search": ("The best documents for a query, as 'termweave search --json'.", parameters.SEARCH),
     "explain": ("Why a document has its score for a query, as 'termweave explain --json'.", parameters.EXPLAIN),
     "compare": ("How far two ways to search agree on a query.", parameters.COMPARE),
+    "candidates": (
+        "The candidates of every signal, to be ranked again with other weights by the one who asks.",
+        parameters.KEPT,
+    ),
     "requests": (
         "The requests that a search sends to the server, for applications that send them themselves.",
         parameters.REQUESTS,
@@ -85,6 +89,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "text": text,
         "texts": {"type": "array", "items": text},
         "count": {"type": "integer", "minimum": parameter.least, "maximum": parameter.most},
+        "number": {"type": "number", "minimum": parameter.least, "maximum": parameter.most},
         "flag": {"enum": ["0", "1"]},
     }
     schema = kinds[parameter.kind]

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from termweave.errors import UsageError
 from termweave.ui import parameters
 from termweave.ui.addresses import PageAddress
-from termweave.ui.jobs import BackgroundJob
+from termweave.ui.background.jobs import BackgroundJob
 from termweave.ui.pages.judge_page import book_of, text_of
 from termweave.ui.pages.sign_in import form_route, sessions
 from termweave.ui.parameters import INDEX, Parameter
