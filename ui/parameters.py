@@ -126,6 +126,11 @@ CANDIDATES_PAGE = (
 KEPT = (*CANDIDATES_PAGE, Parameter("judged", "1: also the judged queries of the book.", "flag"))
 BOOK = (INDEX,)
 JUDGE = (INDEX, Parameter("judge", "Name of the judge.", required=True))
+SNAPSHOTS = (
+    INDEX,
+    Parameter("first", "Id of the earlier snapshot of a comparison."),
+    Parameter("second", "Id of the later one."),
+)
 JOB = (Parameter("job", "Id of the work, as /api/jobs and the addresses of the pages name it.", required=True),)
 #: What the search page understands; it answers without a query, too.
 PAGE = (

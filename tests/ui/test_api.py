@@ -44,6 +44,7 @@ def test_every_endpoint_is_described_and_every_described_one_exists():
         ("grades", "grades"),
         ("judge?judge=ann", "judge"),
         ("jobs", "jobs"),
+        ("snapshots", "snapshots"),
     ],
 )
 def test_answers_follow_their_schemas(client, address, schema):
@@ -91,6 +92,8 @@ def test_encoded_queries_are_those_of_the_library(client, attacked):
         "indices?unknown=1",
         "candidates?q=a&rnn=2",
         "candidates?q=a&rnn=nan",
+        "snapshots?first=a",
+        "snapshots?first=a&second=b",
         "judge",
         "judge?judge=",
         "book?index=no-such-index",

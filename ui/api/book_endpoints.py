@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from termweave.evaluation.book import agreement
 from termweave.ui import parameters
-from termweave.ui.pages import judge_page
+from termweave.ui.pages import judge_page, snapshots_page
 from termweave.ui.parameters import read
 from termweave.ui.rendering import data
 
@@ -50,6 +50,20 @@ def judge(request: Request) -> Response:
     }
     answer = {"schema": "termweave.judge/1", "index": name, "judge": values["judge"]}
     return data(answer | {"done": task.done, "documents": task.documents, "next": card})
+
+
+def snapshots(request: Request) -> Response:
+    """`snapshots/1`: the saved lists of a book, and how two of them differ."""
+    values = read(request.query_params, parameters.SNAPSHOTS)
+    workspace = request.app.state.workspace
+    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    taken, rows = snapshots_page.compared(judge_page.book_of(request, name), values)
+    listed = [
+        {"id": each.id, "at": each.at, "generation": each.generation, "mode": each.mode, "queries": len(each.lists)}
+        for each in taken
+    ]
+    compared = [{"query": row.text, **row.comparison.as_dict()} for row in rows]
+    return data({"schema": "termweave.snapshots/1", "index": name, "snapshots": listed, "compared": compared})
 
 
 def _name(request: Request) -> str:

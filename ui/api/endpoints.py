@@ -124,6 +124,7 @@ ENDPOINTS = {
     "book": book_endpoints.book,
     "grades": book_endpoints.grades,
     "judge": book_endpoints.judge,
+    "snapshots": book_endpoints.snapshots,
     "jobs": job_endpoints.jobs,
     "evaluate": job_endpoints.evaluate,
     "tune": job_endpoints.tune,

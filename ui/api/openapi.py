@@ -34,6 +34,7 @@ _ENDPOINTS: dict[str, tuple[str, Sequence[Parameter]]] = {
     "book": ("The judged queries of an index, with their pools, and how far judges agree.", parameters.BOOK),
     "grades": ("Every grade of every judge, with notes.", parameters.BOOK),
     "judge": ("How far a judge is, and the document to judge next.", parameters.JUDGE),
+    "snapshots": ("Saved lists of the queries of a book, and how two of them differ.", parameters.SNAPSHOTS),
     "jobs": ("The evaluations and other work that pages began, the newest first.", ()),
     "evaluate": ("The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
     "tune": ("The result of tuning, as 'termweave tune --json'.", parameters.JOB),
