@@ -14,9 +14,19 @@ from starlette.staticfiles import StaticFiles
 from termweave.errors import TermweaveError
 from termweave.search.render.html import shade
 from termweave.ui.api import endpoints
+from termweave.ui.background.jobs import JobBoard
 from termweave.ui.guard import Guard
-from termweave.ui.jobs import JobBoard
-from termweave.ui.pages import book_page, generations_page, judge_page, measure_page, search_page, sign_in
+from termweave.ui.pages import (
+    book_page,
+    generations_page,
+    judge_page,
+    measure_page,
+    query_logs,
+    search_page,
+    sign_in,
+    sliders_page,
+    snapshots_page,
+)
 from termweave.ui.rendering import FOLDER, problem, status_of
 from termweave.ui.sessions import Sessions
 from termweave.ui.workspace import Workspace
@@ -38,9 +48,13 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
         routes=[
             Route("/", _home),
             Route("/search", search_page.show),
+            *sliders_page.routes(),
             *judge_page.routes(),
             *book_page.routes(),
+            *query_logs.routes(),
             *measure_page.routes(),
+            *snapshots_page.routes(),
+            *snapshots_page.routes(),
             *generations_page.routes(),
             *sign_in.routes(),
             *endpoints.routes(),

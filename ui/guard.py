@@ -1,17 +1,18 @@
-"""What every request passes before a page sees it: host, rate, size, origin, token. And the headers that every answer has.
+"""What every request passes before a page sees it: host, rate, size, time, origin, token. And the headers that every answer has.
 
 The guard is plain ASGI, so that it also covers static files and addresses that do not exist.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
@@ -41,6 +42,8 @@ HEADERS = {
 }
 #: Bytes of a request's body.
 LARGEST = 16 << 20
+#: Seconds in which a body must have arrived.
+BODY_WITHIN = 60.0
 #: Requests that one address may send at once, and how many more each second.
 BURST, EACH_SECOND = 2_000, 500
 #: Tries of a token that one address may make at once, and how many more each second.
@@ -75,6 +78,7 @@ class Guard:
     def __init__(self, app: ASGIApp, options: ServeOptions, sessions: Sessions) -> None:
         self._app, self._options, self._sessions = app, options, sessions
         self._requests = RateLimit(BURST, EACH_SECOND)
+        self._tries = RateLimit(TRIES, TRIES_EACH_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -106,21 +110,25 @@ class Guard:
             message = "This server does not know the name that the address has."
             hint = "Open the address that 'termweave serve' printed, or start it with --name."
             return problem(request, HTTPStatus.BAD_REQUEST, message, hint)
-        if not self._requests.allows(request.client.host if request.client else ""):
+        if not self._requests.allows(_client(request)):
             answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests.", "Wait a second and try again.")
             answer.headers["retry-after"] = "1"
             return answer
         if not length.isdecimal() or int(length) > LARGEST:
             return _too_large(request)
-        if request.method not in _SAFE and not _same_origin(request.headers, host):
+        if _foreign(request, host):
             message = "The request came from a page of another site."
-            return problem(request, HTTPStatus.FORBIDDEN, message, "Send the form from this server.")
+            return problem(request, HTTPStatus.FORBIDDEN, message, "Open the page on this server.")
         return self._unknown(request)
 
     def _unknown(self, request: Request) -> Response | None:
         """The answer to a client that has not given the token; None for the others."""
         if self._sessions.known(request) or request.url.path.startswith(_OPEN):
             return None
+        if "authorization" in request.headers and not self._tries.allows(_client(request)):
+            answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, "Too many tries of the token.", "Wait a minute.")
+            answer.headers["retry-after"] = "60"
+            return answer
         if request.url.path.startswith("/api/"):
             hint = "Send the header 'Authorization: Bearer TOKEN'."
             return problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
@@ -133,22 +141,42 @@ def _without_port(host: str) -> str:
     return name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
 
 
-def _same_origin(headers: Headers, host: str) -> bool:
-    """Whether a request that changes something comes from a page of this server, or from a program that is no browser."""
+def _client(request: Request) -> str:
+    """The address that a request came from."""
+    return request.client.host if request.client else ""
+
+
+def _foreign(request: Request, host: str) -> bool:
+    """Whether a page of another site sent a request: a form, or anything that is no link to a page.
+
+    Other sites may link here. A script, a picture or a fetch of theirs would only be used to measure answers or to make work.
+    """
+    headers = request.headers
     if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+        return request.method not in _SAFE or not link
+    if request.method in _SAFE:
         return False
     origin = headers.get("origin")
-    return origin is None or (origin != "null" and urlsplit(origin).netloc.lower() == host.lower())
+    return origin is not None and (origin == "null" or urlsplit(origin).netloc.lower() != host.lower())
 
 
 def _limited(receive: Receive) -> Receive:
-    """Count the bytes of a body that says nothing of its length, or not the truth."""
-    size = 0
+    """Count the bytes of a body that says nothing of its length, or not the truth, and the time that it takes."""
+    size, whole, until = 0, False, time.monotonic() + BODY_WITHIN
 
     async def counted() -> Message:
-        nonlocal size
-        message = await receive()
+        nonlocal size, whole
+        if whole:  # only "http.disconnect" can follow, whenever that is
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise HTTPException(
+                HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive", {"connection": "close"}
+            ) from None
         size += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
         if size > LARGEST:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The request has more than {LARGEST >> 20} MiB")
         return message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,10 @@ class Parameter:
     Attributes:
         name: Name in the address.
         about: What it says.
-        kind: "text", "texts" (may be given several times), "count" or "flag".
+        kind: "text", "texts" (may be given several times), "count", "number" (perhaps with a fraction) or "flag".
         default: Value if it is missing or empty.
-        least: The lowest value of a count.
-        most: The highest value of a count.
+        least: The lowest value of a count or number.
+        most: The highest value of a count or number.
         required: Whether a request without it is refused.
     """
 
@@ -56,7 +57,18 @@ class Parameter:
             if text not in _YES:
                 raise UsageError(f"The parameter {self.name!r} is 1 or 0, not {text!r}.")
             return _YES[text]
+        if self.kind == "number":
+            return self._number(text)
         return self._count(text) if self.kind == "count" else text
+
+    def _number(self, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not self.least <= number <= self.most:
+            raise UsageError(f"The parameter {self.name!r} is a number from {self.least} to {self.most}, not {text!r}.")
+        return number
 
     def _count(self, text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 11 and self.least <= int(text) <= self.most):
@@ -103,6 +115,23 @@ _SECOND = (
 )
 COMPARE = (QUERY, *_COMMON, *_SECOND)
 GENERATIONS = (INDEX,)
+#: What the page of the sliders understands besides a weight for each signal.
+CANDIDATES_PAGE = (
+    _OPTIONAL_QUERY,
+    INDEX,
+    MODE,
+    FILTER,
+    Parameter("rnn", "lambda, the weight of rNN; 1 leaves it out. Default: as the mode says.", "number", None, 0, 1),
+)
+KEPT = (*CANDIDATES_PAGE, Parameter("judged", "1: also the judged queries of the book.", "flag"))
+BOOK = (INDEX,)
+JUDGE = (INDEX, Parameter("judge", "Name of the judge.", required=True))
+SNAPSHOTS = (
+    INDEX,
+    Parameter("first", "Id of the earlier snapshot of a comparison."),
+    Parameter("second", "Id of the later one."),
+)
+JOB = (Parameter("job", "Id of the work, as /api/jobs and the addresses of the pages name it.", required=True),)
 #: What the search page understands; it answers without a query, too.
 PAGE = (
     _OPTIONAL_QUERY,

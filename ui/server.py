@@ -7,11 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from termweave.errors import UsageError
 from termweave.ui import application
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from termweave.engine import Engine
@@ -21,6 +23,30 @@ if TYPE_CHECKING:
 _AT_ONCE = 256
 #: Seconds in which requests may end after Ctrl-C or SIGTERM.
 _GRACE = 10
+#: Seconds that a connection may stay open without a request: otherwise a few hundred silent ones would lock everybody out.
+SILENT_FOR = 15.0
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP that closes a connection whose request does not arrive. uvicorn itself waits without end for its first line."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to look at the clock."""
+        super().connection_made(transport)
+        self._look_later(None)
+
+    def _look_later(self, last: object) -> None:
+        self.loop.call_later(SILENT_FOR, self._look, last)
+
+    def _look(self, last: object) -> None:
+        """Close the connection if no request is being answered, and none has been since the last look."""
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        if cycle is last and (cycle is None or cycle.response_complete):
+            self.transport.close()
+        else:
+            self._look_later(cycle)
 
 
 def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) -> None:
@@ -37,8 +63,11 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
     listening = _listen(options.host, options.port)
     config = uvicorn.Config(
         application.create(engine, options),
+        http=ImpatientProtocol,
         log_level="warning",
         access_log=False,
+        # Only a proxy may say for whom it asks, and one needs --name. Otherwise a program could take a new address for each try.
+        proxy_headers=bool(options.names),
         server_header=False,
         ws="none",
         lifespan="off",

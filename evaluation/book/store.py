@@ -204,6 +204,22 @@ class JudgementBook:
         body = {"kind": "guidelines", "book": self.name, "query": "", "text": text}
         self.engine.request("PUT", f"/{INDEX}/_doc/{self._id('guidelines')}", params={"refresh": True}, body=body)
 
+    def entries(self, kind: str, by: Sequence[str], *, order: str = "asc") -> Iterator[dict[str, Any]]:
+        """The stored entries of another kind that lies in the book, in the order of the fields `by`."""
+        return self._read([{"term": {"kind": kind}}], by, order=order)
+
+    def store(self, kind: str, key: str, entry: dict[str, Any]) -> None:
+        """Store an entry of another kind under a key of the caller's; fields besides those of the mapping are kept, not searched."""
+        self._create()
+        body = {"kind": kind, "book": self.name, "query": key, **entry}
+        self.engine.request("PUT", f"/{INDEX}/_doc/{self._id(kind, key)}", params={"refresh": True}, body=body)
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove such an entry, if it is there."""
+        path = f"/{INDEX}/_delete_by_query"
+        body = {"query": {"ids": {"values": [self._id(kind, key)]}}}
+        self.engine.request("POST", path, params={"refresh": True, "ignore_unavailable": True}, body=body)
+
     def _extend(self, query: BookQuery, documents: Iterable[str]) -> None:
         """Add documents to the pool of a query."""
         pool = sorted({*query.pool, *documents})

@@ -149,7 +149,7 @@ def _reranked(
         return []
     stages = []
     for reranker in reranking.stages:
-        ranking, stage = _run(reranker, candidates, ranking, _size(fused, reranker.candidates))
+        ranking, stage = _run(reranker, candidates, ranking, head_size(fused, reranker.candidates))
         stages.append(stage)
         if stage.result.scored is not None:
             report(CutShort(stage.name, stage.result.scored, len(stage.rows)))
@@ -169,7 +169,7 @@ def _reranked(
     return [Place(document, score, signals[document], shares[document]) for document, score in ranking[:limit]]
 
 
-def _size(fused: Fusion, size: int) -> int:
+def head_size(fused: Fusion, size: int) -> int:
     """How many documents are reranked: only documents in the windows of the lists, so that a deeper page does not change scores."""
     lists = fused.lists.values()
     if all(ranked.within < size for ranked in lists):

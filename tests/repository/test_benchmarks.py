@@ -36,6 +36,7 @@ CLUSTERS = {"cluster_under_load": ["--quick"], "rolling_upgrade": []}
 SYNTHETIC = {"run": ("termweave --help", "/ bound", "verify: 40 documents intact"), "neighbours": ("| 600 |",)}
 SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
 SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
+SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
     "fusion": (["{set}"], ("## Tuning", "| adaptive+rNN |", "| mean |")),

@@ -38,6 +38,13 @@ def test_every_endpoint_is_described_and_every_described_one_exists():
         ("encode?q=parse+json&q=run+a+function", "encode"),
         ("indices", "list"),
         ("generations", "generations"),
+        ("candidates?q=parse+json&rnn=0.5&filter=year%3E%3D2000", "candidates"),
+        ("candidates?q=parse+json&mode=lexical&judged=1", "candidates"),
+        ("book", "book"),
+        ("grades", "grades"),
+        ("judge?judge=ann", "judge"),
+        ("jobs", "jobs"),
+        ("snapshots", "snapshots"),
     ],
 )
 def test_answers_follow_their_schemas(client, address, schema):
@@ -83,6 +90,16 @@ def test_encoded_queries_are_those_of_the_library(client, attacked):
         "explain?q=a&id=no-such-document",
         "encode",
         "indices?unknown=1",
+        "candidates?q=a&rnn=2",
+        "candidates?q=a&rnn=nan",
+        "snapshots?first=a",
+        "snapshots?first=a&second=b",
+        "judge",
+        "judge?judge=",
+        "book?index=no-such-index",
+        "evaluate",
+        "evaluate?job=unknown",
+        "tune?job=unknown",
     ],
 )
 def test_mistakes_are_a_sentence_in_json(client, address):

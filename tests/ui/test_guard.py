@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 
 from termweave.errors import UsageError
-from termweave.ui import guard
+from termweave.ui import application, guard
 from termweave.ui.guard import RateLimit
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
@@ -70,6 +71,18 @@ def test_a_form_from_another_site_is_refused(unreachable, headers):
     assert "another site" in answer.text
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_may_link_here_and_do_nothing_else(unreachable, site):
+    """A script of theirs could not read the answer, but measure how long it takes, or make this machine search all day."""
+    client = client_of(unreachable)
+    for mode, dest in (("no-cors", "image"), ("cors", "empty"), ("no-cors", "script"), ("navigate", "iframe")):
+        headers = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+        assert client.get("/api/search?q=x", headers=headers).status_code == 403
+    headers = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get("/login", headers=headers).status_code == 200
+    assert client.post("/login", headers=headers).status_code == 403
+
+
 def test_every_form_needs_the_token_of_its_session(unreachable):
     client = client_of(unreachable, token=TOKEN)
     assert client.post("/login", data={"token": TOKEN}).status_code == 403
@@ -114,6 +127,15 @@ def test_tries_of_the_token_are_limited(unreachable):
     assert answers == [401] * guard.TRIES + [429] * 2
 
 
+def test_tries_of_the_token_in_a_header_are_limited_and_the_right_one_is_not(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    wrong, right = {"authorization": "Bearer wrong"}, {"authorization": f"Bearer {TOKEN}"}
+    answers = [client.get("/api/indices", headers=wrong).status_code for _ in range(guard.TRIES + 2)]
+    assert answers == [401] * guard.TRIES + [429] * 2
+    assert client.get("/api/indices", headers=right).status_code == 503  # on to the server, which does not answer
+    assert client.get("/api/indices").status_code == 401
+
+
 def test_a_flood_from_one_address_is_refused_and_another_address_is_not():
     limit = RateLimit(3, 0.001)
     assert [limit.allows("a") for _ in range(5)] == [True, True, True, False, False]
@@ -129,6 +151,28 @@ def test_a_large_body_is_refused_whatever_it_says_of_its_length(unreachable, mon
     kind = {"content-type": "application/x-www-form-urlencoded"}
     assert client.post("/login", content=pieces, headers=kind).status_code == 413
     assert client.post("/login", content=b"", headers={"content-length": "-1"}).status_code == 413
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(unreachable, monkeypatch):
+    monkeypatch.setattr(guard, "BODY_WITHIN", 0.2)
+    app, sent = application.create(unreachable, ServeOptions(token=TOKEN)), []
+
+    async def ask():
+        begun = [{"type": "http.request", "body": b"token=", "more_body": True}]
+
+        async def receive():
+            return begun.pop() if begun else await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        kind = (b"content-type", b"application/x-www-form-urlencoded")
+        scope = {"type": "http", "method": "POST", "path": "/login", "query_string": b"", "scheme": "http", "root_path": ""}
+        await app(scope | {"headers": [(b"host", b"127.0.0.1"), kind], "client": ("127.0.0.1", 9)}, receive, send)
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+    assert sent[0]["status"] == 408
+    assert b"took too long" in sent[1]["body"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from termweave.evaluation.book.store import INDEX, JudgementBook
 from termweave.ui.pages.judge_page import token
 from tests.ui.conftest import ATTACKS, client_of, csrf_of
+from tests.ui.test_api import valid
 
 pytestmark = pytest.mark.engine
 
@@ -53,6 +54,12 @@ def test_a_judge_grades_skips_undoes_and_exports(client, attacked, book):
     assert {token(each.document): each.grade for each in book.grades("ann")} == dict(
         zip((each["document"] for each in seen), (3, 0, None), strict=True)
     )
+    said = valid(client.get(f"/api/judge?index={attacked}&judge=ann"), "judge")
+    assert (said["done"], said["documents"]) == (3, sum(len(query.pool) for query in book.queries()))
+    assert token(said["next"]["document"]) == field(client.get(judging).text, "document")
+    (first, second) = valid(client.get("/api/book"), "book")["queries"]
+    assert (first["text"], first["grades"] + second["grades"]) == ("run a function later", 2)
+    assert {each["grade"] for each in valid(client.get("/api/grades"), "grades")["grades"]} == {3, 0, None}
     undone = post(client, "/judge/undo", index=attacked, judge="ann")
     assert field(client.get(undone.headers["location"]).text, "document") == seen[2]["document"]
     qrels = client.get(f"/book/qrels.tsv?index={attacked}")
@@ -84,7 +91,73 @@ def test_uploaded_queries_and_grades_may_hold_attacks(client, attacked, book):
     assert post(client, "/book/add", index=attacked, typed=" ").status_code == 400
 
 
-FORMS = ("/judge/grade", "/judge/undo", "/book/add", "/book/guidelines", "/book/import", "/generations/promote", "/tune/adopt")
+def ubi_log(searches=40):
+    """Searches that show two documents, whose clicks are on the first one; the body of `_bulk` requests, as UBI's sample data."""
+    lines = []
+    for number in range(searches):
+        text = "run a function" if number % 4 else "parse json <b>"
+        shown = ["timer", "sched"] if number % 4 else ["json", "csv"]
+        record = {"query_id": f"s{number}", "user_query": text, "query_response_hit_ids": shown}
+        lines += [{"index": {"_index": "ubi_queries"}}, record]
+        clicked = {"object": {"object_id": shown[0]}, "position": {"ordinal": 1}}
+        event = {"query_id": f"s{number}", "action_name": "click", "event_attributes": clicked}
+        lines += [{"index": {"_index": "ubi_events"}}, event]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def test_queries_and_grades_come_from_a_log_of_user_behaviour(client, attacked, book):
+    added = post(client, "/book/log", index=attacked, most="1", grades="1", log=("ubi.ndjson", ubi_log()))
+    assert added.headers["location"] == f"/book?index={attacked}&added=1&imported=2"
+    (query,) = book.queries()  # the most frequent one
+    assert query.text == "run a function"
+    assert len(query.pool) > 2  # pooled, too
+    assert book.qrels() == {query.id: {"timer": 3, "sched": 0}}
+    again = post(client, "/book/log", index=attacked, most="5", log=("ubi.ndjson", ubi_log()))
+    assert again.headers["location"] == f"/book?index={attacked}&added=1"
+    assert {each.judge for each in book.grades()} == {"clicks"}
+
+
+def test_queries_come_from_a_click_log_the_most_frequent_first(client, attacked, book):
+    lines = b"query\tdocument\tcount\nparse json\tjson\t2\nrare\tcsv\t1\nparse json\tcsv\t1\nrun a function\ttimer\t9\n"
+    added = post(client, "/book/log", index=attacked, most="2", grades="1", log=("clicks.tsv", lines))
+    assert added.headers["location"] == f"/book?index={attacked}&added=2"
+    assert {each.text for each in book.queries()} == {"run a function", "parse json"}
+    assert book.grades() == []  # a click log does not say what was shown and not clicked
+    record = json.dumps({"query": "as json", "document": "json", "count": 1}).encode()
+    assert post(client, "/book/log", index=attacked, log=("clicks.jsonl", record)).status_code == 303
+    assert "as json" in {each.text for each in book.queries()}
+
+
+def test_a_log_that_cannot_be_read_is_a_sentence_without_a_path(client, attacked, book):
+    empty = json.dumps({"query_id": "s", "user_query": "x"}).encode()
+    for fields, said in (
+        ({"log": ("a.ndjson", b'{"index": broken\n')}, "The file"),
+        ({"log": ("a.ndjson", empty)}, "The file holds no click"),
+        ({"log": ("a.tsv", b"a\tb\tc\nd\te\tf\n")}, "The file, line 2 is no click"),
+        ({"log": ("a.tsv", b"")}, "no log to read"),
+        ({"dataset": "ubi:/etc"}, "may not read the log"),
+        ({"log": ("a.tsv", b"a\tb\n"), "most": "0"}, "no number of queries"),
+        ({"log": ("a.tsv", b"a\tb\n"), "most": "9" * 5_000}, "no number of queries"),
+    ):
+        answer = post(client, "/book/log", index=attacked, **fields)
+        assert answer.status_code == 400, fields
+        assert said in unescape(answer.text)
+        assert "/tmp" not in answer.text
+    assert book.queries() == []
+
+
+FORMS = (
+    "/judge/grade",
+    "/judge/undo",
+    "/book/add",
+    "/book/log",
+    "/book/guidelines",
+    "/book/import",
+    "/generations/promote",
+    "/tune/adopt",
+    "/snapshots/take",
+    "/snapshots/remove",
+)
 WORK = ("/evaluate/start", "/tune/start")
 
 

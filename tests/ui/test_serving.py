@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import queue
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
+import uvicorn
 
 from termweave.cli import run
+from termweave.ui import guard, server
+from termweave.ui.serve_options import ServeOptions
 
 
 @pytest.fixture
@@ -52,6 +61,54 @@ def test_requests_that_have_begun_are_answered_before_it_ends(serving):
     asking.join()
     assert answers[0]["hits"]
     assert "Traceback" not in process.stderr.read()
+
+
+def test_silent_connections_are_closed_and_a_client_cannot_name_another_address(unreachable, monkeypatch):
+    """A request whose lines arrive one by one never ends otherwise; and only a proxy may say for whom it asks."""
+    monkeypatch.setattr(server, "SILENT_FOR", 0.3)
+    made, announced, real = [], queue.Queue(), uvicorn.Server
+    monkeypatch.setattr(server.uvicorn, "Server", lambda config: made.append(real(config)) or made[0])
+    options = ServeOptions(token="a-token-of-more-than-16-characters", port=0)
+    thread = threading.Thread(target=server.run, args=(unreachable, options, announced.put), daemon=True)
+    thread.start()
+    address = ("127.0.0.1", urlsplit(announced.get(timeout=30)).port)
+    with socket.create_connection(address, 30) as slow:
+        slow.sendall(b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        assert slow.recv(1) == b""  # closed without an answer
+    with socket.create_connection(address, 30) as quick:
+        for number in range(guard.TRIES + 1):
+            head = "GET /api/indices HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n"
+            quick.sendall(f"{head}X-Forwarded-For: 10.0.0.{number}\r\n\r\n".encode())
+            answer = b""
+            while b'"hint"' not in answer or not answer.endswith(b"}"):
+                answer += quick.recv(1 << 16)
+        assert answer.startswith(b"HTTP/1.1 429")
+    made[0].should_exit = True
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_the_examples_of_the_page_run(serving, tmp_path):
+    """Every example of docs/serving.md that asks the API, as a reader would paste it."""
+    _, said = serving()
+    blocks = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8").split("```\n")[1::2]
+    blocks = [block.replace("http://127.0.0.1:8321/", said["url"]) for block in blocks]
+    (python,) = [block for block in blocks if block.startswith("import json")]
+    done = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"1 \S+\n2 \S+\n3 \S+\nparse json \d+\nread csv \d+\n", done.stdout), done.stdout
+    lines = [line for block in blocks if block.startswith("curl") for line in block.splitlines()]
+    assert len(lines) == 4
+    if not all(map(shutil.which, ("curl", "jq", "bash"))):
+        pytest.skip("curl or jq is not installed")
+    printed = []
+    for line in lines:
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (line, done.stderr)
+        printed.append(done.stdout)
+    assert len(printed[0].splitlines()) == 3
+    assert [hit["id"] for hit in json.loads(printed[1])["hits"]] == ["json"]
+    assert "json" in json.loads(printed[2])
 
 
 def test_a_port_in_use_is_a_sentence(serving, opensearch_engine, capsys, attacked):

@@ -18,6 +18,7 @@ from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import audit, generations
 from termweave.records import Query
 from tests.ui.conftest import TEXTS, client_of, csrf_of
+from tests.ui.test_api import valid
 
 pytestmark = pytest.mark.engine
 
@@ -57,10 +58,18 @@ def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(
     started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
     assert started.status_code == 303
     page = ended(client, started.headers["location"])
+    job = started.headers["location"].partition("job=")[2]
+    made = valid(client.get(f"/api/evaluate?job={job}"), "evaluate")
+    assert client.get(f"/api/tune?job={job}").status_code == 400
+    (listed,) = [each for each in valid(client.get("/api/jobs"), "jobs")["jobs"] if each["id"] == job]
+    assert (listed["state"], listed["error"]) == ("done", None)
     expected = evaluate(client.app._app.state.workspace.index(attacked), BookDataset(f"book:{attacked}", judged))
     for row in expected.rows:
         for name in row.values:
             assert table.cell(expected, row, name) in page
+    assert {(row["system"], row["measure"]): row["value"] for row in made["rows"]} == {
+        (row.system, name): pytest.approx(value) for row in expected.rows for name, value in row.values.items()
+    }
     links = [unescape(link) for link in re.findall(r'href="(/search\?q=[^"]*compare=1[^"]*)"', page)]
     assert links
     shown = client.get(links[0])
@@ -69,11 +78,33 @@ def test_an_evaluation_shows_the_table_of_the_command_and_both_lists_of_a_query(
     assert client.get(f"/evaluate?index={attacked}&job=unknown").status_code == 400
 
 
+def test_gates_of_an_evaluation_pass_or_fail_with_their_figure(client, attacked, judged):
+    typed = "MRR@10>=0.01\n\nBM25:nDCG@10>=1\n"
+    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=typed)
+    page = ended(client, started.headers["location"])
+    job = started.headers["location"].partition("job=")[2]
+    first, second = client.get(f"/api/evaluate?job={job}").json()["gates"]
+    assert (first["gate"], first["met"]) == ("MRR@10>=0.01", True)
+    assert (second["gate"], second["met"]) == ("BM25:nDCG@10>=1", False)
+    assert "does not reach 1" in second["reason"]
+    assert all(verdict["reason"] in unescape(page) for verdict in (first, second))
+    assert page.index("not met") > page.index("MRR@10&gt;=0.01")
+    for wrong, said in (
+        ("nDCG", "not a requirement"),
+        ("MRR@10 within .1 of /etc/passwd", "no saved run"),
+        ("MRR@10>=1\n" * 21, "21 gates"),
+    ):
+        answer = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}", gates=wrong)
+        assert answer.status_code == 400
+        assert said in unescape(answer.text)
+
+
 def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, attacked, judged):
     started = post(client, "/tune/start", index=attacked, dataset=f"book:{attacked}", measure="MRR@10")
     page = ended(client, started.headers["location"])
     assert re.search(r"MRR@10 of 12 held-out queries", page)
     job = started.headers["location"].partition("job=")[2]
+    assert valid(client.get(f"/api/tune?job={job}"), "tune")["held_out"] == 12
     adopted = post(client, "/tune/adopt", job=job)
     better = "Adopt the profile" in page
     assert adopted.status_code == (303 if better else 400)
@@ -83,6 +114,9 @@ def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, at
 def test_too_few_judged_queries_are_a_sentence(client, attacked, opensearch_engine):
     started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
     assert "holds no grade" in ended(client, started.headers["location"])
+    job = started.headers["location"].partition("job=")[2]
+    answer = client.get(f"/api/evaluate?job={job}")
+    assert (answer.status_code, answer.json()["error"]) == (400, f"book:{attacked} holds no grade.")
 
 
 def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_engine, name, tmp_path):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
+from termweave.evaluation.book.store import JudgementBook
 from termweave.search.results import json
-from termweave.ui import parameters, searching
+from termweave.ui import kept_candidates, parameters, searching
+from termweave.ui.api import book_endpoints, job_endpoints
 from termweave.ui.parameters import read
 from termweave.ui.rendering import FOLDER, data
 from termweave.ui.workspace import check_query
@@ -42,6 +44,19 @@ def compare(request: Request) -> Response:
     """`compare/1`: how far two configurations agree."""
     values = read(request.query_params, parameters.COMPARE)
     return data({"schema": "termweave.compare/1", "query": values["q"], **searching.heads(_workspace(request), values).as_dict()})
+
+
+def candidates(request: Request) -> Response:
+    """`candidates/1`: the candidates of every signal, with what ranks them."""
+    values = read(request.query_params, parameters.KEPT)
+    workspace = _workspace(request)
+    index = workspace.index(workspace.chosen(values["index"]))
+    setting = kept_candidates.setting_of(index, values["mode"])
+    if setting.neighbours is not None and values["rnn"] is not None:
+        setting = replace(setting, neighbours=replace(setting.neighbours, weight=values["rnn"]))
+    book = JudgementBook(workspace.engine, index.lineage.name) if values["judged"] else None
+    kept = kept_candidates.keep(index, values["q"], book, values["filter"])
+    return data(kept_candidates.as_data(index, kept, setting))
 
 
 def requests(request: Request) -> Response:
@@ -101,10 +116,18 @@ ENDPOINTS = {
     "search": search,
     "explain": explain,
     "compare": compare,
+    "candidates": candidates,
     "requests": requests,
     "encode": encode,
     "indices": indices,
     "generations": generations,
+    "book": book_endpoints.book,
+    "grades": book_endpoints.grades,
+    "judge": book_endpoints.judge,
+    "snapshots": book_endpoints.snapshots,
+    "jobs": job_endpoints.jobs,
+    "evaluate": job_endpoints.evaluate,
+    "tune": job_endpoints.tune,
     "openapi.json": openapi,
 }
 

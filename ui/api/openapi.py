@@ -20,6 +20,10 @@ _ENDPOINTS: dict[str, tuple[str, Sequence[Parameter]]] = {
     "search": ("The best documents for a query, as 'termweave search --json'.", parameters.SEARCH),
     "explain": ("Why a document has its score for a query, as 'termweave explain --json'.", parameters.EXPLAIN),
     "compare": ("How far two ways to search agree on a query.", parameters.COMPARE),
+    "candidates": (
+        "The candidates of every signal, to be ranked again with other weights by the one who asks.",
+        parameters.KEPT,
+    ),
     "requests": (
         "The requests that a search sends to the server, for applications that send them themselves.",
         parameters.REQUESTS,
@@ -27,6 +31,13 @@ _ENDPOINTS: dict[str, tuple[str, Sequence[Parameter]]] = {
     "encode": ("Term weights and vectors of queries.", parameters.ENCODE),
     "indices": ("All indices, as 'termweave list --json'.", ()),
     "generations": ("The generations of an index, as 'termweave generations --json'.", parameters.GENERATIONS),
+    "book": ("The judged queries of an index, with their pools, and how far judges agree.", parameters.BOOK),
+    "grades": ("Every grade of every judge, with notes.", parameters.BOOK),
+    "judge": ("How far a judge is, and the document to judge next.", parameters.JUDGE),
+    "snapshots": ("Saved lists of the queries of a book, and how two of them differ.", parameters.SNAPSHOTS),
+    "jobs": ("The evaluations and other work that pages began, the newest first.", ()),
+    "evaluate": ("The result of an evaluation, as 'termweave evaluate --json'.", parameters.JOB),
+    "tune": ("The result of tuning, as 'termweave tune --json'.", parameters.JOB),
 }
 #: Endpoint -> its schema in docs/schemas; "" is the answer to a request that failed.
 ANSWERS = {name: name for name in _ENDPOINTS} | {"indices": "list", "": "error"}
@@ -79,6 +90,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "text": text,
         "texts": {"type": "array", "items": text},
         "count": {"type": "integer", "minimum": parameter.least, "maximum": parameter.most},
+        "number": {"type": "number", "minimum": parameter.least, "maximum": parameter.most},
         "flag": {"enum": ["0", "1"]},
     }
     schema = kinds[parameter.kind]

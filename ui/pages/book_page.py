@@ -9,13 +9,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import UploadFile
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from termweave.corpora import queries as query_files
 from termweave.corpora.readers.beir import read_qrels
-from termweave.errors import InputError, UsageError
+from termweave.engine.index_source.ubi import PREFIX
+from termweave.errors import UsageError
 from termweave.evaluation.book import agreement
 from termweave.evaluation.book.pool import pooled
 from termweave.records import Query
@@ -23,6 +23,7 @@ from termweave.ui import parameters
 from termweave.ui.addresses import PageAddress
 from termweave.ui.pages.judge_page import book_of, text_of
 from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.pages.uploads import bytes_of, named
 from termweave.ui.parameters import INDEX, Parameter
 from termweave.ui.rendering import page
 from termweave.ui.workspace import check_query
@@ -71,6 +72,7 @@ def _show(request: Request) -> Response:
         "agreement": agreement.of(grades) if grades else None,
         "notes": [each for each in grades if each.note],
         "guidelines": book.guidelines(),
+        "logs": [spec for spec in workspace.options.datasets if spec.startswith(PREFIX)],
         "added": values["added"],
         "imported": values["imported"],
     }
@@ -105,11 +107,9 @@ def _import(request: Request, form: FormData) -> Response:
     name = text_of(form, "index")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "qrels.tsv"
-        path.write_bytes(_bytes(form, "qrels"))
-        try:
+        path.write_bytes(bytes_of(form, "qrels"))
+        with named(path):
             qrels = read_qrels(path)
-        except InputError as error:
-            raise InputError(error.message.replace(str(path), "The file"), error.hint) from None
     texts = [
         Query(each.strip().partition("\t")[0], each.partition("\t")[2].strip()) for each in text_of(form, "texts").splitlines()
     ]
@@ -119,20 +119,13 @@ def _import(request: Request, form: FormData) -> Response:
 
 def _uploaded(form: FormData, field: str) -> Sequence[Query]:
     """The queries of an uploaded file, in one of the formats of `search --queries`."""
-    if not (content := _bytes(form, field)):
+    if not (content := bytes_of(form, field)):
         return []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries"
         path.write_bytes(content)
-        try:
+        with named(path):
             return query_files.read(str(path))
-        except InputError as error:
-            raise InputError(error.message.replace(str(path), "The file"), error.hint) from None
-
-
-def _bytes(form: FormData, field: str) -> bytes:
-    file = form.get(field)
-    return file.file.read() if isinstance(file, UploadFile) else b""
 
 
 def _qrels(request: Request) -> Response:

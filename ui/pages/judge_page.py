@@ -60,6 +60,25 @@ class JudgingCard:
     given: BookGrade | None
 
 
+@dataclass(frozen=True)
+class JudgingTask:
+    """How far a judge is.
+
+    Attributes:
+        queries: Number of queries in the book.
+        documents: Number of documents to judge.
+        done: How many of them this judge graded or skipped.
+        given: Grade -> number; None: skipped.
+        card: The document to judge now; None if all are judged, or nobody has said who judges.
+    """
+
+    queries: int
+    documents: int
+    done: int
+    given: Counter[int | None]
+    card: JudgingCard | None
+
+
 def routes() -> list[Route]:
     """The page and its forms."""
     return [Route("/judge", _show, methods=["GET"]), form_route("/judge/grade", _grade), form_route("/judge/undo", _undo)]
@@ -74,25 +93,44 @@ def _show(request: Request) -> Response:
     values = parameters.read(request.query_params, _PARAMETERS)
     workspace = request.app.state.workspace
     name = workspace.index(workspace.chosen(values["index"])).lineage.name
-    book, judge = book_of(request, name), values["judge"]
-    queries = book.queries()
-    mine = {(each.query, each.document): each for each in book.grades(judge)} if judge else {}
-    card = _card(workspace.index(name), queries, mine, judge, values["query"], values["document"]) if judge else None
+    task = task_of(request, name, values["judge"], values["query"], values["document"])
     context = {
         "index": name,
-        "judge": judge,
+        "judge": values["judge"],
         "csrf": sessions(request).csrf(request),
-        "card": card,
-        "queries": len(queries),
-        "documents": sum(len(query.pool) for query in queries),
-        "done": sum((query.id, document) in mine for query in queries for document in query.pool),
-        "given": Counter(each.grade for each in mine.values()),
-        "guidelines": book.guidelines(),
+        "card": task.card,
+        "queries": task.queries,
+        "documents": task.documents,
+        "done": task.done,
+        "given": task.given,
+        "guidelines": book_of(request, name).guidelines(),
         "meanings": MEANINGS,
         "token": token,
         "longest_note": LONGEST_NOTE,
     }
     return page(request, "judge.html", context)
+
+
+def task_of(request: Request, name: str, judge: str | None, query: str | None = None, document: str | None = None) -> JudgingTask:
+    """How far a judge is in the book of an index, and the document that comes next.
+
+    Args:
+        request: The request.
+        name: Name of the index.
+        judge: Name of the judge; None: nobody has said it yet.
+        query: Show a document of this query.
+        document: Show this document, whether it is judged or not.
+    """
+    book, index = book_of(request, name), request.app.state.workspace.index(name)
+    queries = book.queries()
+    mine = {(each.query, each.document): each for each in book.grades(judge)} if judge else {}
+    return JudgingTask(
+        queries=len(queries),
+        documents=sum(len(each.pool) for each in queries),
+        done=sum((each.id, candidate) in mine for each in queries for candidate in each.pool),
+        given=Counter(each.grade for each in mine.values()),
+        card=_card(index, queries, mine, judge, query, document) if judge else None,
+    )
 
 
 def _card(

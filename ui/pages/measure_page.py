@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from starlette.routing import Route
 from termweave.errors import UsageError
 from termweave.ui import parameters
 from termweave.ui.addresses import PageAddress
-from termweave.ui.jobs import BackgroundJob
+from termweave.ui.background.jobs import BackgroundJob
 from termweave.ui.pages.judge_page import book_of, text_of
 from termweave.ui.pages.sign_in import form_route, sessions
 from termweave.ui.parameters import INDEX, Parameter
@@ -26,11 +28,22 @@ if TYPE_CHECKING:
 
     from termweave.corpora import Dataset
     from termweave.evaluation import Experiment
+    from termweave.evaluation.gates import Gate, Verdict
     from termweave.search import Index
     from termweave.ui.workspace import Workspace
 
 _PARAMETERS = (INDEX, Parameter("job", "The evaluation or tuning to show."))
+#: Gates of one evaluation.
+_MOST_GATES = 20
 MEASURES = ("nDCG@10", "MRR@10")
+
+
+@dataclass(frozen=True)
+class GatedExperiment:
+    """What an evaluation on a page gives: the experiment, and each gate with its verdict."""
+
+    experiment: Experiment
+    verdicts: tuple[tuple[str, Verdict], ...]
 
 
 def routes() -> list[Route]:
@@ -64,14 +77,16 @@ def _show(request: Request, kind: str) -> Response:
     }
     if job is not None and job.result is not None:
         context |= _table(job.result, name) if kind == "evaluate" else {"report": job.result}
+    context["gates"] = job.about.get("gates", "") if job is not None else ""
     return page(request, f"{kind}.html", context)
 
 
-def _table(experiment: Experiment, name: str) -> dict[str, Any]:
+def _table(result: GatedExperiment, name: str) -> dict[str, Any]:
     """What the page of an evaluation shows, with the renderers of the report."""
     from termweave.evaluation.measures import MEASURES as SHOWN  # noqa: PLC0415 - numpy comes with it
     from termweave.evaluation.report import html_page, table  # noqa: PLC0415 - likewise
 
+    experiment = result.experiment
     configurations = {row.system: (row.mode, row.reranker) for row in experiment.rows}
 
     def both(query: str, system: str) -> str:
@@ -85,6 +100,7 @@ def _table(experiment: Experiment, name: str) -> dict[str, Any]:
     others = [row for row in experiment.rows if row.system != experiment.baseline]
     return {
         "experiment": experiment,
+        "verdicts": result.verdicts,
         "shown": SHOWN,
         "cell": table.cell,
         "legend": table.legend(experiment, "better, same, worse:"),
@@ -104,12 +120,32 @@ def _progress(request: Request) -> Response:
 
 
 def _evaluate(request: Request, form: FormData) -> Response:
-    from termweave.evaluation import evaluate  # noqa: PLC0415 - numpy comes with it
+    from termweave.evaluation import evaluate, gates  # noqa: PLC0415 - numpy comes with it
 
-    def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> Any:
-        return evaluate(index, dataset, progress=lambda done, total: update(done, total, "Queries"))
+    required = _gates(text_of(form, "gates"))
 
-    return _start(request, form, "evaluate", {}, work)
+    def work(index: Index, dataset: Dataset, update: Callable[..., None]) -> GatedExperiment:
+        progress = partial(update, stage="Queries")
+        experiment = evaluate(index, dataset, progress=progress, required=required)
+        return GatedExperiment(experiment, tuple((gate.text, gates.check(gate, experiment, dataset)) for gate in required))
+
+    return _start(request, form, "evaluate", {"gates": "\n".join(gate.text for gate in required)}, work)
+
+
+def _gates(typed: str) -> list[Gate]:
+    """The gates of a form, one on each line.
+
+    Raises:
+        UsageError: A line is no gate, or names a file: a request must not make this process read one.
+    """
+    from termweave.evaluation import gates  # noqa: PLC0415 - as above
+
+    required = [gates.parse(line.strip()) for line in typed.splitlines() if line.strip()]
+    if len(required) > _MOST_GATES:
+        raise UsageError(f"These are {len(required)} gates.", f"Give at most {_MOST_GATES}.")
+    if any(gate.run is not None for gate in required):
+        raise UsageError("Pages compare with no saved run.", "Write 'nDCG@10>=0.4', or use 'termweave evaluate --require'.")
+    return required
 
 
 def _tune(request: Request, form: FormData) -> Response:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 #: Characters of a passage: beside another list there is less room.
 _ALONE, _BESIDE = 420, 260
 _API = frozenset(each.name for each in parameters.SEARCH)
+_SLIDERS = frozenset(each.name for each in parameters.CANDIDATES_PAGE)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def show(request: Request) -> Response:
         "wanted": None,
         "error": None,
         "json": address.at("/api/search", _API),
+        "sliders": address.at("/sliders", _SLIDERS),
         "equals": equals,
         "typing": _Suggestions(workspace),
         "names": (),

@@ -86,9 +86,14 @@ class JobBoard:
             raise UsageError("This result is not kept any more.", "Start it again.")
         return job
 
+    def all(self) -> list[BackgroundJob]:
+        """All jobs that are kept, the newest first."""
+        with self._lock:
+            return list(reversed(self._jobs.values()))
+
     def of_kind(self, kind: str, index: str) -> list[BackgroundJob]:
         """The jobs of a kind about an index, the newest first."""
-        return [job for job in reversed(list(self._jobs.values())) if (job.kind, job.about["index"]) == (kind, index)]
+        return [job for job in self.all() if (job.kind, job.about["index"]) == (kind, index)]
 
 
 def _run(job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> None:

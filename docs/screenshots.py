@@ -1,0 +1,143 @@
+"""Take the pictures of docs/images: every page of `termweave serve` on the index of `termweave demo`, in a headless Chromium.
+
+    OPENSEARCH_URL=http://127.0.0.1:9200 python -m docs.screenshots [--out FOLDER] [--width 1200] [--dark]
+
+The server must hold the index of `termweave demo`. The book of that index gets a few queries and grades of the demo's own judgements, and
+loses them at the end; a book that holds something already is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import uvicorn
+from PIL import Image
+
+from termweave import corpora, engine, settings
+from termweave.evaluation.book import snapshots
+from termweave.evaluation.book.pool import pooled
+from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook
+from termweave.search import Index
+from termweave.ui import application
+from termweave.ui.serve_options import ServeOptions
+from tests.browser.conftest import BROWSERS, Browser
+
+IMAGES = Path(__file__).parent / "images"
+NAME, QUERIES = "demo", 24
+QUERY = "how do I run a function after a delay in another thread"
+#: Colours of a picture: pages have few, and the files stay small.
+_COLOURS = 64
+_ADDRESSES = {
+    "search": ("/search", {"q": QUERY}),
+    "side-by-side": ("/search", {"q": QUERY, "compare": 1, "mode": "lexical", "mode2": "hybrid", "rerank2": "rnn", "k": 5}),
+    "sliders": ("/sliders", {"q": QUERY}),
+    "judge": ("/judge", {"judge": "ann"}),
+    "book": ("/book", {}),
+    "generations": ("/generations", {}),
+}
+
+
+class PageAddress:
+    """What `Browser.open` takes."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def as_uri(self) -> str:
+        """The address."""
+        return self._url
+
+
+def main() -> None:
+    """Take all pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=IMAGES)
+    parser.add_argument("--width", type=int, default=1200)
+    parser.add_argument("--dark", action="store_true")
+    asked = parser.parse_args()
+    connection = engine.connect(settings.load())
+    book = JudgementBook(connection, NAME)
+    if book.queries():
+        raise SystemExit(f"The book of {NAME} holds queries already: take the pictures on another server.")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    try:
+        _fill(book, Index.open(connection, NAME))
+        _take(connection, asked)
+    finally:
+        body = {"query": {"term": {"book": NAME}}}
+        connection.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
+
+
+def _fill(book: JudgementBook, index: Index) -> None:
+    """Two judges: one with the judgements of the demo, one who differs now and then; and two snapshots."""
+    demo = corpora.open_dataset("demo")
+    queries, qrels = demo.queries()[:QUERIES], demo.qrels()
+    book.add(pooled(index, queries))
+    for query in book.queries():
+        for place, document in enumerate(query.pool):
+            grade = min(3, qrels[query.id].get(document, 0))
+            book.set_grade(BookGrade("eve", query.id, document, grade))
+            if place % 3 == 0:
+                book.set_grade(BookGrade("bob", query.id, document, max(0, grade - (place % 2))))
+    for mode in ("lexical", "hybrid"):
+        snapshots.take(book, index, mode)
+
+
+def _take(connection: Any, asked: argparse.Namespace) -> None:
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        raise SystemExit("There is no Chromium on this machine: make browser")
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = application.create(connection, ServeOptions(index=NAME))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(program, Path(profile))
+        try:
+            _visit(browser, f"http://127.0.0.1:{listening.getsockname()[1]}", asked)
+        finally:
+            browser.close()
+            server.should_exit = True
+            thread.join(30)
+
+
+def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
+    def shot(name: str, address: str) -> None:
+        browser.open(PageAddress(home + address), asked.width, 900, dark=asked.dark)
+        if name == "search":
+            browser.do("document.querySelector('.hit details').open = true")
+        if name == "sliders":
+            browser.do(
+                "(() => { const each = document.querySelector('[data-signal=dense]'); each.value = 0.15;"
+                " each.dispatchEvent(new Event('input', {bubbles: true})); })()"
+            )
+        path = asked.out / f"{name}.png"
+        browser.picture(path)
+        Image.open(path).convert("RGB").quantize(_COLOURS).save(path, optimize=True)
+
+    for name, (path, values) in _ADDRESSES.items():
+        shot(name, f"{path}?{urlencode(values)}")
+    for kind in ("evaluate", "tune"):
+        browser.open(PageAddress(f"{home}/{kind}"), asked.width, dark=asked.dark)
+        browser.do(f"document.querySelector('form[action=\"/{kind}/start\"] button').click()")
+        until = time.monotonic() + 300
+        while "job=" not in browser.do("location.search") or browser.do("document.querySelector('table') === null"):
+            if time.monotonic() > until:
+                raise SystemExit(f"{kind} does not end.")
+            time.sleep(0.5)
+        shot(kind, browser.do("location.pathname + location.search"))
+    browser.open(PageAddress(f"{home}/snapshots"), asked.width, dark=asked.dark)
+    shot("snapshots", browser.do("'/snapshots?' + new URLSearchParams(new FormData(document.querySelector('form[method=get]')))"))
+
+
+if __name__ == "__main__":
+    main()

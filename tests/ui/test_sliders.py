@@ -1,0 +1,83 @@
+"""The page of the sliders without script: a form whose ranking is that of the search with these weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from termweave.evaluation import evaluate
+from termweave.evaluation.book.reader import BookDataset
+from termweave.evaluation.systems import grid
+from termweave.search.render.html import allowed
+from tests.ui.test_search_page import hits_of
+from tests.ui.test_workflow import judged  # noqa: F401 - the fixture
+
+pytestmark = pytest.mark.engine
+QUERY = "run a function later"
+
+
+def shown(client, **given):
+    answer = client.get("/sliders", params={name.replace("weight_", "weight."): value for name, value in given.items()})
+    return answer.status_code, answer.text
+
+
+@pytest.mark.parametrize("fusion", ["adaptive", "rrf"])
+def test_the_ranking_is_that_of_the_search_with_these_weights(client, attacked, fusion):
+    index = client.app._app.state.workspace.index(attacked)
+    status, page = shown(client, q=QUERY, weight_lexical=0.2, weight_weights=0.5, weight_dense=0.3, fusion=fusion)
+    assert status == 200
+    found = index.search(QUERY, mode=f"lexical:0.2,weights:0.5,dense:0.3@{fusion}", k=20)
+    assert hits_of(page) == [allowed(hit.id) for hit in found]
+    assert re.findall(r'<span class="score">([\d.]+)</span>', page) == [f"{hit.score:.4f}" for hit in found]
+    link = unescape(re.search(r'id="search"[^>]* href="([^"]+)"', page).group(1))
+    assert hits_of(client.get(f"{link}&k=20").text) == [allowed(hit.id) for hit in found]
+
+
+def test_lambda_is_the_weight_of_the_reranker(client, attacked):
+    index = client.app._app.state.workspace.index(attacked)
+    _, page = shown(client, q=QUERY, rnn=0.9)
+    assert hits_of(page) == [allowed(hit.id) for hit in index.search(QUERY, rerank="rnn", k=20)]
+    _, page = shown(client, q=QUERY)
+    assert hits_of(page) == [allowed(hit.id) for hit in index.search(QUERY, k=20)]
+
+
+def test_the_measure_is_that_of_an_evaluation(client, attacked, judged):  # noqa: F811 - the fixture above
+    index = client.app._app.state.workspace.index(attacked)
+    mode = "lexical:0.7,dense:0.3"
+    expected = evaluate(index, BookDataset(f"book:{attacked}", judged), grid([mode], ["none"], index))
+    (row,) = [row for row in expected.rows if row.mode == mode]
+    _, page = shown(client, weight_lexical=0.7, weight_dense=0.3)
+    assert f"<strong data-figure>{row.values['nDCG@10']:.4f}</strong>" in page
+    assert "of 24 judged queries" in page
+    kept = json.loads(unescape(re.search(r'data-kept="([^"]*)"', page).group(1)))
+    assert kept == client.get("/api/candidates", params={"mode": mode, "judged": 1}).json()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"weight_lexical": 0, "weight_dense": 0}, "All weights are 0"),
+        ({"weight_lexical": 2}, "number from 0 to 1"),
+        ({"weight_lexical": "nan"}, "number from 0 to 1"),
+        ({"weight_nothing": 1}, "no parameter"),
+        ({"rnn": "-1"}, "number from 0 to 1"),
+        ({"fusion": "nothing"}, "no fusion method"),
+        ({"mode": "nothing"}, "no signal"),
+        ({"index": "no-such-index"}, "no index named"),
+        ({"filter": "AND"}, "AND"),
+    ],
+)
+def test_mistakes_are_a_sentence(client, given, said):
+    status, page = shown(client, q=QUERY, **given)
+    assert status == 400
+    assert said in unescape(page)
+
+
+def test_without_grades_and_without_a_query_the_page_says_what_to_do(client, attacked):
+    status, page = shown(client)
+    assert status == 200
+    assert "has no grades yet" in page
+    assert 'data-kept=""' in page

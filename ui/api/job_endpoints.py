@@ -1,0 +1,63 @@
+"""`/api/jobs`, `/api/evaluate` and `/api/tune`: the work that pages began, and what came out, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import UsageError
+from termweave.ui import parameters
+from termweave.ui.parameters import read
+from termweave.ui.rendering import data
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from termweave.ui.background.jobs import BackgroundJob
+
+
+def jobs(request: Request) -> Response:
+    """`jobs/1`: all work whose result is kept, the newest first."""
+    read(request.query_params, ())
+    return data({"schema": "termweave.jobs/1", "jobs": [_job(each) for each in request.app.state.jobs.all()]})
+
+
+def evaluate(request: Request) -> Response:
+    """`evaluate/1`: the result of an evaluation, as `termweave evaluate --json`."""
+    from termweave.evaluation.report import json  # noqa: PLC0415 - numpy comes with it
+
+    result = _ended(request, "evaluate").result
+    verdicts = [verdict.as_json(gate) for gate, verdict in result.verdicts]
+    return data({**json.evaluation(result.experiment), "gates": verdicts})
+
+
+def tune(request: Request) -> Response:
+    """`tune/1`: the result of tuning, as `termweave tune --json`."""
+    job = _ended(request, "tune")
+    return data({"schema": "termweave.tune/1", **asdict(job.result), "adopted": bool(job.about.get("adopted"))})
+
+
+def _ended(request: Request, kind: str) -> BackgroundJob:
+    """The job that a request names.
+
+    Raises:
+        UsageError: There is none of this kind, or it has not ended.
+        TermweaveError: The error that ended it.
+    """
+    values = read(request.query_params, parameters.JOB)
+    job: BackgroundJob = request.app.state.jobs.find(values["job"])
+    if job.kind != kind:
+        raise UsageError(f"This is no result of {kind!r}.", f"Ask /api/{job.kind} for it.")
+    if job.error is not None:
+        raise job.error
+    if job.running:
+        raise UsageError(f"{job.title} is running.", "Ask again when /api/jobs says that it is done.")
+    return job
+
+
+def _job(job: BackgroundJob) -> dict[str, Any]:
+    state = "running" if job.running else "failed" if job.error else "done"
+    about = {"id": job.id, "kind": job.kind, "title": job.title, "index": job.about["index"], "state": state}
+    error = f"{job.error.message} {job.error.hint}".strip() if job.error else None
+    return about | {"stage": job.stage, "done": job.done, "total": job.total, "error": error}

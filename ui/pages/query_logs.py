@@ -1,0 +1,99 @@
+"""`/book/log`: the most frequent queries of a log become queries of the book; clicks of a log of user behaviour become grades."""
+
+from __future__ import annotations
+
+import tempfile
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.responses import RedirectResponse
+
+from termweave.corpora.behaviour.ubi import query_id
+from termweave.engine.index_source.ubi import PREFIX, UbiLog
+from termweave.errors import UsageError
+from termweave.evaluation.book.pool import pooled
+from termweave.records import Query
+from termweave.ui.addresses import PageAddress
+from termweave.ui.pages.judge_page import book_of, text_of
+from termweave.ui.pages.sign_in import form_route
+from termweave.ui.pages.uploads import bytes_of, named
+from termweave.ui.workspace import check_query
+
+if TYPE_CHECKING:
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from termweave.records import Qrels
+
+#: Queries that are taken from a log, unless the form says how many; and at most.
+_QUERIES, _MOST = 50, 500
+#: The judge whose grades are those of the click model.
+CLICKS = "clicks"
+#: What a line of a click log begins with, if it is JSON; other JSON lines are records of user behaviour.
+_CLICK_KEYS = ('"query"', '"document"')
+
+
+def routes() -> list[Route]:
+    """The form."""
+    return [form_route("/book/log", _add)]
+
+
+def _add(request: Request, form: FormData) -> Response:
+    workspace = request.app.state.workspace
+    name, spec = text_of(form, "index"), text_of(form, "dataset")
+    wanted = text_of(form, "most") or str(_QUERIES)
+    if not (wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= _MOST):
+        raise UsageError(f"{wanted!r} is no number of queries.", f"Give one from 1 to {_MOST}.")
+    content = bytes_of(form, "log")
+    if spec and spec not in workspace.options.datasets:
+        raise UsageError(f"Pages may not read the log {spec!r}.", "'termweave serve --dataset ubi:opensearch' allows one.")
+    if bool(spec) == bool(content):
+        raise UsageError("There is no log to read, or there are two.", "Choose a file, or one of the logs of the list.")
+    with tempfile.TemporaryDirectory() as folder:
+        counts, qrels = _read(content, Path(folder)) if content else _behaviour(UbiLog(spec))
+    frequent = sorted(counts, key=lambda text: -counts[text])[: int(wanted)]
+    if not frequent:
+        raise UsageError("The log holds no query with a click.", "Choose another one.")
+    queries = [Query(query_id(text), check_query(text)) for text in frequent]
+    book = book_of(request, name)
+    known = {query.id for query in book.queries()}
+    added = book.add(pooled(workspace.index(name), [query for query in queries if query.id not in known]))
+    grades = {query.id: qrels[query.id] for query in queries if query.id in qrels}
+    stored = book.import_qrels(CLICKS, queries, grades) if grades and text_of(form, "grades") else 0
+    done = [("index", name), ("added", str(added)), *([("imported", str(stored))] if stored else [])]
+    return RedirectResponse(PageAddress.of("/book", done), status_code=HTTPStatus.SEE_OTHER)
+
+
+def _read(content: bytes, folder: Path) -> tuple[dict[str, float], Qrels]:
+    """The queries of an uploaded log with their clicks, and the grades of a log of user behaviour.
+
+    Raises:
+        InputError: A line is neither a click nor a record of user behaviour, or no search has a click.
+    """
+    first = content.lstrip()[:10_000].partition(b"\n")[0].decode("utf-8", "replace")
+    if first.startswith("{") and not all(key in first for key in _CLICK_KEYS):
+        path = folder / "ubi_queries_events.ndjson"
+        path.write_bytes(content)
+        with named(path):
+            return _behaviour(UbiLog(f"{PREFIX}{folder}"))
+    path = folder / "clicks"
+    path.write_bytes(content)
+    with named(path):
+        return _clicks(path), {}
+
+
+def _behaviour(log: UbiLog) -> tuple[dict[str, float], Qrels]:
+    return {text: sum(documents.values()) for text, documents in log.counts().items()}, log.qrels()
+
+
+def _clicks(path: Path) -> dict[str, float]:
+    from termweave.training.data import click_log  # noqa: PLC0415 - numpy comes with it
+
+    clicks: dict[str, float] = {}
+    for text, _, count in click_log.read(path):
+        if text.strip() and count > 0:
+            clicks[text] = clicks.get(text, 0.0) + count
+    return clicks

@@ -1,0 +1,117 @@
+"""`/snapshots`: what the queries of the book find now is kept, and two such times are compared query by query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+
+from termweave.errors import UsageError
+from termweave.evaluation.book import snapshots
+from termweave.ui import parameters
+from termweave.ui.addresses import PageAddress
+from termweave.ui.comparison import ListComparison, compare
+from termweave.ui.pages.judge_page import book_of, text_of
+from termweave.ui.pages.sign_in import form_route, sessions
+from termweave.ui.rendering import page
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from termweave.evaluation.book.snapshots import ListSnapshot
+    from termweave.evaluation.book.store import JudgementBook
+
+
+@dataclass(frozen=True)
+class SnapshotRow:
+    """A query that two snapshots have, and how its lists differ."""
+
+    text: str
+    comparison: ListComparison
+
+    @property
+    def moved(self) -> list[tuple[int | None, int | None, str]]:
+        """The documents of either head with their two ranks, where these differ; None: not in that list."""
+        ranks = self.comparison.first, self.comparison.second
+        heads = [document for each in ranks for document, rank in each.items() if rank <= self.comparison.head]
+        rows = [(ranks[0].get(document), ranks[1].get(document), document) for document in dict.fromkeys(heads)]
+        return [row for row in rows if row[0] != row[1]]
+
+
+def routes() -> list[Route]:
+    """The page and its forms."""
+    return [
+        Route("/snapshots", _show, methods=["GET"]),
+        form_route("/snapshots/take", _take),
+        form_route("/snapshots/remove", _remove),
+    ]
+
+
+def compared(book: JudgementBook, values: Mapping[str, Any]) -> tuple[list[ListSnapshot], list[SnapshotRow]]:
+    """All snapshots of a book, and the queries of the two that a request names, those that changed most first.
+
+    Raises:
+        UsageError: There is no such snapshot, or only one is named.
+    """
+    taken = snapshots.snapshots(book)
+    if not values["first"] and not values["second"]:
+        return taken, []
+    by_id = {each.id: each for each in taken}
+    missing = [name for name in ("first", "second") if values[name] not in by_id]
+    if missing:
+        raise UsageError(f"There is no snapshot {values[missing[0]] or ''!r}.", "Choose two of the list.")
+    first, second = by_id[values["first"]], by_id[values["second"]]
+    rows = [
+        SnapshotRow(second.texts[query], compare(first.lists[query], second.lists[query]))
+        for query in second.lists
+        if query in first.lists
+    ]
+    return taken, sorted(rows, key=lambda row: (row.comparison.shared - row.comparison.head, _tau(row.comparison)))
+
+
+def _tau(comparison: ListComparison) -> float:
+    return 1.0 if comparison.correlation is None else comparison.correlation
+
+
+def _show(request: Request) -> Response:
+    values = parameters.read(request.query_params, parameters.SNAPSHOTS)
+    workspace = request.app.state.workspace
+    name = workspace.index(workspace.chosen(values["index"])).lineage.name
+    book = book_of(request, name)
+    taken, rows = compared(book, values)
+    context = {
+        "index": name,
+        "csrf": sessions(request).csrf(request),
+        "taken": taken,
+        "values": values,
+        "rows": rows,
+        "changed": sum(bool(row.moved) for row in rows),
+        "queries": len(book.queries()),
+    }
+    return page(request, "snapshots.html", context)
+
+
+def _take(request: Request, form: FormData) -> Response:
+    workspace = request.app.state.workspace
+    name = text_of(form, "index")
+    mode, rerank = text_of(form, "mode").strip() or None, text_of(form, "rerank").strip() or None
+    workspace.check_reranker(rerank)
+    snapshots.take(book_of(request, name), workspace.index(name), mode, rerank)
+    return _to(name)
+
+
+def _remove(request: Request, form: FormData) -> Response:
+    name = text_of(form, "index")
+    snapshots.remove(book_of(request, name), text_of(form, "snapshot"))
+    return _to(name)
+
+
+def _to(name: str) -> Response:
+    return RedirectResponse(PageAddress.of("/snapshots", [("index", name)]), status_code=HTTPStatus.SEE_OTHER)
