@@ -78,7 +78,7 @@ FIGURES = (
     Figures("indexing", "docs/indexing.md", "documents a second", "indexing.py"),
     Figures("nearest", "docs/indexing.md", "time of neighbours", "neighbours.py"),
     Figures("cluster", "docs/indexing.md", "three nodes under load", "cluster_under_load.py --minutes 30 --seed 1", model=False),
-    Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 300 --queries 60 SETS: stackfaq cranfield vaswani"),
+    Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 2000 --queries 225 SETS: cranfield nfcorpus stackfaq"),
     Figures("upgrade", "docs/indexing.md", "a rolling upgrade", "rolling_upgrade.py", model=False),
     Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),

@@ -243,7 +243,7 @@ class Index(AsyncSearches):
             lines += [ALL_SHARDS, body]
         # Both ask the alias: an application that keeps these requests needs them after this generation is gone.
         fetch = {"ids": ["<the ids of the best after fusion>"]}
-        read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(asked.fields, generation.layout).items())
+        read = "&".join(f"{key}={value}" for key, value in hits.source_parameters(asked.fields, generation).items())
         dropped = {name: list(clause.dropped) for name, clause in prepared.clauses.items() if clause.dropped}
         return [
             {"method": "POST", "path": f"/{self.name}/_msearch", "body": lines, **({"dropped": dropped} if dropped else {})},

@@ -37,7 +37,8 @@ def require(engine: Engine) -> None:
         if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
             raise EngineError(
                 "The server cannot copy the live generation, because it has no _reindex.",
-                "Leave --new out: the update changes the live generation. Or build a new generation: leave --update out.",
+                "Leave --new out, and delete fewer documents at a time: the update changes the live generation then. Or build a new generation: "
+                "leave --update out.",
             ) from error
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
-    from termweave.signals import DocumentLayout
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
 _UNAVAILABLE = frozenset({"no_shard_available_action_exception", "unavailable_shards_exception"})
@@ -117,7 +116,7 @@ def of(
         return []
     stored = _stored(engine, opened, candidates, places, (*fields, *_SHADED) if explain else fields)
     parts = _explained(engine, opened, candidates, places, stored) if explain else {}
-    hidden = _hidden(opened.layout)
+    hidden = _hidden(opened)
     return [
         Hit(
             id=place.id,
@@ -134,7 +133,7 @@ def of(
     ]
 
 
-def source_parameters(fields: Sequence[str], layout: DocumentLayout) -> dict[str, str]:
+def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:
     """The parameters of a request that reads the stored fields of hits.
 
     They are the named ones, long metadata, and id and position of the passage. A name with `*` is a pattern, which stands for the fields of
@@ -142,14 +141,16 @@ def source_parameters(fields: Sequence[str], layout: DocumentLayout) -> dict[str
     """
     long = [name.replace("metadata", "metadata_long", 1) for name in fields if name.partition(".")[0] == "metadata"]
     parameters = {"_source_includes": ",".join(sorted({*fields, *long, *_ALWAYS}))}
-    if any("*" in name for name in fields) and (left := _hidden(layout) - {name.partition(".")[0] for name in fields}):
+    if any("*" in name for name in fields) and (left := _hidden(opened) - {name.partition(".")[0] for name in fields}):
         parameters["_source_excludes"] = ",".join(sorted(left))
     return parameters
 
 
-def _hidden(layout: DocumentLayout) -> frozenset[str]:
+def _hidden(opened: OpenGeneration) -> frozenset[str]:
     """The fields of a document that neither its source nor its application has: those of the signals, and digests."""
-    return layout.names - {*layout.extra, *_SHADED, *_ALWAYS, "metadata", "metadata_long"}
+    enriched = opened.lineage.source.get("enriched")  # there all others are the application's
+    written = opened.layout.names if enriched is None else frozenset(enriched.split())
+    return written - {*opened.layout.extra, *_SHADED, *_ALWAYS, "metadata", "metadata_long"}
 
 
 def _check_read(entries: Sequence[Mapping[str, Any]]) -> None:
@@ -179,7 +180,7 @@ def _stored(
         if not place.signals and opened.lineage.passages:
             keys[engine_id(Passage.key(place.id, 1))] = place.id
     # Not in real time, so that the fields are from the same refresh as the search.
-    params = {**source_parameters(fields, opened.layout), "realtime": False}
+    params = {**source_parameters(fields, opened), "realtime": False}
 
     def read() -> list[dict[str, Any]]:
         path = f"/{candidates.index}/_mget"

@@ -33,7 +33,10 @@ ELSEWHERE = {"engines"}
 #: Scripts that start a cluster of three nodes, with their arguments.
 CLUSTERS = {"cluster_under_load": ["--quick"], "rolling_upgrade": []}
 #: Scripts that need no data set, with what they print.
-SYNTHETIC = {"run": ("termweave --help", "/ bound", "verify: 40 documents intact"), "neighbours": ("| 600 |",)}
+SYNTHETIC = {
+    "run": ("termweave --help", "/ bound", "verify: 40 documents intact", "reading 200 documents"),
+    "neighbours": ("| 600 |",),
+}
 SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
 SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
 SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")

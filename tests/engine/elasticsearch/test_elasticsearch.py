@@ -188,6 +188,8 @@ def test_updates_and_generations(termweave, elastic_name, elasticsearch_engine, 
     assert (done["update"]["new"], done["update"]["changed"]) == (1, 1)
     assert json.loads(termweave("search", elastic_name, "write a spreadsheet", "--json"))["hits"][0]["id"] == "csv"
     assert "6 documents, all there" in termweave("verify", elastic_name, "--deep")
+    assert "1 document deleted" in termweave("delete", elastic_name, "--id", "new", "--yes")
+    assert "5 documents, all there" in termweave("verify", elastic_name)
     copied = has_reindex(elasticsearch_engine)
     said = termweave("index", source, elastic_name, "--update", "--new", status=0 if copied else 1)
     if not copied:

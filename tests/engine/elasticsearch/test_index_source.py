@@ -9,11 +9,12 @@ import sys
 import pytest
 
 from termweave.cli import run
-from termweave.corpora import IndexReading, open_source
-from termweave.engine.index_source import pages
+from termweave.corpora import IndexReading, open_dataset, open_source
+from termweave.engine.index_source import pages, ubi
 from termweave.errors import InputError
 from termweave.settings import load
 from tests.engine.index_source.conftest import write
+from tests.engine.index_source.test_ubi import logs
 
 pytestmark = pytest.mark.engine
 FIELDS = ("--title-field", "name", "--text-field", "description")
@@ -215,6 +216,16 @@ def test_the_applications_queries_find_the_same_with_the_same_scores(termweave, 
             assert {name: sources[identity][name] for name in mapping if name != "all"} == {
                 name: goods[identity][name] for name in mapping if name != "all"
             }
+
+
+def test_logs_of_user_behaviour_are_judgements(elasticsearch_engine, elastic_name, monkeypatch):
+    monkeypatch.setattr(ubi, "QUERIES", f"{elastic_name}-queries")
+    monkeypatch.setattr(ubi, "EVENTS", f"{elastic_name}-events")
+    for suffix, records in zip(("queries", "events"), logs(), strict=True):
+        write(elasticsearch_engine, f"{elastic_name}-{suffix}", records)
+    dataset = open_dataset(f"ubi:{elasticsearch_engine.url}")
+    assert len(dataset.queries()) == 4
+    assert {query.text: dataset.qrels()[query.id] for query in dataset.queries()}["query 2"]["d2"] == 3
 
 
 def test_an_index_with_vectors_of_its_own_is_not_enriched(termweave, elasticsearch_engine, shop):

@@ -11,7 +11,14 @@ import pytest
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.exhaustive]
 ROOT = Path(__file__).parents[3]
-FILES = ("tests/cli/test_main_path.py", "tests/search/test_index.py", "tests/search/results", "tests/search/retrieval")
+FILES = (
+    "tests/cli/test_main_path.py",
+    "tests/cli/test_profiles.py",
+    "tests/search/test_index.py",
+    "tests/search/results",
+    "tests/search/retrieval",
+    "tests/ui/test_api.py",
+)
 #: Parts of names of tests that do not hold there, and why.
 OTHERWISE = {
     "server_fuses": "there is no query `hybrid`",

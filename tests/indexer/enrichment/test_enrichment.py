@@ -87,7 +87,7 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
             calls.append(index)
             lines = [
                 {"update": {"_id": "p3"}}, {"doc": {"stock": 1000}}, {"index": {"_id": "p4"}}, {"name": "a bicycle", "stock": 4},
-                {"index": {"_id": "new"}}, {"name": "an umbrella", "stock": 1}, {"delete": {"_id": "p5"}},
+                {"index": {"_id": "new"}}, {"name": "an umbrella", "stock": 1, "bucket": 2}, {"delete": {"_id": "p5"}},
             ]  # fmt: skip
             opensearch_engine.request("POST", f"/{index}/_bulk", body=b"".join(orjson.dumps(line) + b"\n" for line in lines))
         return send(engine, index, writes)
@@ -111,7 +111,11 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
         hit = found.search("umbrella", mode=mode, fields=["name", "stock"], explain=True)[0]
         assert (hit.id, dict(hit.fields)) == ("new", {"name": "an umbrella", "stock": 1})
     pattern = found.search("umbrella", fields=["*"])[0]
-    assert dict(pattern.fields) == {"name": "an umbrella", "stock": 1}  # the application's fields, and none of the signals
+    assert dict(pattern.fields) == {
+        "name": "an umbrella",
+        "stock": 1,
+        "bucket": 2,
+    }  # the application's fields, and none of the signals
     assert found.search("green tea", rerank="rnn")[0].id in {f"p{number}" for number in range(4, 30, 5)}
 
     assert enrich(index)["written"] == 0
