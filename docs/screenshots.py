@@ -1,6 +1,6 @@
 """Take the pictures of docs/images: every page of `termweave serve` on the index of `termweave demo`, in a headless Chromium.
 
-    OPENSEARCH_URL=http://127.0.0.1:9200 python -m docs.screenshots [--out FOLDER] [--width 1200] [--dark]
+    OPENSEARCH_URL=http://127.0.0.1:9200 python -m docs.screenshots [--out FOLDER] [--width 1200] [--height 900] [--dark]
 
 The server must hold the index of `termweave demo`. The book of that index gets a few queries and grades of the demo's own judgements, and
 loses them at the end; a book that holds something already is left alone.
@@ -34,7 +34,9 @@ IMAGES = Path(__file__).parent / "images"
 NAME, QUERIES = "demo", 24
 QUERY = "how do I run a function after a delay in another thread"
 #: Colours of a picture: pages have few, and the files stay small.
-_COLOURS = 64
+_COLOURS = 128
+#: Of a page its upper part is shown, in pixels.
+_HEIGHT = 900
 _ADDRESSES = {
     "search": ("/search", {"q": QUERY}),
     "side-by-side": ("/search", {"q": QUERY, "compare": 1, "mode": "lexical", "mode2": "hybrid", "rerank2": "rnn", "k": 5}),
@@ -61,18 +63,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=IMAGES)
     parser.add_argument("--width", type=int, default=1200)
+    parser.add_argument("--height", type=int, default=_HEIGHT)
     parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--index", default=NAME, help="index of (a part of) the corpus of the demo")
     asked = parser.parse_args()
     connection = engine.connect(settings.load())
-    book = JudgementBook(connection, NAME)
+    book = JudgementBook(connection, asked.index)
     if book.queries():
-        raise SystemExit(f"The book of {NAME} holds queries already: take the pictures on another server.")
+        raise SystemExit(f"The book of {asked.index} holds queries already: take the pictures on another server.")
     asked.out.mkdir(parents=True, exist_ok=True)
     try:
-        _fill(book, Index.open(connection, NAME))
+        _fill(book, Index.open(connection, asked.index))
         _take(connection, asked)
     finally:
-        body = {"query": {"term": {"book": NAME}}}
+        body = {"query": {"term": {"book": asked.index}}}
         connection.request("POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body=body)
 
 
@@ -96,7 +100,7 @@ def _take(connection: Any, asked: argparse.Namespace) -> None:
     if program is None:
         raise SystemExit("There is no Chromium on this machine: make browser")
     listening = socket.create_server(("127.0.0.1", 0))
-    app = application.create(connection, ServeOptions(index=NAME))
+    app = application.create(connection, ServeOptions(index=asked.index))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
@@ -122,7 +126,8 @@ def _visit(browser: Browser, home: str, asked: argparse.Namespace) -> None:
             )
         path = asked.out / f"{name}.png"
         browser.picture(path)
-        Image.open(path).convert("RGB").quantize(_COLOURS).save(path, optimize=True)
+        picture = Image.open(path).convert("RGB")
+        picture.crop((0, 0, picture.width, min(asked.height, picture.height))).quantize(_COLOURS).save(path, optimize=True)
 
     for name, (path, values) in _ADDRESSES.items():
         shot(name, f"{path}?{urlencode(values)}")

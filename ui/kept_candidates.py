@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from termweave.evaluation.book.store import JudgementBook
     from termweave.search import Index
+    from termweave.search.ranking.rerankers import Need
     from termweave.search.retrieval.candidates import Candidates
 
 #: Candidates of each signal, and judged queries of the book whose candidates are kept.
@@ -93,7 +94,7 @@ def keep(index: Index, text: str, book: JudgementBook | None, where: Sequence[st
         where: Filters of the query; judged queries are not filtered.
     """
     judged = BookDataset(f"{BookDataset.PREFIX}{book.name}", book) if book is not None and book.qrels() else None
-    needs = {"vectors"} if "dense" in index.signals else set()
+    needs: tuple[Need, ...] = ("vectors",) if "dense" in index.signals else ()
     kept = []
     if check_query(text).strip():
         (candidates,) = index.candidates([text], index.signals, depth=DEPTH, where=list(where), needs=needs)

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from termweave.corpora import queries as query_files
 from termweave.corpora.readers.beir import read_qrels
-from termweave.engine.index_source.ubi import PREFIX
 from termweave.errors import UsageError
 from termweave.evaluation.book import agreement
 from termweave.evaluation.book.pool import pooled
@@ -22,6 +21,7 @@ from termweave.records import Query
 from termweave.ui import parameters
 from termweave.ui.addresses import PageAddress
 from termweave.ui.pages.judge_page import book_of, text_of
+from termweave.ui.pages.query_logs import UBI
 from termweave.ui.pages.sign_in import form_route, sessions
 from termweave.ui.pages.uploads import bytes_of, named
 from termweave.ui.parameters import INDEX, Parameter
@@ -72,7 +72,7 @@ def _show(request: Request) -> Response:
         "agreement": agreement.of(grades) if grades else None,
         "notes": [each for each in grades if each.note],
         "guidelines": book.guidelines(),
-        "logs": [spec for spec in workspace.options.datasets if spec.startswith(PREFIX)],
+        "logs": [spec for spec in workspace.options.datasets if spec.startswith(UBI)],
         "added": values["added"],
         "imported": values["imported"],
     }

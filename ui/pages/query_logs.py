@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
 
-from termweave.corpora.behaviour.ubi import query_id
-from termweave.engine.index_source.ubi import PREFIX, UbiLog
 from termweave.errors import UsageError
 from termweave.evaluation.book.pool import pooled
 from termweave.records import Query
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Queries that are taken from a log, unless the form says how many; and at most.
 _QUERIES, _MOST = 50, 500
+#: How the spec of a log of user behaviour begins.
+UBI = "ubi:"
 #: The judge whose grades are those of the click model.
 CLICKS = "clicks"
 #: What a line of a click log begins with, if it is JSON; other JSON lines are records of user behaviour.
@@ -53,10 +53,12 @@ def _add(request: Request, form: FormData) -> Response:
     if bool(spec) == bool(content):
         raise UsageError("There is no log to read, or there are two.", "Choose a file, or one of the logs of the list.")
     with tempfile.TemporaryDirectory() as folder:
-        counts, qrels = _read(content, Path(folder)) if content else _behaviour(UbiLog(spec))
+        counts, qrels = _read(content, Path(folder)) if content else _behaviour(spec)
     frequent = sorted(counts, key=lambda text: -counts[text])[: int(wanted)]
     if not frequent:
         raise UsageError("The log holds no query with a click.", "Choose another one.")
+    from termweave.corpora.behaviour.ubi import query_id  # noqa: PLC0415 - numpy, which the pages start without
+
     queries = [Query(query_id(text), check_query(text)) for text in frequent]
     book = book_of(request, name)
     known = {query.id for query in book.queries()}
@@ -77,15 +79,18 @@ def _read(content: bytes, folder: Path) -> tuple[dict[str, float], Qrels]:
     if first.startswith("{") and not all(key in first for key in _CLICK_KEYS):
         path = folder / "ubi_queries_events.ndjson"
         path.write_bytes(content)
-        with named(path):
-            return _behaviour(UbiLog(f"{PREFIX}{folder}"))
+        with named(path, f"{UBI}{folder}"):
+            return _behaviour(f"{UBI}{folder}")
     path = folder / "clicks"
     path.write_bytes(content)
     with named(path):
         return _clicks(path), {}
 
 
-def _behaviour(log: UbiLog) -> tuple[dict[str, float], Qrels]:
+def _behaviour(spec: str) -> tuple[dict[str, float], Qrels]:
+    from termweave.engine.index_source.ubi import UbiLog  # noqa: PLC0415 - numpy, which the pages start without
+
+    log = UbiLog(spec)
     return {text: sum(documents.values()) for text, documents in log.counts().items()}, log.qrels()
 
 

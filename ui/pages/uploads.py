@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import UploadFile
 
-from termweave.engine.index_source.ubi import PREFIX
 from termweave.errors import TermweaveError
 
 if TYPE_CHECKING:
@@ -24,10 +23,11 @@ def bytes_of(form: FormData, field: str) -> bytes:
 
 
 @contextmanager
-def named(path: Path) -> Iterator[None]:
-    """Say "The file" in errors, not the place where an upload was put."""
+def named(*places: Path | str) -> Iterator[None]:
+    """Say "The file" in errors, not the place where an upload was put; a place may be a part of a later one, not of an earlier one."""
     try:
         yield
     except TermweaveError as error:
-        error.message = error.message.replace(str(path), "The file").replace(f"{PREFIX}{path.parent}", "The file")
+        for place in places:
+            error.message = error.message.replace(str(place), "The file")
         raise

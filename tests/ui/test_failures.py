@@ -1,0 +1,103 @@
+"""The server dies while pages are open: each page says so in a sentence; and it is not slowed down by many candidates."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from html import unescape
+from urllib.parse import urlsplit
+
+import orjson
+import pytest
+
+from termweave import corpora, engine, settings
+from termweave.indexer import BuildOptions, build
+from tests.ui.conftest import client_of, csrf_of
+from tests.ui.test_search_page import show
+
+pytestmark = pytest.mark.engine
+
+
+class Relay:
+    """An address that leads to the server until it is cut."""
+
+    def __init__(self, url):
+        self._place, self._ends = urlsplit(url), []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        """Refuse and end all connections, as a process does that is killed."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # close() alone lets a waiting accept() take one more
+        self._listener.close()
+        for each in self._ends:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection((self._place.hostname, self._place.port))
+                self._ends += [client, server]
+                for source, sink in ((client, server), (server, client)):
+                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _pump(source, sink):
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.close()
+
+
+def test_a_server_that_is_killed_meanwhile_is_a_sentence_on_every_page(opensearch_engine, attacked, caplog):
+    relay = Relay(opensearch_engine.url)
+    client = client_of(engine.connect(settings.load(url=relay.url, timeout=5)), index=attacked)
+    assert client.get("/search?q=function").status_code == 200
+    csrf = csrf_of(client)
+    relay.cut()
+    for path in (
+        "/search?q=function",
+        "/sliders?q=function",
+        "/judge?judge=ann",
+        "/book",
+        "/snapshots",
+        "/generations",
+        "/book/qrels.tsv",
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 503, path
+        assert "No OpenSearch answers" in unescape(answer.text), path
+        assert answer.headers["content-security-policy"]
+    for path in ("search?q=function", "book", "indices", "candidates?q=function"):
+        answer = client.get(f"/api/{path}")
+        assert (answer.status_code, answer.json()["schema"]) == (503, "termweave.error/1"), path
+    fields = {"csrf": csrf, "index": attacked, "typed": "a query", "judge": "ann", "grade": "1"}
+    for path in ("/book/add", "/judge/undo", "/snapshots/take", "/generations/promote"):
+        answer = client.post(path, data=fields)
+        assert answer.status_code == 503, path
+        assert "Traceback" not in answer.text
+    # The client library keeps the causes in records of its own, which `termweave` does not print.
+    assert not [each for each in caplog.records if each.exc_info and each.name.startswith(("termweave", "uvicorn", "starlette"))]
+
+
+@pytest.mark.slow
+def test_facets_count_ten_thousand_candidates(opensearch_engine, name, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(
+        b"\n".join(orjson.dumps({"_id": str(n), "text": f"the same word {n}", "kind": f"k{n % 7}"}) for n in range(10_000))
+    )
+    build(opensearch_engine, corpora.open_source(path), name, BuildOptions(weights="none", dense="none"))
+    client = client_of(opensearch_engine, index=name)
+    status, page = show(client, q="word", mode="lexical", candidates="10000", facet="kind")
+    assert status == 200
+    counts = {kind: sum(n % 7 == kind for n in range(10_000)) for kind in range(7)}
+    for kind, count in counts.items():
+        assert f"<bdi>k{kind}</bdi> <b>{count}</b>" in page
+    data = client.get("/api/search", params={"q": "word", "mode": "lexical", "candidates": 10_000, "facet": "kind"}).json()
+    assert sum(each["count"] for each in data["facets"]["kind"]) == 10_000
