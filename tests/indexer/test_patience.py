@@ -77,11 +77,11 @@ def test_a_build_says_at_once_that_it_waits_and_when_it_goes_on(bench):
     with Proxy(int(bench.url.rpartition(":")[2])) as proxy:
         process = bench.start("--patience", "90", url=proxy.url, prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
-        proxy.refuse = proxy.cut = 1.0  # connections that are open break, too
+        proxy.away = True
         process.stdin.write("\n")
         process.stdin.flush()
         until(process, "Waiting for the server, up to 90 s; the work goes on by itself when it answers.")
-        proxy.refuse = proxy.cut = 0.0
+        proxy.away = False
         said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert said.count("The server answers again, after ") == 1
@@ -93,13 +93,13 @@ def test_a_build_says_at_once_that_it_waits_and_when_it_goes_on(bench):
 def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
     with own_node() as state:
         bench = Bench(tmp_path, state.url, "paused").write(1200)
-        process = bench.start("--timeout", "2", prelude=HOLD, stdin=subprocess.PIPE)
+        process = bench.start("--timeout", "15", prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
         os.kill(state.nodes[0].pid, signal.SIGSTOP)
         try:
             process.stdin.write("\n")
             process.stdin.flush()
-            until(process, "did not answer within 2 s. Waiting for the server, up to 120 s")
+            until(process, " in time. Waiting for the server, up to 120 s")
         finally:
             os.kill(state.nodes[0].pid, signal.SIGCONT)
         said, _ = process.communicate(timeout=300)
