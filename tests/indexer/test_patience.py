@@ -130,6 +130,16 @@ def test_the_line_names_each_outage_once_and_a_busy_server_only_if_it_stays_busy
     assert said == [line, "The server answers again, after 12 s; the work goes on."] * 2
 
 
+def test_when_the_patience_is_over_no_line_says_that_it_waits(monkeypatch):
+    clock, said = [100.0], []
+    monkeypatch.setattr(outage.time, "monotonic", lambda: clock[0])
+    watched = outage.Outage(said.append)
+    watched.failed(EngineError("Busy."), 2)
+    clock[0] += 2.5
+    watched.failed(EngineError("Busy."), 2)
+    assert said == []
+
+
 def test_a_python_program_hears_of_an_outage_by_a_logger(caplog):
     outage.Outage().failed(EngineUnreachable("Nobody answers."), 60)
     (record,) = caplog.records
