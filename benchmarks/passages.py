@@ -39,7 +39,7 @@ MODES = ("lexical", "weights", "dense", "hybrid")
 MEASURES = ("nDCG@10", "recall@100")
 
 
-class Sample(Derived):
+class SampledDataset(Derived):
     """All judged documents of a data set, and of the others those whose ids have the lowest hashes."""
 
     def __init__(self, dataset: Dataset, count: int) -> None:
@@ -94,7 +94,7 @@ def main() -> None:
 def row(server: Engine, folder: str, given: argparse.Namespace) -> str:
     """Index and evaluate one data set in both ways, and return its line of the table."""
     dataset, size = corpora.open_dataset(folder), given.size
-    source: Source = Sample(dataset, given.sample) if given.sample else dataset
+    source: Source = SampledDataset(dataset, given.sample) if given.sample else dataset
     name = Path(folder.partition(":")[0]).name
     experiments, indices = [], []
     for suffix, window in (("whole", None), ("cut", Window(size, size * 3 // 4))):
