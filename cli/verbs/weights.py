@@ -75,10 +75,11 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
         out.say("This text has no terms: it is empty, or has only stop words, punctuation and words longer than 200 characters.")
     if html:
         from termweave.search.render.html import Picture
+        from termweave.support.messages import clipped
 
         spans = [(word.start, word.end, word.weight) for word in words]
         picture = Picture(encoder.models["weights"].name, text, spans, note=f"weighed as a {kind}")
-        shaded_texts.write(html, f"Weights: {text[:60]}", [picture], out)
+        shaded_texts.write(html, f"Weights: {clipped(text, 60)}", [picture], out)
     if sys.stdout.isatty():
         out.emit(data, lambda: shaded(text, words))
     else:

@@ -134,10 +134,12 @@ class TextFolder(FileSource):
         if not others:
             return [mapping]
         count = counted(others.total(), "file is", "files are")
+        if self.reading.include:
+            return [mapping, f"{self.shown}: {count} not included and ignored ({_numbers(others)})."]
         remark = (
-            f"{self.shown}: {count} {'not included' if self.reading.include else 'not text'} and ignored ({_numbers(others)})."
+            f"{self.shown}: {count} of other types and ignored ({_numbers(others)}); --include '*.py' reads texts of any type."
         )
-        unread = set() if office.readable() or self.reading.include else others.keys() & office.MODULES.keys()
+        unread = set() if office.readable() else others.keys() & office.MODULES.keys()
         return [mapping, f"{remark} `{install('office')}` reads {few(sorted(unread))}." if unread else remark]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:

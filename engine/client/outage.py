@@ -49,11 +49,11 @@ class Outage:
             now = time.monotonic()
             self._began = now if self._began is None else self._began
             lasted = now - self._began
-            if self._said or (lasted < _NOTICEABLE and not isinstance(error, EngineUnreachable)):
+            if self._said or lasted >= patience or (lasted < _NOTICEABLE and not isinstance(error, EngineUnreachable)):
                 return
             self._said = True
         self._say(
-            f"{clipped(error.message, _LONGEST)} Waiting for the server, up to {max(0.0, patience - lasted):.0f} s; "
+            f"{clipped(error.message, _LONGEST)} Waiting for the server, up to {patience - lasted:.0f} s; "
             "the work goes on by itself when it answers."
         )
 

@@ -74,7 +74,10 @@ class Retries:
         try:
             return self._attempt(call, None)
         except EngineError as error:
-            if once or not self._may_repeat(error, repeatable=repeatable):
+            again = self._may_repeat(error, repeatable=repeatable)
+            if self.patience is not None and self._answered and (again or (once and is_temporary(error))):
+                self.outage.failed(error, self.patience)  # a caller who wants one attempt repeats it itself
+            if once or not again:
                 raise
             if self.patience is None and limit is not None and time.monotonic() - began >= limit:
                 raise  # it did not answer in time: the user does not want to wait longer
@@ -96,7 +99,7 @@ class Retries:
             stop=over if end is not None else lambda state: over(state) or stop_after_attempt(_ATTEMPTS)(state),
             reraise=True,
         )
-        result: T = retrying(_continued(failure, lambda: self._attempt(call, until)))
+        result: T = retrying(_continued(failure, lambda: self._again(call, until)))
         self.waited += time.monotonic() - failed
         return result
 
@@ -108,13 +111,20 @@ class Retries:
             if not is_temporary(error):  # the server answers
                 self._failing_since = None
                 self.outage.answered()
-            elif self.patience is not None and self._answered:  # whoever called repeats it, if this class does not
-                self.outage.failed(error, self.patience)
             raise
         self._answered = True
         self._failing_since = None
         self.outage.answered()
         return result
+
+    def _again(self, call: Callable[[float | None], T], end: float | None) -> T:
+        """A repeated attempt. One that fails may be the first after which the outage is worth a line."""
+        try:
+            return self._attempt(call, end)
+        except EngineError as error:
+            if self.patience is not None and self._answered and is_temporary(error):
+                self.outage.failed(error, self.patience)
+            raise
 
     def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:
         if isinstance(error, EngineResponseError) and error.status in _TURNED_AWAY:

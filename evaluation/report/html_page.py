@@ -61,7 +61,8 @@ def html(experiment: Experiment, dataset: Dataset, *, about: Mapping[str, str], 
         _section("Recall", plots.recall(experiment, dataset.qrels(), dataset.relevant_from)),
         _section("Latency", plots.latency(experiment)),
         "<h2>Queries that moved most</h2>",
-        *(_moved(experiment, row) for row in experiment.rows if row.system != experiment.baseline),
+        "".join(_moved(experiment, row) for row in experiment.rows if row.system != experiment.baseline)
+        or f"<p class=dim>Every query has the same {LEADING} as with {escape(experiment.baseline)}.</p>",
     ]
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'><title>{escape(title)}</title>"
     return (

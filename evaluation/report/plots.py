@@ -71,6 +71,7 @@ def differences(experiment: Experiment) -> str:
         panel.tick_params(labelsize=7, labelbottom=True)
     most = max((float(np.abs(experiment.values[row.system][LEADING] - base).max()) for row in others), default=0.0) or 1.0
     axes[0][0].set_ylim(-1.05 * most, 1.05 * most)  # as far down as up, the same in all panels
+    axes[0][0].xaxis.get_major_locator().set_params(integer=True)  # there is no query 1.5
     axes[0][0].set_ylabel(f"{LEADING} minus {experiment.baseline}", fontsize=8)
     return svg(figure, "differences")
 

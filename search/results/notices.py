@@ -36,7 +36,7 @@ def of(
     *,
     empty: bool,
     fields: Sequence[str],
-    where: Sequence[Any],
+    where: Any,
 ) -> tuple[str, ...]:
     """Remarks on an answer.
 
@@ -72,7 +72,7 @@ def of(
     return (*remarks, *on_filters(engine, candidates.index, opened.layout, where, empty=empty))
 
 
-def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Sequence[Any], *, empty: bool) -> Iterator[str]:
+def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:
     """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
     clauses = filter_grammar.clauses(where, layout, dialect.of(engine.capabilities))
     if empty and where:

@@ -20,8 +20,6 @@ from termweave.signals import typed_fields
 from termweave.signals.dialect import OPENSEARCH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from termweave.signals import DocumentLayout
     from termweave.signals.dialect import ServerDialect
 
@@ -285,7 +283,7 @@ def _typed(name: str) -> str:
     return f"{typed_fields.FIELD}.{_entry(name)}"
 
 
-def clauses(where: Sequence[Any], layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
+def clauses(where: Any, layout: DocumentLayout, dialect: ServerDialect = OPENSEARCH) -> list[Clause]:
     """The clauses of filters: expressions are translated for an index with this layout, clauses of the query DSL stay as they are."""
     translated = [each.clause(layout) if isinstance(each, FilterExpression) else each for each in where]
     return dialect.filters(translated, layout.types)

@@ -164,5 +164,17 @@ def test_every_query_has_a_bar_and_all_panels_have_equal_axes(report):
     up, down = captured[0].axes
     assert up.get_ylim() == down.get_ylim() == (-1.05, 1.05)
     assert up.get_xlim() == down.get_xlim()
+    assert all(float(tick).is_integer() for tick in up.get_xticks())  # they number queries
     areas = [[patch.get_data().values.sum() for patch in panel.patches] for panel in (up, down)]
     assert np.allclose(areas, [[1.0, 0.0], [0.0, -0.2]])
+
+
+def test_a_report_in_which_no_query_moved_says_so(report):
+    ids = tuple(f"q{place}" for place in range(len(QUERIES)))
+    values = {name: {measure: np.ones(len(ids)) for measure in MEASURES} for name in ("BM25", "weights")}
+    rows = tuple(Row(name, name, "none", dict.fromkeys(MEASURES, 1.0), {}, 0, 0, 0, 1.0) for name in values)
+    runs = {name: Run(name, {query: {"d0": 1.0} for query in ids}) for name in values}
+    same = Experiment("set", ids, "BM25", rows, runs, {}, values, (), {})
+    page = html_page.html(same, corpora.open_dataset(report.parent), about={})
+    assert "Every query has the same nDCG@10 as with BM25." in page
+    assert "Every query has the same" not in report.read_text("utf-8")

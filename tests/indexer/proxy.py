@@ -25,6 +25,7 @@ class Proxy:
         delay: Seconds that a response waits, at most.
 
     Attributes:
+        away: While it is set, the server cannot be reached: open connections break, too.
         faults: How many there were.
         heard: What came from the client, a connection each.
     """
@@ -34,6 +35,7 @@ class Proxy:
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self.refuse, self.cut, self.lose, self.delay = refuse, cut, lose, delay
+        self.away = False
         self.faults = 0
         self.heard = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -58,7 +60,7 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self._happens(self.refuse):
+            if self.away or self._happens(self.refuse):
                 client.close()
                 continue
             try:
@@ -75,6 +77,8 @@ class Proxy:
             self.heard.append(heard)
         with suppress(OSError):
             while data := source.recv(_CHUNK):
+                if self.away:
+                    break
                 if not answers:
                     heard += data
                 if answers and self.delay:

@@ -77,11 +77,11 @@ def test_a_build_says_at_once_that_it_waits_and_when_it_goes_on(bench):
     with Proxy(int(bench.url.rpartition(":")[2])) as proxy:
         process = bench.start("--patience", "90", url=proxy.url, prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
-        proxy.refuse = proxy.cut = 1.0  # connections that are open break, too
+        proxy.away = True
         process.stdin.write("\n")
         process.stdin.flush()
         until(process, "Waiting for the server, up to 90 s; the work goes on by itself when it answers.")
-        proxy.refuse = proxy.cut = 0.0
+        proxy.away = False
         said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert said.count("The server answers again, after ") == 1
@@ -93,13 +93,13 @@ def test_a_build_says_at_once_that_it_waits_and_when_it_goes_on(bench):
 def test_a_server_that_is_paused_is_waited_for_and_that_is_said(tmp_path):
     with own_node() as state:
         bench = Bench(tmp_path, state.url, "paused").write(1200)
-        process = bench.start("--timeout", "2", prelude=HOLD, stdin=subprocess.PIPE)
+        process = bench.start("--timeout", "15", prelude=HOLD, stdin=subprocess.PIPE)
         until(process, "HELD")
         os.kill(state.nodes[0].pid, signal.SIGSTOP)
         try:
             process.stdin.write("\n")
             process.stdin.flush()
-            until(process, "did not answer within 2 s. Waiting for the server, up to 120 s")
+            until(process, " in time. Waiting for the server, up to 120 s")
         finally:
             os.kill(state.nodes[0].pid, signal.SIGCONT)
         said, _ = process.communicate(timeout=300)
@@ -128,6 +128,16 @@ def test_the_line_names_each_outage_once_and_a_busy_server_only_if_it_stays_busy
         watched.answered()
     line = "The server has too many requests. Waiting for the server, up to 57 s; the work goes on by itself when it answers."
     assert said == [line, "The server answers again, after 12 s; the work goes on."] * 2
+
+
+def test_when_the_patience_is_over_no_line_says_that_it_waits(monkeypatch):
+    clock, said = [100.0], []
+    monkeypatch.setattr(outage.time, "monotonic", lambda: clock[0])
+    watched = outage.Outage(said.append)
+    watched.failed(EngineError("Busy."), 2)
+    clock[0] += 2.5
+    watched.failed(EngineError("Busy."), 2)
+    assert said == []
 
 
 def test_a_python_program_hears_of_an_outage_by_a_logger(caplog):

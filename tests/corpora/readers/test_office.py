@@ -173,7 +173,7 @@ def test_without_the_extra_files_are_named_and_the_command_that_helps(folder, tm
     monkeypatch.setattr(office, "readable", lambda: False)
     source = open_source(folder)
     assert [document.id for document in source.documents()] == ["notes.txt"]
-    assert "4 files are not text and ignored" in source.remarks[1]
+    assert "4 files are of other types and ignored" in source.remarks[1]
     assert "[office]'` reads .docx, .pdf, .pptx, .xlsx." in source.remarks[1]
     (tmp_path / "only.pdf").write_bytes(ENCRYPTED)
     for place in (tmp_path, tmp_path / "only.pdf"):

@@ -51,8 +51,9 @@ def test_a_folder_of_all_kinds(tmp_path):
     assert seen[-1] == source.size
     mapping, remark = source.remarks
     assert "each text file is a document (3 .txt, 2 .md, 1 .html); id = its path; title = its heading or <title>." in mapping
-    assert "3 files are not text and ignored" in remark
+    assert "3 files are of other types and ignored" in remark
     assert "1 .png" in remark
+    assert remark.endswith("--include '*.py' reads texts of any type.")
     with pytest.raises(UsageError, match="corpus without queries"):
         open_dataset(folder)
     with pytest.raises(UsageError, match=r"cannot be used with a folder of \.txt, \.md, .*or \.xlsx files"):
