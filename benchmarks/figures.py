@@ -88,6 +88,7 @@ FIGURES = (
     Figures("kept", "docs/term-weights.md", "squad's pairs and the corpus", "corpus_alone.py --data DATA --runs WORK/kept --corpus cranfield --set start=WORK/squad --set keep=0.15 --set beside=DATA/squad --set drawn=6 cranfield nfcorpus trec-dl-2019-2020 vaswani stackfaq wikiqa", model=False),
     Figures("near-squad", "docs/term-weights.md", "squad's heads with neighbours", "retrieval.py --model WORK/squad --neighbours 3 --name near-squad SETS: cranfield nfcorpus trec-dl-2019-2020 vaswani stackfaq wikiqa", model=False),
     Figures("from-shipped", "docs/term-weights.md", "from the shipped model and the corpus", "corpus_alone.py --data DATA --runs WORK/fromshipped --set start=shipped --set keep=0.3 cranfield nfcorpus vaswani wikiqa"),
+    Figures("serving", "docs/serving.md", "searches a second through the page's API, start, a page beside its search", "serving.py --documents 200 --rounds 3 --seconds 4"),
     Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
     Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),
