@@ -28,6 +28,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import opensearchpy
@@ -40,8 +41,6 @@ from termweave.indexer.generations import generations, index_setup, publication
 from termweave.records import Document, Encoding, TermWeights
 from termweave.search import Index
 from termweave.search.catalog import lineage, statistics_store
-from termweave.search.options import FIELDS
-from termweave.search.results import hits
 from termweave.search.retrieval.candidates import gather
 from termweave.search.retrieval.requests import signal_requests
 from termweave.signals import DocumentLayout, Fitting, signal_class
@@ -325,9 +324,9 @@ def alone(index: Index, questions: list[str]) -> Callable[[str], object]:
     client = opensearchpy.OpenSearch(index.engine.url)
     bodies = {}
     for question in questions:
-        first, _ = index.requests(question, rerank="rnn")
+        first, second = index.requests(question, rerank="rnn")
         bodies[question] = orjson.loads(orjson.dumps(first["body"], option=orjson.OPT_SERIALIZE_NUMPY))
-    fields = {"_source_includes": ",".join(hits.wanted(FIELDS)), "realtime": "false"}
+    fields = dict(parse_qsl(urlsplit(second["path"]).query))
 
     def ask(query: str) -> object:
         answers = client.msearch(body=bodies[query], index=index.name)["responses"]
