@@ -71,13 +71,15 @@ class Retries:
             EngineError: The last attempt's error.
         """
         began = time.monotonic()
+
+        def expected(error: EngineError) -> bool:
+            """Whether the request is sent again after this error: by this loop, or by a caller who wants one attempt at a time."""
+            return is_temporary(error) if once else self._may_repeat(error, repeatable=repeatable)
+
         try:
-            return self._attempt(call, None)
+            return self._attempt(call, None, expected)
         except EngineError as error:
-            again = self._may_repeat(error, repeatable=repeatable)
-            if self.patience is not None and self._answered and (again or (once and is_temporary(error))):
-                self.outage.failed(error, self.patience)  # a caller who wants one attempt repeats it itself
-            if once or not again:
+            if once or not self._may_repeat(error, repeatable=repeatable):
                 raise
             if self.patience is None and limit is not None and time.monotonic() - began >= limit:
                 raise  # it did not answer in time: the user does not want to wait longer
@@ -99,11 +101,12 @@ class Retries:
             stop=over if end is not None else lambda state: over(state) or stop_after_attempt(_ATTEMPTS)(state),
             reraise=True,
         )
-        result: T = retrying(_continued(failure, lambda: self._again(call, until)))
+        result: T = retrying(_continued(failure, lambda: self._attempt(call, until, expected)))
         self.waited += time.monotonic() - failed
         return result
 
-    def _attempt(self, call: Callable[[float | None], T], end: float | None) -> T:
+    def _attempt(self, call: Callable[[float | None], T], end: float | None, expected: Callable[[EngineError], bool]) -> T:
+        """Call once. A failure after which the request is sent again may be the first that makes the outage worth a line."""
         try:
             result = call(None if end is None else max(_SHORTEST_TIMEOUT, end - time.monotonic()))
         except EngineError as error:
@@ -111,20 +114,13 @@ class Retries:
             if not is_temporary(error):  # the server answers
                 self._failing_since = None
                 self.outage.answered()
+            elif self.patience is not None and self._answered and expected(error):
+                self.outage.failed(error, self.patience)
             raise
         self._answered = True
         self._failing_since = None
         self.outage.answered()
         return result
-
-    def _again(self, call: Callable[[float | None], T], end: float | None) -> T:
-        """A repeated attempt. One that fails may be the first after which the outage is worth a line."""
-        try:
-            return self._attempt(call, end)
-        except EngineError as error:
-            if self.patience is not None and self._answered and is_temporary(error):
-                self.outage.failed(error, self.patience)
-            raise
 
     def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:
         if isinstance(error, EngineResponseError) and error.status in _TURNED_AWAY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,8 @@ _ADVICE = (
 )
 #: Settings that belong to one index and cannot be given to another.
 _PRIVATE = frozenset({"uuid", "creation_date", "provided_name", "version", "history", "resize", "blocks"})
-#: Seconds to wait for copies.
-_COPYING = 30
+#: Seconds to wait for copies, and between two looks at them.
+_COPYING, _LOOK = 30, 0.25
 #: Documents are sent while nobody searches: no refresh, no copies.
 LOADING = {"index.refresh_interval": "-1", "index.number_of_replicas": 0}
 
@@ -95,8 +96,7 @@ def close_writer(engine: Engine, index: str) -> None:
 def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: int) -> None:
     """Set an index for searching and make all its documents visible.
 
-    Replicas that are being copied are waited for, at most `_COPYING`: a generation that is published before them has one copy, and is
-    gone with its node.
+    Replicas are waited for, at most `_COPYING`: a generation that is published before them has one copy, and is gone with its node.
 
     Args:
         engine: The server.
@@ -108,6 +108,24 @@ def finish_loading(engine: Engine, index: str, refresh_interval: Any, replicas: 
     engine.request("PUT", f"/{index}/_settings", body=settings)
     engine.request("POST", f"/{index}/_refresh")
     if replicas:
-        params = {"wait_for_no_initializing_shards": True, "timeout": f"{_COPYING}s"}
-        with suppress(EngineResponseError):  # not yet, or this user may not ask: the copies go on
-            engine.request("GET", f"/_cluster/health/{index}", params=params, timeout=_COPYING + 10)
+        with suppress(EngineResponseError):  # this user may not ask: the copies go on
+            _wait_for_copies(engine, index)
+
+
+def _wait_for_copies(engine: Engine, index: str) -> None:
+    """Wait until every shard has its copies, or until no copy is under way, which is so where the cluster has too few nodes.
+
+    A copy that is not placed yet may be about to be: the cluster looks which nodes have parts of it ("in-flight fetch"), or copies of
+    other indices come first. So nothing may be under way in two looks, one after the other.
+    """
+    end, idle = time.monotonic() + _COPYING, 0
+    while time.monotonic() < end:
+        health = engine.request("GET", f"/_cluster/health/{index}")
+        if health["status"] == "green":
+            return
+        under_way = health["number_of_in_flight_fetch"] or health["number_of_pending_tasks"]
+        under_way = under_way or engine.request("GET", "/_cluster/health")["initializing_shards"]
+        idle = 0 if under_way else idle + 1
+        if idle == 2:
+            return
+        time.sleep(_LOOK)
