@@ -71,6 +71,7 @@ TABLES = {
         of_set={
             "cmrc2018-reqa": {
                 "backbone": "scratch",
+                "top_layers": -1,
                 "layers_rate": 1e-3,
                 "steps": 1500,
                 "every": 500,
