@@ -26,9 +26,9 @@ from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation import randomisation_test
 from termweave.training import families
 from termweave.training.data import negatives, teacher_scores
-from termweave.training.data.bm25_index import bm25_weights
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.pairs import Collection
-from termweave.training.dev_measure import search_measure, stored
+from termweave.training.dev_measure import ranking_measure, search_measure, stored
 from termweave.training.methods import base
 from termweave.training.mixture import DataPart
 from termweave.training.model_folder.retrieval_figures import Pool, drawn, searched
@@ -76,6 +76,15 @@ VARIANTS = {
     "anchored between (tf_power 0.5)": Variant(("tf_power=0.5",)),
     "anchored between, BM25 + vectors distilled": Variant(("tf_power=0.5", *DISTILLED)),
     "the shipped settings: the same, 6 hard negatives, width 256": Variant(("tf_power=0.5", *DISTILLED, "drawn=6", "hidden=256")),
+    "min-max beside the vectors (factor 5)": Variant(("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=5")),
+    "min-max beside the vectors (factor 15)": Variant(("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=15")),
+    "the same, hybrid negatives": Variant(
+        ("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=15", "negatives_from=hybrid")
+    ),
+    "the same, hybrid negatives, minmax teacher": Variant(
+        ("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=15", "negatives_from=hybrid", *DISTILLED)
+    ),
+    "not beside the vectors": Variant(("tf_power=0.5", "drawn=6", "hidden=256")),
     "anchored on idf": Variant(("anchor=idf",)),
     "no anchor": Variant(("anchor=none",)),
     "no anchor, FCM": Variant(("anchor=none", "fcm=true")),
@@ -104,6 +113,8 @@ VARIANTS = {
     "FecTek as printed, frozen": Variant((PAPER,), recipe="layers"),
     "FecTek as printed, all layers trained": Variant((PAPER, "top_layers=-1"), recipe="layers"),
 }
+#: Numbers of a vector, the last ones of a state.
+VECTOR = 384
 POOLS = (
     Pool("cranfield"),
     Pool("stackfaq"),
@@ -135,15 +146,24 @@ class Test:
         self.questions = inputs.prepare([query.text for query in queries], *common, "query", 128)
         self.gains = [{position[each]: grade for each, grade in qrels[query.id].items() if each in position} for query in queries]
         self.states = [states(model, identity, side.pieces, say=say) for side in (self.documents, self.questions)]
-        self.plain = search_measure(bm25_weights(texts, analysis, statistics, bm25, "document"), asked, self.gains)
+        vectors = teacher_scores.Vectors(*(teacher_scores.units(kept.means[:, -VECTOR:]) for kept in self.states))
+        self.cosines = teacher_scores.minmax(vectors.every(np.arange(len(queries))))
+        self.plain = self.measures(bm25_weights(texts, analysis, statistics, bm25, "document"), asked)
 
-    def figures(self, model, form, seen) -> np.ndarray:
-        """nDCG@10 of each query."""
+    def figures(self, model, form, seen) -> tuple[np.ndarray, np.ndarray]:
+        """nDCG@10 of each query: of the weights, and of weights and vectors in equal parts after min-max scaling."""
         found = []
         for side, kept, kind in zip((self.documents, self.questions), self.states, ("document", "query"), strict=True):
             formed = replace(side, anchors=[replace(anchor, form=form) for anchor in side.anchors])
             found.append(evaluation.weigh(model, formed, seen(kept), kind))
-        return search_measure(stored(found[0], 8), found[1], self.gains)
+        return self.measures(stored(found[0], 8), found[1])
+
+    def measures(self, documents, questions) -> tuple[np.ndarray, np.ndarray]:
+        """nDCG@10 of each query by these weights, and by these weights and the vectors."""
+        index = SparseIndex(documents)
+        fused = teacher_scores.minmax(np.stack([index.scores(question) for question in questions])) + self.cosines
+        best = [(row.argsort()[::-1][:10], np.sort(row)[::-1][:10]) for row in fused]
+        return search_measure(documents, questions, self.gains), ranking_measure(best, self.gains)
 
 
 class World:
@@ -175,6 +195,15 @@ class World:
         distilled = teacher_scores.Distilled.of(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
         mined = self.negatives(settings.get("negatives", 0))
+        if settings.get("negatives_from") == "hybrid":
+            teacher_ = teacher_scores.made("minmax", self.setup, self.bm25, given.means[:, -width:], asked.means[:, -width:])
+            every = np.arange(len(self.setup.texts))
+            mined = []
+            for first in range(0, len(self.setup.train), 64):
+                rows = np.arange(first, min(first + 64, len(self.setup.train)))
+                for row, scores in zip(rows, teacher_.scores(rows, every), strict=True):
+                    best = np.argsort(-scores)[: settings["negatives"]]
+                    mined.append(np.array([d for d in best.tolist() if d not in self.setup.train.known[row]], dtype=np.int64))
         material = replace(self.inputs, documents=sides[0], questions=sides[1], distilled=distilled, negatives=mined, **kept)
         kept["question_states"] = seen(self.development.question_states)
         return material, replace(self.development, documents=sides[0], questions=sides[2], **kept)
@@ -251,7 +280,9 @@ def one(name, settings, world, home) -> dict[str, object]:
     seconds = time.monotonic() - begun
     values, plain, p = {}, {}, {}
     figures = {"squad dev": (development.figures(model)[0], development.bm25())}
-    figures |= {test.name: (test.figures(model, form, seen), test.plain) for test in world.tests}
+    for test in world.tests:
+        own = test.figures(model, form, seen)
+        figures |= {test.name: (own[0], test.plain[0]), f"{test.name}, beside vectors": (own[1], test.plain[1])}
     for set_, (found, bm25) in figures.items():
         values[set_], plain[set_] = round(float(found.mean()), 4), round(float(bm25.mean()), 4)
         p[set_] = float(randomisation_test(found, bm25))

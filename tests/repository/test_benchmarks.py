@@ -81,6 +81,17 @@ TRAINING = {
         ),
         ("| squad | BM25 | 1 |", "| squad | v1-top | 1 |", "| squad | v4-top | 1 |"),
     ),
+    "ranker_gain": (
+        (
+            "--data {data} --work {work} --trained-on squad,cranfield --sets cranfield --name {prefix} --pairs 12 --questions 4 --candidates 3 "
+            "--set backbone={base} --set steps=2 --set every=1 --set dev=5 --set reranked=3 --set batch=2 --set blocks=3,2"
+        ),
+        ("| nDCG@10 | hybrid | hybrid+rNN |", "| cranfield |", "| mean difference to hybrid+rNN |"),
+    ),
+    "expansion": (
+        "{data}/cranfield --sources vectors,neighbours",
+        ("| cranfield | none |", "| vectors | 10 |", "| neighbours | 30 |"),
+    ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
         ("| texts | pieces, mean |", "| corpus | texts | CPU |", "| all layers, int8 | fewer layers |"),
@@ -212,7 +223,7 @@ def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures
 @pytest.mark.parametrize("script", TRAINING)
 def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, prefix, tmp_path, opensearch_engine):
     arguments, expected = TRAINING[script]
-    names = {"data": data, "base": base, "work": tmp_path, "runs": base.parent / prefix}
+    names = {"data": data, "base": base, "work": tmp_path, "runs": base.parent / prefix, "prefix": prefix}
     output = printed(script, *arguments.format(**names).split(), url=opensearch_engine.url, home=tmp_path / "cache")
     for part in expected:
         assert part in output

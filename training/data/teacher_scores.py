@@ -148,7 +148,7 @@ def made(
         document_means: Mean state of the last layer of each document, float32 ``(N, d)``.
         question_means: The same of each training question.
     """
-    vectors = Vectors(_units(document_means), _units(question_means))
+    vectors = Vectors(units(document_means), units(question_means))
     if spec == "dense":
         return vectors
     common = (setup.analysis, setup.statistics, bm25)
@@ -156,7 +156,8 @@ def made(
     return Sum(vectors, index, bm25_weights(setup.train.questions, *common, "query"), spec)
 
 
-def _units(means: NDArray[np.float32]) -> NDArray[np.float32]:
+def units(means: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale each row to length 1."""
     scaled: NDArray[np.float32] = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     return scaled
 
