@@ -76,15 +76,6 @@ VARIANTS = {
     "anchored between (tf_power 0.5)": Variant(("tf_power=0.5",)),
     "anchored between, BM25 + vectors distilled": Variant(("tf_power=0.5", *DISTILLED)),
     "the shipped settings: the same, 6 hard negatives, width 256": Variant(("tf_power=0.5", *DISTILLED, "drawn=6", "hidden=256")),
-    "min-max beside the vectors (factor 5)": Variant(("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=5")),
-    "min-max beside the vectors (factor 15)": Variant(("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=15")),
-    "the same, hybrid negatives": Variant(
-        ("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=15", "negatives_from=hybrid")
-    ),
-    "the same, hybrid negatives, minmax teacher": Variant(
-        ("tf_power=0.5", "drawn=6", "hidden=256", "beside_vectors=15", "negatives_from=hybrid", *DISTILLED)
-    ),
-    "not beside the vectors": Variant(("tf_power=0.5", "drawn=6", "hidden=256")),
     "anchored on idf": Variant(("anchor=idf",)),
     "no anchor": Variant(("anchor=none",)),
     "no anchor, FCM": Variant(("anchor=none", "fcm=true")),
@@ -195,15 +186,6 @@ class World:
         distilled = teacher_scores.Distilled.of(teacher, settings)
         kept = {"document_states": seen(given), "question_states": seen(asked)}
         mined = self.negatives(settings.get("negatives", 0))
-        if settings.get("negatives_from") == "hybrid":
-            teacher_ = teacher_scores.made("minmax", self.setup, self.bm25, given.means[:, -width:], asked.means[:, -width:])
-            every = np.arange(len(self.setup.texts))
-            mined = []
-            for first in range(0, len(self.setup.train), 64):
-                rows = np.arange(first, min(first + 64, len(self.setup.train)))
-                for row, scores in zip(rows, teacher_.scores(rows, every), strict=True):
-                    best = np.argsort(-scores)[: settings["negatives"]]
-                    mined.append(np.array([d for d in best.tolist() if d not in self.setup.train.known[row]], dtype=np.int64))
         material = replace(self.inputs, documents=sides[0], questions=sides[1], distilled=distilled, negatives=mined, **kept)
         kept["question_states"] = seen(self.development.question_states)
         return material, replace(self.development, documents=sides[0], questions=sides[2], **kept)

@@ -72,11 +72,7 @@ def loss(objective: TermWeightObjective, batch: Batch) -> dict[str, Tensor]:
     products = objective.weights(asked, asked_features) @ objective.weights(given, given_features).T
     scores = objective.log_scale.exp() * products if settings["learn_scale"] else settings["scale"] * products
     masked = left_out(inputs.pairs.known, batch, in_batch=bool(settings["in_batch"]))
-    if settings["beside_vectors"] > 0:
-        compared = settings["beside_vectors"] * (minmax(products) + minmax(objective.cosines(batch, asked, given)))
-    else:
-        compared = scores
-    parts = {"text": text_loss(compared, masked)}
+    parts = {"text": text_loss(scores, masked)}
     if settings["tkgm"]:
         of_questions, of_documents = (
             objective.knowledge["query" if "query" in objective.knowledge else "document"],
@@ -127,12 +123,6 @@ def text_loss(scores: Tensor, masked: NDArray[np.bool_]) -> Tensor:
     """Eq. 4: cross-entropy of ``(Q, D)`` scores, document q relevant to question q; masked documents are left out."""
     kept = scores.masked_fill(torch.from_numpy(masked).to(scores.device), -torch.inf)
     return torch.nn.functional.cross_entropy(kept, torch.arange(len(scores), device=scores.device))
-
-
-def minmax(scores: Tensor) -> Tensor:
-    """Scale each row of ``(Q, D)`` scores from 0 to 1, as hybrid search does before it adds them."""
-    low, high = scores.amin(dim=1, keepdim=True), scores.amax(dim=1, keepdim=True)
-    return (scores - low) / (high - low).clamp(min=1e-6)
 
 
 def shared_terms(one: BatchSide, other: BatchSide) -> NDArray[np.float32]:
@@ -317,14 +307,6 @@ METHOD = TermWeightMethod(
         ),
         TrainingParameter(
             "learn_scale", default=True, help="Learn the factor, beginning with scale; the paper has none (scale 1)."
-        ),
-        TrainingParameter(
-            "beside_vectors",
-            0.0,
-            "Factor of the cosine of the backbone's vectors as it came, which is added to the scores in Eq. 4: the weights then learn what the "
-            "vectors miss; 0: not added.",
-            least=0,
-            most=1000,
         ),
         TrainingParameter(
             "joint",

@@ -199,12 +199,6 @@ NEGATIVES = ParameterGroup(
         TrainingParameter(
             "negatives", 25, "BM25's best wrong documents of a question, to draw from; 0: none.", least=0, most=10_000
         ),
-        TrainingParameter(
-            "negatives_from",
-            "bm25",
-            "Whose best: BM25's, or those of BM25 and the backbone's vectors together.",
-            ("bm25", "hybrid"),
-        ),
         TrainingParameter("drawn", 1, "How many of them each question gets in a batch; the paper has 15.", least=0, most=10_000),
         TrainingParameter("in_batch", default=True, help="The other questions' documents are negatives too."),
     ),

@@ -76,9 +76,7 @@ class TermWeightFamily:
         train = inputs.prepare(setup.train.questions, *common, "query", length, form)
         dev = inputs.prepare(setup.dev.questions, *common, "query", length, form)
         live = settings["top_layers"] != 0
-        original = (
-            not live or max(settings.get("joint", 0), settings.get("beside_vectors", 0)) > 0 or wanted in teacher_scores.MADE
-        )
+        original = not live or settings.get("joint", 0) > 0 or wanted in teacher_scores.MADE
 
         def states_of(prepared: Prepared) -> States | None:
             return hidden_states.states(model, identity, prepared.pieces, say=say) if original else None

@@ -84,21 +84,12 @@ class TermWeightObjective(Objective):
         """Compute the weights of the terms in the batch's questions: ``(P, width) -> (T, V)``."""
         return side.weights(self.logits(side, features))
 
-    def cosines(self, batch: Batch, asked: BatchSide, given: BatchSide) -> Tensor:
-        """Compute the cosine of each question with each document by the vectors of the backbone before training: ``(Q, D)``."""
-        return self._original(batch, asked) @ self._original(batch, given).T
-
     def distance_to_start(self, batch: Batch, side: BatchSide, vectors: Tensor) -> Tensor:
         """Compute the mean cosine distance between vectors and the vectors of the backbone before training."""
-        return (1.0 - (vectors * self._original(batch, side)).sum(dim=-1)).mean()
-
-    def _original(self, batch: Batch, side: BatchSide) -> Tensor:
-        """The unit vectors of the backbone before training: ``(texts, d)``."""
         states = self.inputs[batch.collection].states(side.kind)
         assert states is not None
-        width = int(self.model.backbone.config.hidden_size)
-        means = torch.from_numpy(states.means[side.texts, -width:]).to(next(self.heads.parameters()).device)
-        return nn.functional.normalize(means, dim=-1)
+        original = torch.from_numpy(states.means[side.texts, -vectors.shape[1] :]).to(vectors)
+        return (1.0 - (vectors * nn.functional.normalize(original, dim=-1)).sum(dim=-1)).mean()
 
     def _dropped(self, features: Tensor) -> Tensor:
         return nn.functional.dropout(features, float(self.settings["dropout"]), self.training)
