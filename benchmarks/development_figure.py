@@ -4,8 +4,9 @@
 
 A part of the data set is written to a folder without a split dev, so that `train` holds questions out itself: answers of drawn training
 questions, answers of drawn test questions, and the questions. `fectek` with its defaults is trained on it. The table shows nDCG@10 of BM25
-and of the model: held-out questions in the part of the corpus that was searched before (answers, BM25's ten best, documents trained on), in the whole corpus,
-and the test questions in the whole corpus. All in memory, impacts in 8 bits as an index stores them.
+and of the model: held-out questions in the part of the corpus that was searched before (answers, BM25's ten best, documents trained on); in a third of
+the corpus, as `train` draws it from a large one (BM25's best of each question in half of it, random documents in the other half), and with random documents
+beside BM25's ten best alone; in the whole corpus; and the test questions in the whole corpus. In memory, impacts in 8 bits as an index stores them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
     from termweave.training.setup import RunSetup
 
+#: Where questions are searched.
+_COLUMNS = ("answers, BM25's ten", "a third, ten and random", "a third", "whole corpus", "test, whole corpus")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -47,8 +51,8 @@ def main() -> None:
     parser.add_argument("--test-documents", type=int, default=800, help="likewise for test questions  [default: 800]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method; repeatable")
     given = parser.parse_args()
-    print("| set | documents | held out: BM25 | before: model | in the whole corpus: BM25 | model | test: BM25 | model |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    print(f"| set | documents | {' | '.join(f'{each}: BM25 | model' for each in _COLUMNS)} |")
+    print(f"|---|{'---:|' * (1 + 2 * len(_COLUMNS))}")
     for folder in given.folders:
         with tempfile.TemporaryDirectory(prefix="development-") as work:
             print(row(Path(folder), Path(work), given), flush=True)
@@ -67,8 +71,9 @@ def row(folder: Path, work: Path, given: argparse.Namespace) -> str:
     of_model = stored([_weights(each) for each in encoder.encode(texts, kind="document", statistics=setup.statistics)], 8)
     of_bm25 = bm25_weights(texts, *common, "document")
     before = sorted(searched_before(setup))
+    pools = [before, *(sorted(each) for each in thirds(setup, before)), range(len(texts))]
     cells = []
-    for pairs, places in ((held_out, before), (held_out, range(len(texts))), (judged, range(len(texts)))):
+    for pairs, places in (*((held_out, pool) for pool in pools), (judged, range(len(texts)))):
         position = {place: index for index, place in enumerate(places)}
         own = pairs.within(position)
         asked = [_weights(each) for each in encoder.encode(own.questions, kind="query", statistics=setup.statistics)]
@@ -87,6 +92,16 @@ def searched_before(setup: RunSetup) -> set[int]:
     """Documents in which held-out questions were searched by earlier versions: answers, BM25's ten best, documents trained on."""
     trained = {place for known in setup.train.relevant for place in known}
     return trained | setups.searched(setup.examples, setup.analysis, setup.statistics, trained, 0)
+
+
+def thirds(setup: RunSetup, before: Sequence[int]) -> tuple[set[int], set[int]]:
+    """A third of the corpus: `before` and random documents; and what `train` searches if it may search no more."""
+    most = len(setup.examples.texts) // 3
+    others = sorted(set(range(len(setup.examples.texts))) - {*before})
+    random.Random(0).shuffle(others)
+    trained = {place for known in setup.train.relevant for place in known}
+    drawn = setups.searched(setup.examples, setup.analysis, setup.statistics, trained, most)
+    return {*before, *others[: max(0, most - len(before))]}, trained | drawn
 
 
 def test_pairs(part: Path, setup: RunSetup) -> Pairs:

@@ -39,6 +39,8 @@ MOST_SEARCHED = 50_000
 _MOST_STATES = 4 * 2**30
 #: Number of documents, BM25's best for a development question, that are always searched in addition to the relevant ones.
 _HARD = 10
+#: Share of the documents searched in a larger corpus that BM25's best may take; the others are drawn at random.
+_BM25_SHARE = 0.5
 #: Largest number of documents from which BM25's best are chosen; a larger corpus is sampled.
 _MOST = 200_000
 #: Number of documents whose language is checked.
@@ -189,8 +191,9 @@ def searched(
     """Choose the documents in which the development questions are searched: all, as far as `most` allows.
 
     In a part of the corpus a model never meets its own new wrong answers, and its figure is too good. From a larger corpus the relevant
-    documents and BM25's best are always there, and random ones beside them. BM25 has its usual parameters here whatever the settings
-    say, because results are compared with it.
+    documents are always there, and then BM25's best, as deep as half of `most` allows: a document can only rise for a question whose
+    words it holds. The others are drawn at random. BM25 has its usual parameters here whatever the settings say, because results are
+    compared with it.
     """
     if len(examples.texts) <= most:
         return set(range(len(examples.texts)))
@@ -199,7 +202,8 @@ def searched(
     drawn = random.Random(0).sample(range(len(examples.texts)), min(len(examples.texts), _MOST))  # noqa: S311 - a draw, not a secret
     among = sorted({*drawn, *wanted, *chosen})
     index = SparseIndex(bm25_weights([examples.texts[place] for place in among], analysis, statistics, bm25, "document"))
+    depth = max(_HARD, int(_BM25_SHARE * most / max(1, len(examples.dev))))
     for question in bm25_weights(examples.dev.questions, analysis, statistics, bm25, "query"):
-        wanted.update(among[place] for place in index.search(question, _HARD)[0].tolist())
+        wanted.update(among[place] for place in index.search(question, depth)[0].tolist())
     others = [place for place in drawn if place not in wanted and place not in chosen]
     return wanted | set(others[: max(0, most - len(wanted | chosen))])

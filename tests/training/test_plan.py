@@ -9,6 +9,7 @@ from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.errors import InputError, UsageError
 from termweave.training import families
+from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.negatives import mine
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.dev_measure import search_measure
@@ -66,6 +67,16 @@ def test_held_out_questions_are_searched_in_the_whole_corpus_or_in_as_much_of_it
     assert len(least.places) < 90
     trained, _ = made("the mortar of granada number {}", documents=2, top_layers=1)
     assert len(trained.places) == 90
+
+
+def test_half_of_what_is_searched_in_a_large_corpus_are_bm25s_best(made, monkeypatch):
+    monkeypatch.setattr("termweave.training.setup.MOST_SEARCHED", 150)
+    part, _ = made("the mortar of granada number {}", documents=2, dev=5)
+    texts, common = part.examples.texts, (part.analysis, part.statistics, BM25())
+    index = SparseIndex(bm25_weights(texts, *common, "document"))
+    for question in bm25_weights(part.dev.questions, *common, "query"):
+        assert {*index.search(question, 15)[0].tolist()} <= {*part.places}  # 0.5 * 150 / 5
+    assert len(part.places) == 150 < len(texts)
 
 
 @pytest.mark.parametrize(
