@@ -90,6 +90,8 @@ FIGURES = (
     Figures("from-shipped", "docs/term-weights.md", "from the shipped model and the corpus", "corpus_alone.py --data DATA --runs WORK/fromshipped --set start=shipped --set keep=0.3 cranfield nfcorpus vaswani wikiqa"),
     Figures("serving", "docs/serving.md", "searches a second through the page's API, start, a page beside its search", "serving.py --documents 200 --rounds 3 --seconds 4"),
     Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
+    Figures("ranker-gain", "docs/reproduction.md", "a ranker over hybrid+rNN", "ranker_gain.py --data DATA --set steps=260 --set every=130 --set batch=5 --set blocks=10,5 --set chunk=0 --set training_length=96 --set precision=bf16 --set dev=20 --set reranked=20"),
+    Figures("expansion", "docs/figures-neighbours.md", "words that a text does not hold", "expansion.py SETS: cranfield nfcorpus"),
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
     Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),
     Figures("labels-speed", "docs/reproduction.md", "time of labels", "training_speed.py labels", model=False),
