@@ -116,6 +116,10 @@ def _console(**options: Any) -> Console:
     from rich.segment import Segment
 
     class Safe(Console):
+        def on_broken_pipe(self) -> None:
+            """Let `termweave.cli.run` end the command: rich would end it with status 1."""
+            raise BrokenPipeError
+
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(printable(segment.text, lines=True), segment.style)

@@ -180,8 +180,11 @@ def test_gates_end_with_3_and_say_why(termweave, live, folder, tmp_path):
     assert f"{nowhere.parent} cannot be written to: it does not exist." in said
 
 
-def test_a_closed_pipe_is_no_error(termweave, live, opensearch_engine):
-    command = f"{sys.executable} -m termweave search {live} python -k 10 --json --url {opensearch_engine.url}; echo status $? >&2"
+@pytest.mark.parametrize("form", ["--json", "--fields '*'", "--facet kind"])
+def test_a_closed_pipe_is_no_error(termweave, live, opensearch_engine, form):
+    command = (
+        f"{sys.executable} -m termweave search {live} python -k 1000 {form} --url {opensearch_engine.url}; echo status $? >&2"
+    )
     done = subprocess.run(["bash", "-c", f"({command}) | head -c 1"], capture_output=True, text=True, check=False)
     assert "status 0" in done.stderr
     assert "Traceback" not in done.stderr

@@ -41,6 +41,7 @@ def test_what_is_not_there_is_said(spec, reason):
             opens(spec)
         hint = "A source is one of: .*JSON lines" if opens is open_source else "A data set is a BEIR folder"
         assert re.match(hint, caught.value.hint)
+        assert ("`book:NAME`" in caught.value.hint, "`ubi:FOLDER`" in caught.value.hint) == (opens is open_dataset,) * 2
 
 
 def test_unknown_formats_and_folders(tmp_path):

@@ -48,8 +48,8 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source)
 @pytest.mark.parametrize(
     ("asked", "server", "left_out"),
     [
-        ({"dense": "none"}, SERVER, "The signal 'dense' is left out: no model gives 'dense'."),
-        ({"weights": "none"}, SERVER, "The signal 'weights' is left out: no model gives 'weights'."),
+        ({"dense": "none"}, SERVER, "The signal 'dense' is left out: --dense is none."),
+        ({"weights": "none"}, SERVER, "The signal 'weights' is left out: --weights is none."),
         ({}, replace(SERVER, knn=False), "The signal 'dense' is left out: the server has no k-NN plugin"),
     ],
 )
