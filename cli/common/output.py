@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,8 +118,8 @@ def _console(**options: Any) -> Console:
 
     class Safe(Console):
         def on_broken_pipe(self) -> None:
-            """Let `termweave.cli.run` end the command: rich would end it with status 1."""
-            raise BrokenPipeError
+            """Raise the error that click.echo raises, so that `termweave.cli.run` ends the command: rich would end it with status 1."""
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
