@@ -15,7 +15,10 @@ pytestmark = pytest.mark.engine
 
 def test_verify(process, live, folder):
     assert valid(process("verify", live, "--json").stdout, "verify")["ok"]
+    compared = process("verify", live).stdout
+    assert "as in its ledger (compared by digests)." in compared
     assert "all there, nothing twice" in process("verify", live, str(folder), "--deep").stdout
+    assert f"(content of {len(DOCUMENTS)} read back)." in process("verify", live, "--deep").stdout
     assert valid(process("verify", "--deep", live, "--json").stdout, "verify")["read"] == len(DOCUMENTS)
     assert valid(process("verify", live, "--json", "--deep", "5%").stdout, "verify")["read"] == 1
     assert "is no percentage" in process("verify", live, "--deep=some", status=2).stderr
