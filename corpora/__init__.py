@@ -266,7 +266,8 @@ def _no_format(spec: str, shown: str, kinds: str, *, binary: bool) -> UsageError
         hint = f"Name its folder; to read this file alone: {path.parent} --include {path.name!r}. {kinds}"
         return UsageError(f"{shown} is a text, not a table or JSON lines.", hint)
     known = ", ".join(DELIMITERS.values())
-    table = f"The columns of a table are separated by {known}, or by the character that a first line like `sep=^` names. "
+    alone = "" if kinds == _DATASETS else f"If it is a text, read it alone with: {path.parent} --include {path.name!r}. "
+    table = f"{alone}The columns of a table are separated by {known}, or by the character that a first line like `sep=^` names. "
     return UsageError(f"The format of {shown} is not known.", ("" if binary else table) + kinds)
 
 
