@@ -48,6 +48,10 @@ VERBS = {
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
+class _ReaderGone(Exception):
+    """The reader of our output has ended. click would end the program with status 1 for a `BrokenPipeError`."""
+
+
 class _Verbs(click.Group):
     """A group of commands that imports the module of a command when it is needed."""
 
@@ -62,6 +66,20 @@ class _Verbs(click.Group):
         command: click.Command = import_module(f"termweave.cli.verbs.{cmd_name}").command
         command.short_help = VERBS[cmd_name]
         return command
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Read the arguments, which may print help."""
+        try:
+            return super().make_context(*arguments, **options)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs without importing them."""
@@ -133,7 +151,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
     except TermweaveError as error:
         _complain(error.message, error.hint)
         return error.exit_status
-    except BrokenPipeError:  # the reader of our output has ended: `termweave search ... | head`
+    except _ReaderGone:  # `termweave search ... | head`
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - nothing may be flushed into the closed pipe at exit
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0

@@ -30,6 +30,7 @@ from termweave.corpora.sources import (
     Skipped,
     Skips,
     Source,
+    field_names,
 )
 from termweave.errors import TermweaveError, UsageError
 from termweave.support.messages import few, without_password
@@ -54,7 +55,7 @@ __all__ = [
 
 #: Beginnings of the addresses of indices, which have colons and no splits.
 _INDICES = (*index_address.PREFIXES, "http://", "https://")
-_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `ubi:FOLDER` or `demo`."
+_DATASETS = "A data set is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv), `ir:NAME`, `book:NAME`, `ubi:FOLDER`, `ubi:opensearch` or `demo`."
 
 
 def open_source(
@@ -83,11 +84,7 @@ def open_source(
         UsageError: The source does not exist, its format is unknown, or it has no such field.
         InputError: The file is damaged. Errors in single documents are raised by `Source.documents`.
     """
-    if isinstance(text_fields, str):
-        raise UsageError(
-            f"text_fields must be a list of names, not the text {text_fields!r}.", f"Write text_fields=[{text_fields!r}]."
-        )
-    spec, fields = _spec(spec, "source"), Fields(id_field, title_field, tuple(text_fields))
+    spec, fields = _spec(spec, "source"), Fields(id_field, title_field, field_names(text_fields))
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
     copies: list[Path] = []
@@ -164,11 +161,25 @@ def open_dataset(spec: str | Path) -> Dataset:
         raise UsageError("An address cannot be a data set.", f"Download it. {_DATASETS}")
     if spec == "-":
         raise UsageError("Standard input cannot be a data set.", "Name a BEIR folder, `ir:NAME`, or `demo`.")
+    reader = _dataset_reader(spec)
+    dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
+    return dataset
+
+
+def check_dataset(spec: str) -> None:
+    """Check that a data set can be what a reader opens; nothing of it is read.
+
+    Raises:
+        UsageError: There is no such file, folder or name, or it has no judgements.
+    """
+    _dataset_reader(path_and_split(spec)[0])
+
+
+def _dataset_reader(spec: str) -> Any:
     reader = _reader(spec, spec, kinds=_DATASETS)
     if not hasattr(reader, "open_dataset"):
         raise UsageError(f"{without_password(spec)} is a corpus without queries and judgements.", _DATASETS)
-    dataset: Dataset = reader.open_dataset(spec, DEFAULT_SPLIT if split is None else split)
-    return dataset
+    return reader
 
 
 def _spec(spec: object, what: str) -> str:
@@ -225,7 +236,7 @@ def _reader(spec: str, shown: str, *, mapped: bool = False, kinds: str = "") -> 
                 return reader
         readers.append(reader)
     if not kinds:
-        labels = ", ".join(reader.LABEL for reader in readers)
+        labels = ", ".join(reader.LABEL for reader in readers if not reader.LABEL.endswith("(data sets only)"))
         kinds = f"A source is one of: {labels}; files may be compressed (.gz, .zst), and `-` is standard input."
     raise broken or _unknown(spec, shown, kinds)
 
@@ -255,7 +266,8 @@ def _no_format(spec: str, shown: str, kinds: str, *, binary: bool) -> UsageError
         hint = f"Name its folder; to read this file alone: {path.parent} --include {path.name!r}. {kinds}"
         return UsageError(f"{shown} is a text, not a table or JSON lines.", hint)
     known = ", ".join(DELIMITERS.values())
-    table = f"The columns of a table are separated by {known}, or by the character that a first line like `sep=^` names. "
+    alone = "" if kinds == _DATASETS else f"If it is a text, read it alone with: {path.parent} --include {path.name!r}. "
+    table = f"{alone}The columns of a table are separated by {known}, or by the character that a first line like `sep=^` names. "
     return UsageError(f"The format of {shown} is not known.", ("" if binary else table) + kinds)
 
 

@@ -17,7 +17,7 @@ import orjson
 from termweave.corpora.formats.fields import BadLine, json_value
 from termweave.corpora.formats.lines import discard
 from termweave.corpora.readers.jsonl import JsonLines
-from termweave.corpora.sources import Fields, OpenedSource, Reading
+from termweave.corpora.sources import ITEM, Fields, OpenedSource, Reading, field_names
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
 
@@ -32,7 +32,7 @@ _ACCEPTED = "an iterable of dicts or termweave.Document, a pandas or polars Data
 class _Items(JsonLines):
     """The temporary file. A line of it is an item of what the program holds."""
 
-    ENTRY: ClassVar[str] = "item"
+    ENTRY: ClassVar[str] = ITEM
 
 
 def open_documents(
@@ -80,7 +80,7 @@ def open_documents(
         except BaseException:
             discard(path)
             raise
-    source = _Items(path, Reading(name, skip_bad, Fields(id_field, title_field, tuple(text_fields))))
+    source = _Items(path, Reading(name, skip_bad, Fields(id_field, title_field, field_names(text_fields))))
     weakref.finalize(source, discard, path)
     return source
 

@@ -36,6 +36,9 @@ class TermWeighter:
     def __init__(self, encoder: TextEncoder) -> None:
         self._encoder = encoder
 
+    def __repr__(self) -> str:
+        return f"<TermWeighter {self._encoder.models['weights'].name!r}>"
+
     @classmethod
     def load(cls, model: str | Path | None = None, *, threads: int | None = None) -> TermWeighter:
         """Open a weights model by folder or name; None: the shipped one.
@@ -63,6 +66,9 @@ class DenseEncoder:
 
     def __init__(self, encoder: TextEncoder) -> None:
         self._encoder = encoder
+
+    def __repr__(self) -> str:
+        return f"<DenseEncoder {self._encoder.models['dense'].name!r}>"
 
     @classmethod
     def load(cls, model: str | Path | None = None, *, threads: int | None = None) -> DenseEncoder:

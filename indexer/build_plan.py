@@ -71,7 +71,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     if options.keep_mapping:
         options = kept_mapping.taken_over(source, options)
     encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
-    possible, notes = _choose_signals(options.signals, encoder, capabilities)
+    possible, notes = _choose_signals(options, encoder, capabilities)
     advice = language_check.advise(source, encoder, options, possible)
     signals = advice.signals
     if advice.weights:
@@ -85,15 +85,17 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
 
 
 def _choose_signals(
-    asked: Sequence[str] | None, encoder: TextEncoder, capabilities: Capabilities
+    options: BuildOptions, encoder: TextEncoder, capabilities: Capabilities
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The signals to build, in the order of tables, and a note on each default signal that is left out."""
+    asked = options.signals
     chosen, notes = [], []
     for name in asked or [name for name in plugins.names("signals") if signal_class(name).default]:
         cls = signal_class(name)
         obstacle = cls.unavailable(capabilities)
         if obstacle is None and cls.needs is not None and cls.needs not in encoder.models:
-            obstacle = f"no model gives {cls.needs!r}"
+            by_wish = getattr(options, cls.needs) in {"none", ""}
+            obstacle = f"--{cls.needs} is none" if by_wish else f"no model gives {cls.needs!r}"
         if obstacle is None:
             chosen.append(name)
         elif asked:

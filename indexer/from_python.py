@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from termweave.corpora import open_documents
-from termweave.errors import for_python
+from termweave.errors import UsageError, for_python
 from termweave.indexer import builder, updater
 from termweave.indexer.options import BuildOptions
+from termweave.indexer.update_plan import UpdateMode
 from termweave.support.arguments import check_names
 
 if TYPE_CHECKING:
@@ -18,18 +19,21 @@ if TYPE_CHECKING:
     from termweave.indexer.updater import Updated
     from termweave.search import Connection
 
+#: The arguments of `index` that are no build options.
+_OWN = ("connection", "update", "id_field", "title_field", "text_fields", "progress")
+
 
 def index(
     documents: object,
     name: str,
     *,
     connection: Connection | None = None,
-    update: bool = False,
+    update: bool | UpdateMode = False,
     id_field: str | None = None,
     title_field: str | None = None,
     text_fields: Sequence[str] = (),
     skip_bad: bool = False,
-    progress: Callable[[str, int, int | None], None] = lambda *_: None,
+    progress: Callable[[str, int, int | None], None] | None = None,
     **options: Any,
 ) -> Built | Updated:
     """Build a new generation of an index, verify it and make it live; or update the live one.
@@ -39,19 +43,20 @@ def index(
             ``datasets.Dataset``. Keys or columns ``id``, ``title`` and ``text`` are what they say; all others are metadata.
         name: The name to search by, an alias in OpenSearch.
         connection: The server, as `termweave.connect` returns it; None: $OPENSEARCH_URL, else the running embedded node.
-        update: Send only what is new or changed. Documents that are not in `documents` stay in the index.
+        update: Send only what is new or changed. Documents that are not in `documents` stay in the index, unless it is
+            ``termweave.indexer.UpdateMode(delete_missing=True)``.
         id_field: The key that holds the id, if it is not called ``id`` or ``_id``.
         title_field: The key that holds the title, if it is not called ``title``.
         text_fields: The keys that hold the text, if they are not called ``text``; several are joined by line ends.
         skip_bad: Leave out documents that cannot be read, instead of raising.
-        progress: Called with (stage, documents done, documents in all or None).
+        progress: Called with (stage, documents done, documents in all or None); None: not called.
         **options: The fields of `termweave.indexer.BuildOptions`: weights, dense, signals, analyzer, passages, workers, ...
 
     Returns:
         What was built or updated: documents, seconds, signals, notes and warnings.
 
     Raises:
-        UsageError: `documents`, the name or an option cannot be used.
+        UsageError: `documents`, the name or an option cannot be used; or an update would delete too much (`LargeDeletion`).
         InputError: A document has no text and no title, or an id occurs twice.
         TermweaveError: The server cannot be reached, refused documents, or stores something else than was sent.
 
@@ -59,7 +64,14 @@ def index(
         >>> documents = [{"id": "a", "text": "Green tea is steeped at 70 degrees."}]
         >>> index(documents, "tea")  # doctest: +SKIP
     """
-    check_names(options, BuildOptions, "index() has")
+    if not isinstance(update, bool | UpdateMode):
+        raise UsageError(f"update is True, False or an UpdateMode, not {type(update).__name__}.", "Write update=True.")
+    if "delete_missing" in options or "allow_deletions" in options:
+        raise UsageError(
+            "index() has no option 'delete_missing': it belongs to the way of updating.",
+            "Write update=termweave.indexer.UpdateMode(delete_missing=True).",
+        )
+    check_names(options, BuildOptions, "index() has", _OWN)
     chosen = BuildOptions(skip_bad=skip_bad, **options)
     source = open_documents(
         documents, name=name, skip_bad=skip_bad, id_field=id_field, title_field=title_field, text_fields=text_fields
@@ -73,8 +85,13 @@ def index(
 
 
 def _run(
-    connection: Connection, source: Any, name: str, options: BuildOptions, progress: Any, *, update: bool
+    connection: Connection, source: Any, name: str, options: BuildOptions, progress: Any, *, update: bool | UpdateMode
 ) -> Built | Updated:
-    run = updater.update if update else builder.build
-    done: Built | Updated = run(connection.engine, source, name, options, progress=progress)
+    called = {} if progress is None else {"progress": progress}
+    done: Built | Updated
+    if update:
+        mode = UpdateMode() if isinstance(update, bool) else update
+        done = updater.update(connection.engine, source, name, options, mode, **called)
+    else:
+        done = builder.build(connection.engine, source, name, options, **called)
     return replace(done, notes=tuple(map(for_python, done.notes)), warnings=tuple(map(for_python, done.warnings)))

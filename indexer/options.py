@@ -201,7 +201,7 @@ class BuildOptions:
         Flag(
             "--passage-size",
             "Cut longer texts into passages of whole sentences, each of at most so many words; 0: never. 160 suits the shipped model.",
-            whole_number(0),
+            whole_number(0, example="160"),
             metavar="WORDS",
             example="160",
             default="0",
@@ -213,7 +213,7 @@ class BuildOptions:
         Flag(
             "--passage-stride",
             "Words from the start of one passage to the start of the next.",
-            whole_number(1),
+            whole_number(1, example="120"),
             default="three quarters of the size",
             metavar="WORDS",
             example="120",
@@ -271,7 +271,7 @@ class BuildOptions:
     )
     workers: int = option(
         4,
-        whole_number(1, 64),
+        whole_number(1, 64, "4"),
         Flag("--workers", "Connections that send at the same time.", example="4"),
         heading=SENDING,
     )

@@ -97,7 +97,9 @@ class Index(AsyncSearches):
             query: Text; may be empty with `like`.
             **options: See below.
         """
-        return self.answer(query, **options).hits
+        answer = self.answer(query, **options)
+        answer.hits.remarks = answer.remarks
+        return answer.hits
 
     @with_options(RunOptions)
     def run(self, queries: Mapping[str, str], **options: Unpack[RunKeywords]) -> Run:

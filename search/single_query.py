@@ -22,7 +22,7 @@ from termweave.search.retrieval import execution, filters, metadata_fields, rele
 from termweave.search.retrieval.execution import Retrieval
 from termweave.search.retrieval.filter_grammar import clauses
 from termweave.signals import dialect
-from termweave.support.messages import readable
+from termweave.support.messages import counted, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +62,7 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
         mode if asked.server_fusion else None,
     )
     ranking_mode = server_fusion.answer_mode() if asked.server_fusion else mode
+    fields = hits.stored_names(asked.fields, generation.layout)
     (encoded,) = [liked.query] if liked else encode(generation, [query])
     shown: list[Hit] = []
     seen: set[str] = set()
@@ -88,7 +89,7 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
             places[first:end],
             candidates,
             first=len(seen) + first + 1,
-            fields=asked.fields,
+            fields=fields,
             explain=asked.explain,
         )
         if asked.explain_words:
@@ -100,7 +101,10 @@ def answer(engine: Engine, generation: OpenGeneration, target: str, query: str, 
         seen.update(place.id for place in places)
         if asked.sort or len(seen) >= asked.last or all(len(ranked.scores) < depth for ranked in candidates.lists.values()):
             break
-    remarks = notices.of(engine, generation, candidates, shown, empty=not seen, fields=asked.fields, where=asked.where)
+    remarks = notices.of(engine, generation, candidates, shown, empty=not seen, fields=fields, where=asked.where)
+    if seen and not shown:
+        beyond = f"The search ranks {counted(len(seen), 'document')}, and this page begins after {asked.start:,} of them."
+        remarks = (beyond, *remarks)
     return hits.Answer(Hits(shown), dropped, remarks, tuple(cut_short), facets)
 
 

@@ -155,8 +155,9 @@ def _exposed_secrets(deciding: Mapping[str, SettingsPlace]) -> list[str]:
 def _wrong(name: str, value: object, reason: str, deciding: Mapping[str, SettingsPlace]) -> str:
     """Say what is wrong with a value, and which place gives it. A secret is not shown."""
     place = deciding[name].label(name, sentence=True) if name in deciding else "the environment"
+    where = place if name in deciding and deciding[name].name == "flag" else f"{name}, from {place},"
     shown = "what it is" if name in _SECRET else repr(value)
-    return f"{name}, from {place}, cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
+    return f"{where} cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
 
 
 def _places(flags: Mapping[str, Any]) -> list[SettingsPlace]:

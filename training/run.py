@@ -97,7 +97,8 @@ def train(
     path.parent.mkdir(parents=True, exist_ok=True)
     with file_locks.one_at_a_time(path.parent / f".{path.name}.lock", partial(_refuse, out)):
         new = not out.is_dir()
-        _claim(out, method, spec, settings, resume=resume)
+        if not _claim(out, method, spec, settings, resume=resume) and resume:
+            say(f"{out} holds no run to resume: a new one begins.")
         if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # a killed run may have left them
             say(f"The run in {out} is already finished.")
@@ -115,13 +116,18 @@ def _refuse(out: Path) -> None:
     raise UsageError(f"Another process is training in {out}.", "Wait until it ends, or name another folder with --out.")
 
 
-def _claim(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, Any], *, resume: bool) -> None:
-    """Reserve the output folder for this run by writing ``run.json``, unless it contains this run already."""
+def _claim(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:
+    """Reserve the output folder for this run by writing ``run.json``, unless it contains this run already.
+
+    Returns:
+        Whether it contained the run.
+    """
     if holds(out, method, spec, settings, resume=resume):
-        return
+        return True
     record = {"method": method.name, "dataset": _absolute(spec), "settings": dict(settings)}
     out.mkdir(parents=True, exist_ok=True)
     atomic_files.write(out / RUN, orjson.dumps(record, option=orjson.OPT_INDENT_2))
+    return False
 
 
 def holds(out: Path, method: TrainingMethod, spec: str, settings: Mapping[str, Any], *, resume: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,6 +117,10 @@ def _console(**options: Any) -> Console:
     from rich.segment import Segment
 
     class Safe(Console):
+        def on_broken_pipe(self) -> None:
+            """Raise the error that click.echo raises, so that `termweave.cli.run` ends the command: rich would end it with status 1."""
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(printable(segment.text, lines=True), segment.style)

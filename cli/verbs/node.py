@@ -35,7 +35,10 @@ def command() -> None:
 @click.option("--nodes", type=int, help="Number of processes of the cluster.  [default: as before, else 1]")
 @click.option("--port", type=IntRange(1, 65535), help="HTTP port.  [default: as before, else a free one]")
 @click.option(
-    "--heap", type=int, metavar="MB", help="Maximum heap of a process.  [default: an eighth of the memory, 512 to 1024]"
+    "--heap",
+    type=int,
+    metavar="MB",
+    help="Maximum heap of a process.  [default: as before, else an eighth of the memory, 512 to 1024]",
 )
 @output_options
 def start(*, nodes: int | None, port: int | None, heap: int | None, out: Output) -> None:

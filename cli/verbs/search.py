@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     click.option(
         "--fields",
         metavar="NAMES",
-        help="Stored fields of each hit, separated by commas; metadata.NAME is one entry of the metadata, and '*' in a name stands for "
+        help="Stored fields of each hit, separated by commas; an entry of the metadata is named as in --filter, and '*' in a name stands for "
         "any characters ('*': all fields of the source). In a terminal, these fields are shown on a line below each hit.  [default: title,text,metadata]",
     ),
     click.option(
@@ -212,13 +212,13 @@ def _answer(index: Index, text: str, options: dict[str, Any], html: Path | None,
         out.warn(f"{cut}.")
     if html:
         shaded_texts.write(html, text, [each for hit in answer.hits for each in pictures.of_hit(hit)], out)
-    out.emit(json.search(text, answer, took), lambda: _show(answer, out, others=others))
+    out.emit(json.search(text, answer, took), lambda: _show(answer, out, others=others, start=options["start"]))
 
 
-def _show(answer: Answer, out: Output, *, others: bool) -> str | None:
+def _show(answer: Answer, out: Output, *, others: bool, start: int) -> str | None:
     """Print the hits, and below them the counts of facets."""
     if not answer.hits:
-        return "Nothing found."
+        return "No hits on this page." if start else "Nothing found."
     show(answer.hits, out, others=others)
     if answer.facets:
         show_facets(answer.facets, out)

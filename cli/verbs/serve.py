@@ -86,7 +86,7 @@ def command(
       termweave serve docs --port 0 --read-only
       termweave serve docs --host 10.0.0.5 --token-file token.txt
     """
-    from termweave import engine
+    from termweave import corpora, engine
     from termweave.search.catalog import lineage
 
     try:
@@ -94,6 +94,8 @@ def command(
         from termweave.ui.serve_options import ServeOptions
     except ModuleNotFoundError as error:
         raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None
+    for spec in datasets:
+        corpora.check_dataset(spec)
     options = ServeOptions(
         index=index,
         host=host,

@@ -56,7 +56,10 @@ def command(*, text: str, model: str | None, kind: Literal["document", "query"],
     from termweave.encoders import load
 
     if text == "-":
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+        given = sys.stdin.buffer.read()
+        text = given.decode("utf-8", "replace")
+        if text.encode() != given:
+            out.warn("Standard input holds bytes that are not UTF-8; they are passed over.")
     encoder = load(weights=model or settings.load().weights, dense="")
     words = encoder.shade(text, kind=kind)
     terms = {word.term: word.weight for word in words if word.term}

@@ -195,12 +195,13 @@ def lacks_named(names: Collection[str], fields: Fields) -> bool:
     return (fields.id is not None and fields.id not in names) or (bool(fields.text) and not set(fields.text) & set(names))
 
 
-def described(names: Collection[str], fields: Fields) -> str:
+def described(names: Collection[str], fields: Fields, entry: str = LINE) -> str:
     """Say which of an entry's fields are read as what: "id = 'sku'; text = 'body'; metadata = 'year'".
 
     Args:
         names: The names of its fields.
         fields: Fields that the user named.
+        entry: What messages call an entry of the source.
     """
     free = [name for name in names if name not in fields.named()]
 
@@ -211,7 +212,7 @@ def described(names: Collection[str], fields: Fields) -> str:
     texts = fields.text or tuple(filter(None, [usual(TEXT_KEYS)]))
     other = [repr(name) for name in names if name not in {id_, title, *texts}]
     parts = [
-        f"id = {id_!r}" if id_ else "ids are the line numbers",
+        f"id = {id_!r}" if id_ else f"ids are the numbers of the {entry}s",
         f"title = {title!r}" if title else "",
         f"text = {' + '.join(map(repr, texts))}" if texts else "",
         f"metadata = {few(other, _NAMED, total=len(other))}" if other else "",
@@ -278,7 +279,7 @@ class Mapper:
         if self._numbered is None:
             self._numbered = own is None
         elif self._numbered and own is not None:
-            raise BadLine(f"the id {_shown(own)}, though earlier documents have no id and are numbered by their lines")
+            raise BadLine(f"the id {_shown(own)}, though earlier documents have no id and are numbered")
         elif not self._numbered and own is None:
             raise BadLine(f"no id, though earlier documents have one; its usual names are {', '.join(map(repr, ID_KEYS))}")
         return own or str(line)

@@ -40,6 +40,7 @@ class IrDataset(EntrySource):
     MAPPED: ClassVar[bool] = True
     #: Part of the fingerprint: change it when the same records are read as different documents.
     KIND: ClassVar[str] = "ir/1"
+    ENTRY: ClassVar[str] = "record"
 
     def __init__(self, name: str, judged: str | None = None, split: str = DEFAULT_SPLIT, reading: Reading | None = None) -> None:
         super().__init__(reading)

@@ -50,9 +50,9 @@ def _diagnosis(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
     def not_json(literal: str) -> None:
         raise ValueError(literal)
 
-    if text.replace(" ", "") in {"{", "[", "[{"}:
-        values = "jq -c '.[]'" if "[" in text else "jq -c ."
-        kind = "array" if "[" in text else "object"
+    if text.replace(" ", "") in {"{", "[", "[{"} or text.rstrip().endswith(("{", ",")):
+        is_array = text.lstrip().startswith("[")
+        values, kind = ("jq -c '.[]'", "array") if is_array else ("jq -c .", "object")
         return BadLine(f"broken JSON: an {kind} over several lines (`{values}` puts each object on a line of its own)")
     reason, column = error.msg, error.pos + 1
     try:

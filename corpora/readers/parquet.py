@@ -39,6 +39,7 @@ class Parquet(FileSource):
     MAPPED: ClassVar[bool] = True
     SEEKS: ClassVar[bool] = True
     KIND: ClassVar[str] = "parquet/1"
+    ENTRY: ClassVar[str] = "row"
 
     def __init__(self, path: Path, reading: Reading | None = None) -> None:
         super().__init__(path, reading)
@@ -73,7 +74,7 @@ class Parquet(FileSource):
     def remarks(self) -> list[str]:
         """Sentences about which columns are read as what, and about binary columns that are left out."""
         columns = [name for name in self._names if name not in self._binary]
-        mapping = f"{self.shown}: {described(columns, self.reading.fields)}."
+        mapping = f"{self.shown}: {described(columns, self.reading.fields, self.ENTRY)}."
         if not self._binary:
             return [mapping]
         named = ", ".join(map(repr, sorted(self._binary)))

@@ -162,7 +162,7 @@ class _Columns:
     def __str__(self) -> str:
         other = [name for name in self.names if name not in self.fields.named()]
         parts = [
-            f"id = {self.fields.id!r}" if self.fields.id else "ids are the line numbers",
+            f"id = {self.fields.id!r}" if self.fields.id else "ids are the numbers of the lines",
             f"title = {self.fields.title!r}" if self.fields.title else "",
             f"text = {' + '.join(map(repr, self.fields.text))}" if self.fields.text else "",
             f"metadata = {', '.join(map(repr, other))}" if other else "",

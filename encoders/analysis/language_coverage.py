@@ -95,8 +95,10 @@ class Familiarity:
         if self.unknown > _WORTH_SAYING:
             where = f"in a script ({self.strange}) that it was not made for" if self.strange else "unknown to it"
             return f"{self.unknown:.0%} of the words are {where}"
-        guessed = f", but {self.guess.capitalize()}" if self.guess else ""
-        return f"it does not look like English ({self.english:.0%} function words, {self.pieces:.1f} word-pieces a word){guessed}"
+        figures = f"{self.english:.0%} function words of English, {self.pieces:.1f} word-pieces a word"
+        if self.guess:
+            return f"it looks like {self.guess.capitalize()}: {figures}"
+        return f"it does not look like English: {figures}"
 
     @property
     def doubtful(self) -> bool:

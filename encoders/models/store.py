@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from termweave.encoders.manifest import TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, weight_files, write_manifest
+from termweave.encoders.manifest import MANIFEST, TOKENIZER, WEIGHTS, Manifest, ModelFolder, digest, weight_files, write_manifest
 from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.errors import ModelError, UsageError
 from termweave.support.messages import counted, first_line
@@ -45,6 +45,11 @@ def load_backbone(path: Path, layers: int = 0, *, head: str = "") -> Any:
 
     for name in ("config.json", BACKBONE, TOKENIZER):
         if not ((path / name).is_file() or (name == BACKBONE and weight_files(path))):
+            if (path / MANIFEST).is_file() and name == BACKBONE:
+                raise ModelError(
+                    f"{path} holds ONNX graphs alone, without the weights for torch.",
+                    "It is exported already: index with it. To export again, give the model that it was made from.",
+                )
             raise ModelError(
                 f"{path} is not a transformers model: {name} is missing.", "Give the folder that save_pretrained wrote."
             )

@@ -47,7 +47,7 @@ def start(
     Args:
         nodes: Number of processes of the cluster; default: as many as the data were made with, else 1.
         port: HTTP port of the first process; default: the port of the last start if it is free, else any free port.
-        heap: Maximum heap of a process in MB; default: an eighth of the memory, 512 to 1024.
+        heap: Maximum heap of a process in MB; default: that of the last start, else an eighth of the memory, 512 to 1024.
         home: Folder of the node; default: the user's.
         say: Called with messages about the progress.
         patience: Seconds to wait for the server, and for another command that starts or stops the node.
@@ -65,7 +65,7 @@ def start(
         known = status(home)
         count = nodes or (len(known.nodes) if known is not None else 1)
         if known is not None:
-            _check_fits(known, count, port)
+            _check_fits(known, count, port, heap)
             if known.state == "running":
                 return known
             if known.state == "dead":
@@ -83,11 +83,11 @@ def start(
             return startup.start(request, status(home))
 
 
-def _check_fits(known: NodeState, count: int, port: int | None) -> None:
+def _check_fits(known: NodeState, count: int, port: int | None, heap: int | None) -> None:
     """Check that a start fits the running node, or the stored data.
 
     Raises:
-        UsageError: The number of processes or the port differs.
+        UsageError: The number of processes, the port or the heap differs.
     """
     if known.state in {"running", "degraded"}:
         if count != len(known.nodes):
@@ -97,6 +97,8 @@ def _check_fits(known: NodeState, count: int, port: int | None) -> None:
             )
         if port is not None and port != known.nodes[0].port:
             raise UsageError(f"The node is running already, at {known.url}.", "Stop it first: termweave node stop.")
+        if heap is not None and heap != known.heap:
+            raise UsageError(f"The node is running already, with {known.heap} MB of heap.", "Stop it first: termweave node stop.")
     # A cluster elects its manager with a majority of its processes: fewer processes would wait for the others for ever.
     if count < len(known.nodes) and Path(known.folder, "data").is_dir():
         raise UsageError(

@@ -62,7 +62,7 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
     root = folders.run_folder(request.home)
     folders.require_space(root, folders.START_NEEDS, "a node")
     plan = _plan(request, known)
-    heap = request.heap or memory.heap(sum(not each.alive for each in plan))
+    heap = request.heap or (known.heap if known is not None else 0) or memory.heap(sum(not each.alive for each in plan))
     jdk = java.find(request.say)
     distribution = artifacts.distribution(request.say)
     began = time.monotonic()
@@ -81,7 +81,8 @@ def start(request: StartRequest, known: NodeState | None) -> NodeState:
             # Written after each process: if this start is killed, the next command still finds the process.
             state = replace(state, nodes=tuple(plan))
             states.write(request.home, state)
-        _wait(request, started, plan[0], began + request.patience)
+        kept = [(Layout(root, each.name), each) for each in plan if each.name not in {child.name for _, child in started}]
+        _wait(request, started, kept, plan[0], began + request.patience)
     except BaseException:
         # On Ctrl-C, too: an unfinished start leaves no process.
         process.end(started)
@@ -132,8 +133,21 @@ def _discovery(layout: Layout, plan: list[NodeProcess]) -> list[str]:
     return lines
 
 
-def _wait(request: StartRequest, started: list[tuple[Layout, NodeProcess]], first: NodeProcess, until: float) -> None:
+def _wait(
+    request: StartRequest,
+    started: list[tuple[Layout, NodeProcess]],
+    kept: list[tuple[Layout, NodeProcess]],
+    first: NodeProcess,
+    until: float,
+) -> None:
     """Wait until all processes form one cluster and its indices can be used.
+
+    Args:
+        request: The arguments of the start.
+        started: The processes that were started now.
+        kept: The processes that ran before.
+        first: The process that is asked.
+        until: When patience ends, by the monotonic clock.
 
     Raises:
         PortTakenError: A process ended because its port was taken.
@@ -147,6 +161,12 @@ def _wait(request: StartRequest, started: list[tuple[Layout, NodeProcess]], firs
                 wrong, advice = process.cause_of_death(layout)
                 kind = PortTakenError if wrong == process.PORT_TAKEN else TermweaveError
                 raise kind(f"The server ended while it started: {wrong}.", advice)
+        for layout, child in kept:
+            if not layout.mine(child):
+                raise TermweaveError(
+                    f"The process {child.name}, which ran before, ended while the others started.",
+                    f"Look at {layout.log}, and run 'termweave node start' again.",
+                )
         health = _health(first.port)
         joined = health.get("number_of_nodes", 0)
         if joined == request.count and health.get("status") in {"green", "yellow"}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Documents whose size is measured, and whose fields are known beside those of the mapping.
 _SAMPLE = 100
+#: The names of generations and their statistics, which are no sources.
+_OWN = re.compile(r"-\d{14}-[0-9a-f]{8}(\.stats|\.write)?$")
 #: Seconds for which a server that is overloaded or away is waited for.
 _PATIENCE = 120.0
 
@@ -43,6 +46,7 @@ class IndexSource(EntrySource):
     LABEL: ClassVar[str] = "`opensearch:INDEX` or `https://HOST:9200/INDEX`"
     MAPPED: ClassVar[bool] = True
     KIND: ClassVar[str] = "index/1"
+    ENTRY: ClassVar[str] = "document"
 
     def __init__(self, place: address.IndexAddress, engine: Engine, reading: Reading) -> None:
         super().__init__(reading)
@@ -308,8 +312,12 @@ def _names(engine: Engine) -> str:
         rows = engine.request("GET", "/_cat/indices", params={"format": "json", "h": "index"})
     except EngineResponseError:
         return "Check the name and the address."
-    names = sorted(row["index"] for row in rows if not row["index"].startswith("."))
-    return f"There are: {', '.join(names[:20])}{' ...' if names[20:] else ''}." if names else "The server has no index."
+    names = sorted(row["index"] for row in rows if not row["index"].startswith(".") and not _OWN.search(row["index"]))
+    return (
+        f"There are: {', '.join(names[:20])}{' ...' if names[20:] else ''}."
+        if names
+        else "The server has no index that can be a source."
+    )
 
 
 def _sample(engine: Engine, place: address.IndexAddress, reading: Reading) -> list[dict[str, Any]]:

@@ -27,8 +27,9 @@ td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:7rem}
 th:first-child,td:first-child,th.text{text-align:left}td.up{color:#2e7d32}td.down{color:#c62828}td.best{font-weight:600}
 th{overflow-wrap:normal}.wide{overflow-x:auto}.wide svg{width:100%;min-width:36rem;height:auto;max-width:max-content}
 :root{color-scheme:light dark}
-small{white-space:nowrap;color:#666}tr.base td{background:#f6f6f6}.dim{color:#666}.met{color:#2e7d32}.missed{color:#c62828}
+small{white-space:nowrap;color:#666;font-weight:400}tr.base td{background:#f6f6f6}.dim{color:#666}.met{color:#2e7d32}.missed{color:#c62828}
 summary{cursor:pointer;margin:.3rem 0}
+@media(max-width:600px){th,td{padding:.25rem .35rem}td:first-child{min-width:6rem}td.text{min-width:8rem}}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#121212}th,td{border-color:#444}.wide svg{filter:invert(.93) hue-rotate(180deg)}
 tr.base td{background:#222}.dim,small{color:#aaa}td.up,.met{color:#81c784}td.down,.missed{color:#ef9a9a}}
 """

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from termweave.corpora.sources import entry_of
+from termweave.corpora.sources import ITEM, entry_of
 from termweave.encoders.analysis.words import LONGEST_TERM
 from termweave.errors import InputError
 from termweave.indexer.ledger.entries import Duplicate, LedgerEntry
@@ -114,7 +114,11 @@ def read_corpus(
         progress(READING, sample.seen, source.total or (sample.seen * size // position if position and size else None))
     if not sample.seen:
         reason = f" that can be read: {next(iter(source.skipped))}" if source.skipped else ""
-        hint = "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
+        hint = (
+            "Correct the file, or name another source: `termweave index --help` lists the formats and the options that name fields."
+            if entry_of(source) != ITEM
+            else "Pass at least one document; an iterator that was read before gives none."
+        )
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
     notes = remarks.notes(source) + ([] if remarks.texts else _titles_alone(source, sample.documents))
     return CorpusPass(counter.result() if counter else None, sample.documents, notes, remarks.warnings(source), metadata)

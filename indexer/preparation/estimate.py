@@ -15,7 +15,6 @@ postings            3.4 bytes per word, which is in two fields, and 3 bytes per 
 
 from __future__ import annotations
 
-import re
 import tempfile
 import time
 import zlib
@@ -53,7 +52,6 @@ _READ = 20_000
 _ENCODED, _WARM = 96, 8
 #: Number of queries, or of titles if there are no queries, whose terms are counted.
 _QUERIES = 200
-_DOTTED = re.compile(r"\w\.\w")
 #: Bytes of an encoding in memory, without its vector.
 _ENCODING_BYTES = 1_200
 #: Bytes of heap that a server without data needs, and that it needs for each vector to build the graph.
@@ -273,7 +271,4 @@ def _warnings(planned: BuildPlan, surveyed: CorpusPass, unreadable: Sequence[str
             f"--neighbours encodes all documents before it sends the first: that needs {sized(needed)} of memory and as much disk space. "
             "The index size above does not include the words of neighbours."
         )
-    dotted = length_check.share([_DOTTED.search(text) is not None for text in texts])
-    if dotted:
-        yield f"{dotted} of the texts contain words with dots (os.path, 3.5): models split them, and the analyzer may not."
     yield from planned.warnings

@@ -103,7 +103,8 @@ def _chosen(analyzer: str, options: BuildOptions) -> tuple[str, ...]:
 
 def _effect(omitted: Sequence[str], instead: str | None) -> str:
     """The consequence of a language that a model does not know, as a clause."""
-    without = f"its {' and '.join(omitted)} signals are not built, unless --signals names them" if omitted else ""
+    signals = "signal is" if len(omitted) == 1 else "signals are"
+    without = f"the {' and '.join(omitted)} {signals} not built, unless --signals names what to build" if omitted else ""
     if instead:
         language = instead.partition("-")[2].capitalize()
         bm25 = f"term weights are BM25's, with the stemmer and stop words of {language} (--weights {instead})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from termweave.errors import TermweaveError, UsageError
 from termweave.records import Hit
@@ -20,24 +20,41 @@ _CELL = "text-align:left;vertical-align:top;white-space:normal"
 
 
 class Hits(list[Hit]):
-    """The hits of a search, best first: a list, which notebooks show as a table with shaded passages."""
+    """The hits of a search, best first: a list, which notebooks show as a table with shaded passages.
+
+    Attributes:
+        remarks: What `Index.search` has to say, as in `Answer.remarks`: for example, which filter leaves nothing.
+    """
+
+    remarks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         if not self:
-            return "<no hits>"
+            return "\n".join(["<no hits>", *self.remarks])
         lines = [f"{hit.rank:>3}  {hit.score:.4f}  {hit.id}  {clipped(_title(hit), _TITLE)}".rstrip() for hit in self[:_ROWS]]
         further = len(self) - len(lines)
-        return "\n".join([*lines, *([f"... and {further:,} more"] if further else [])])
+        return "\n".join([*lines, *([f"... and {further:,} more"] if further else []), *self.remarks])
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Hit: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Hits: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Hit | Hits:
+        """One hit; or several, which are `Hits` again."""
+        return Hits(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
 
     def _repr_html_(self) -> str:
         """The table that a notebook shows; words are shaded by what they add to the score."""
+        remarks = "".join(f"<p>{escape(each)}</p>" for each in self.remarks)
         if not self:
-            return "<p>Nothing found.</p>"
+            return f"<p>Nothing found.</p>{remarks}"
         head = "".join(f'<th style="{_CELL}">{name}</th>' for name in ("", "score", "document", "passage"))
         rows = "".join(_row(hit) for hit in self[:_ROWS])
         further = len(self) - _ROWS
         below = f"<p>... and {further:,} more</p>" if further > 0 else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{below}"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{below}{remarks}"
 
     def to_pandas(self) -> pd.DataFrame:
         """The hits as a DataFrame: rank, id, score, the stored fields (metadata with dots), and the share of each signal.

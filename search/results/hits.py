@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from termweave.search.results.hit_sequence import Hits
     from termweave.search.retrieval.candidates import Candidates
     from termweave.search.retrieval.metadata_fields import FacetValue
+    from termweave.signals import DocumentLayout
 
 #: Errors of a document whose shard has no living copy (OpenSearch 3.6.0).
 _UNAVAILABLE = frozenset({"no_shard_available_action_exception", "unavailable_shards_exception"})
@@ -133,12 +134,19 @@ def of(
     ]
 
 
+def stored_names(fields: Sequence[str], layout: DocumentLayout) -> tuple[str, ...]:
+    """The stored fields that are meant: an entry of the metadata may be named without "metadata.", as in a filter."""
+    entries = layout.types.keys() - layout.names - set(layout.extra)
+    return tuple(f"metadata.{name}" if name in entries else name for name in fields)
+
+
 def source_parameters(fields: Sequence[str], opened: OpenGeneration) -> dict[str, str]:
     """The parameters of a request that reads the stored fields of hits.
 
     They are the named ones, long metadata, and id and position of the passage. A name with `*` is a pattern, which stands for the fields of
     the source: numbers of the signals and digests are read only if they are named.
     """
+    fields = stored_names(fields, opened.layout)
     long = [name.replace("metadata", "metadata_long", 1) for name in fields if name.partition(".")[0] == "metadata"]
     parameters = {"_source_includes": ",".join(sorted({*fields, *long, *_ALWAYS}))}
     if any("*" in name for name in fields) and (left := _hidden(opened) - {name.partition(".")[0] for name in fields}):

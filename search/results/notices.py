@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def of(
     remarks = []
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
     words = candidates.lists.keys() - by_vector
-    if candidates.query.text.strip() and words and not empty and not any(candidates.lists[name].scores for name in words):
+    if candidates.query.text.strip() and words and shown and not any(candidates.lists[name].scores for name in words):
         remarks.append("No document contains a word of the query. These hits were found by vectors alone.")
     if operators := _OPERATORS.findall(candidates.query.text):
         remarks.append(
@@ -75,22 +76,63 @@ def of(
 def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *, empty: bool) -> Iterator[str]:
     """Remarks on filters. If the search found nothing, they say which filter leaves nothing, and why."""
     clauses = filter_grammar.clauses(where, layout, dialect.of(engine.capabilities))
+    expressions = [each for each in where if isinstance(each, filter_grammar.FilterExpression)]
+    plain = len(expressions) == len(where)  # a clause of the query DSL names metadata.FIELD, and so do remarks on it
+    unknown = _unknown_to_filters(engine, index, layout, expressions)
+    yield from (_nowhere(name, layout) for name in unknown.values())
+    missing = list(unknown)
     if empty and where:
-        missing, unmatched = filters.unmet(engine, index, clauses)
-        if missing:
-            yield f"The filter matches nothing: no document has {_listed(missing)}."
+        nowhere, unmatched = filters.unmet(engine, index, clauses)
+        if new := [name for name in nowhere if name not in missing]:
+            yield f"The filter matches nothing: no document has {_listed(new)}."
         for value in unmatched:
             others = ", ".join(repr(clipped(other, _LONG)) for other in value.others)
             examples = f"; other documents have {others}" if others else ""
-            yield f"No document has {value.value!r} in {value.field!r}{examples}. Filters match only the exact value."
+            field = _short(value.field) if plain else value.field
+            yield f"No document has {value.value!r} in {field!r}{examples}. Filters match only the exact value."
+        missing += nowhere
         if not missing and not unmatched and (counts := filters.passing(engine, index, clauses)):
             yield _left([_label(each) for each in where], *counts)
-    if texts := filters.compared_as_texts(clauses):
-        yield (
-            f"Metadata are compared as text, so that 10 comes before 9: the range filter on {', '.join(map(repr, texts))} may match "
-            "other documents than you meant. To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
+    if texts := [name for name in filters.compared_as_texts(clauses) if name not in unknown]:
+        shown = ", ".join(repr(_short(name) if plain else name) for name in texts)
+        why = (
+            "Values of other types are among them; 'termweave index' names such fields."
+            if plain
+            else "To compare by the field's type, write the filter as FIELD>=VALUE, or name typed.FIELD in its JSON; a "
             "field whose values are not all numbers or dates has no type but text."
         )
+        yield (
+            f"Metadata are compared as text, so that 10 comes before 9: the range filter on {shown} may match "
+            f"other documents than you meant. {why}"
+        )
+
+
+def _unknown_to_filters(
+    engine: Engine, index: str, layout: DocumentLayout, expressions: Sequence[filter_grammar.FilterExpression]
+) -> dict[str, str]:
+    """The fields of filter expressions that no document has: stored name -> name as written. Typed fields need no request."""
+    doubtful = {
+        stored: name
+        for expression in expressions
+        for name, stored in expression.fields().items()
+        if _short(stored) not in layout.types and name != "id" and name not in layout.extra
+    }
+    return {stored: doubtful[stored] for stored in filters.absent(engine, index, list(doubtful))} if doubtful else {}
+
+
+def _nowhere(name: str, layout: DocumentLayout) -> str:
+    """Say that no document has a field, with the fields that it may be."""
+    near = get_close_matches(name, layout.types, n=1)
+    if near:
+        return f"No document has a field {name!r}. Did you mean {near[0]!r}?"
+    known = f" There are: {few(sorted(layout.types), 10)}." if layout.types else ""
+    return f"No document has a field {name!r}.{known}"
+
+
+def _short(name: str) -> str:
+    """A metadata field as filter expressions name it; an entry called "id" keeps its prefix, because "id" is the document's."""
+    inner = name.removeprefix("metadata.")
+    return name if inner == "id" else inner
 
 
 def _left(labels: Sequence[str], counts: Sequence[int], together: int) -> str:

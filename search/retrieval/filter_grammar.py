@@ -51,6 +51,10 @@ class Comparison:
             return _none_of(_equal(self.name, self.value, layout))
         return _range(self.name, self.operator, self.value, layout)
 
+    def names(self) -> list[str]:
+        """The fields that are named."""
+        return [self.name]
+
 
 @dataclass(frozen=True)
 class Exists:
@@ -63,6 +67,10 @@ class Exists:
         del layout
         return {"exists": {"field": _stored(self.name)}}
 
+    def names(self) -> list[str]:
+        """The fields that are named."""
+        return [self.name]
+
 
 @dataclass(frozen=True)
 class Not:
@@ -73,6 +81,10 @@ class Not:
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
         return _none_of(self.part.clause(layout))
+
+    def names(self) -> list[str]:
+        """The fields that are named."""
+        return self.part.names()
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,10 @@ class Junction:
         if self.word == "AND":
             return {"bool": {"filter": clauses}}
         return {"bool": {"should": clauses, "minimum_should_match": 1}}
+
+    def names(self) -> list[str]:
+        """The fields that are named."""
+        return [name for part in self.parts for name in part.names()]
 
 
 Node = Comparison | Exists | Not | Junction
@@ -115,6 +131,10 @@ class FilterExpression:
             UsageError: A value does not have the type of its field.
         """
         return self.root.clause(layout)
+
+    def fields(self) -> dict[str, str]:
+        """The fields that are named: as written, and as the server stores them as text."""
+        return {name: _stored(name) for name in self.root.names()}
 
 
 def parse(text: str) -> FilterExpression:

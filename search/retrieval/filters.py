@@ -66,6 +66,17 @@ def advise(error: EngineError, where: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
+def absent(engine: Engine, index: str, names: Sequence[str]) -> list[str]:
+    """The stored fields among these that no document has, found with one request; none if the server does not say."""
+    aggregations = {str(at): {"filter": {"exists": {"field": name}}} for at, name in enumerate(names)}
+    try:
+        body = {"size": 0, "aggs": aggregations}
+        counts = engine.request("POST", f"/{index}/_search", params=ALL_SHARDS, body=body)["aggregations"]
+    except EngineResponseError:  # the search itself succeeded; its answer stays without this remark
+        return []
+    return [name for at, name in enumerate(names) if not counts[str(at)]["doc_count"]]
+
+
 def unmet(engine: Engine, index: str, where: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Unmet]]:
     """Find the fields and values of filters that no document has, with one request.
 

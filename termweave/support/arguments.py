@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -39,18 +39,19 @@ def check(**arguments: object) -> None:
             raise UsageError(f"{name} must be {kind}, not {type(value).__name__}.", hint)
 
 
-def check_names(given: Iterable[str], record: type[Any], subject: str) -> None:
+def check_names(given: Iterable[str], record: type[Any], subject: str, others: Sequence[str] = ()) -> None:
     """Check that keyword arguments are fields of a record of options.
 
     Args:
         given: Names of the arguments.
         record: The dataclass of the options.
         subject: Begins the message: "A search has", "index() has".
+        others: Arguments that exist besides the fields of the record.
 
     Raises:
         UsageError: An option does not exist; the hint has the nearest name there is, else all.
     """
-    names = [each.name for each in fields(record)]
+    names = [*others, *(each.name for each in fields(record))]
     for name in given:
         if name not in names:
             near = get_close_matches(name, names, n=1)

@@ -169,6 +169,22 @@ def test_every_query_has_a_bar_and_all_panels_have_equal_axes(report):
     assert np.allclose(areas, [[1.0, 0.0], [0.0, -0.2]])
 
 
+def test_the_best_value_is_bold_and_its_p_is_not(browser, report):
+    browser.open(report, 1400)
+    weights = browser.do("[...document.querySelectorAll('td.best small')].map(each => getComputedStyle(each).fontWeight)")
+    assert set(weights) == {"400"}
+
+
+def test_a_telephone_shows_the_baseline_beside_each_query(browser, report):
+    browser.open(report, 400)
+    browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
+    edges = browser.do(
+        "[...document.querySelectorAll('details tr')].map(each => each.cells[2].getBoundingClientRect().right).filter(Boolean)"
+    )
+    assert edges
+    assert max(edges) <= 400
+
+
 def test_a_report_in_which_no_query_moved_says_so(report):
     ids = tuple(f"q{place}" for place in range(len(QUERIES)))
     values = {name: {measure: np.ones(len(ids)) for measure in MEASURES} for name in ("BM25", "weights")}

@@ -35,7 +35,10 @@ def test_json(kind):
 
 
 def test_standard_input_and_bytes_that_are_no_text():
-    data = json.loads(run("-", "--json", input=b"caf\xc3\xa9 \xff cat").stdout)
+    result = run("-", "--json", input=b"caf\xc3\xa9 \xff cat")
+    data = json.loads(result.stdout)
+    assert "bytes that are not UTF-8" in result.stderr
+    assert "UTF-8" not in run("-", input="café".encode()).stderr
     assert list(data["terms"]) != []
     assert set(data["terms"]) == {"cafe", "cat"}
 

@@ -41,6 +41,7 @@ def test_what_is_not_there_is_said(spec, reason):
             opens(spec)
         hint = "A source is one of: .*JSON lines" if opens is open_source else "A data set is a BEIR folder"
         assert re.match(hint, caught.value.hint)
+        assert ("`book:NAME`" in caught.value.hint, "`ubi:FOLDER`" in caught.value.hint) == (opens is open_dataset,) * 2
 
 
 def test_unknown_formats_and_folders(tmp_path):
@@ -54,6 +55,14 @@ def test_unknown_formats_and_folders(tmp_path):
     with pytest.raises(UsageError, match=r"notes\.md is a text") as caught:
         open_source(tmp_path / "notes.md")
     assert caught.value.hint.startswith(f"Name its folder; to read this file alone: {tmp_path} --include 'notes.md'.")
+    (tmp_path / "tool.py").write_text("import os\n")
+    with pytest.raises(UsageError, match="is not known") as caught:
+        open_source(tmp_path / "tool.py")
+    assert caught.value.hint.startswith(f"If it is a text, read it alone with: {tmp_path} --include 'tool.py'.")
+    assert len(list(open_source(tmp_path, include=["tool.py"]).documents())) == 1
+    with pytest.raises(UsageError, match="is not known") as caught:
+        open_dataset(tmp_path / "tool.py")
+    assert "--include" not in caught.value.hint
     assert [each.id for each in open_source(tmp_path, include=["notes.md"]).documents()] == ["notes.md"]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import termweave as tw
 from termweave.errors import InputError, RefusedDocuments, UsageError
+from termweave.indexer import LargeDeletion, UpdateMode
 
 NOTES = [
     {"id": "boil", "title": "Boiling", "text": "Water boils at 100 degrees."},
@@ -44,8 +45,38 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
     with pytest.raises(UsageError) as refused:
         tw.index(NOTES, "x", worker=2)
     assert refused.value.hint == "Did you mean workers?"
+    with pytest.raises(UsageError) as refused:
+        tw.index(NOTES, "x", text_field="notes")
+    assert refused.value.hint == "Did you mean text_fields?"
+    with pytest.raises(UsageError, match=r"Write update=termweave\.indexer\.UpdateMode\(delete_missing=True\)\."):
+        tw.index(NOTES, "x", update=True, delete_missing=True)
+    with pytest.raises(UsageError, match="update is True, False or an UpdateMode, not str"):
+        tw.index(NOTES, "x", update="yes")
+    with pytest.raises(
+        UsageError, match=r"text_fields must be a list of names, not the text 'notes'\. Write text_fields=\['notes'\]"
+    ):
+        tw.index(NOTES, "x", text_fields="notes")
     with pytest.raises(UsageError):
         tw.index(NOTES, "x", workers=0)
+
+
+def test_the_way_of_updating_is_what_the_caller_says(connection, name):
+    own = {"connection": connection, "weights": "none", "dense": "none"}
+    tw.index(NOTES, name, **own)
+    with pytest.raises(LargeDeletion, match="would delete 1 of 2 documents") as refused:
+        tw.index(NOTES[:1], name, connection=connection, update=UpdateMode(delete_missing=True))
+    assert "allow_deletions" in str(refused.value)
+    updated = tw.index(NOTES[:1], name, connection=connection, update=UpdateMode(delete_missing=True, allow_deletions=0.5))
+    assert (updated.documents, updated.deleted) == (1, 1)
+
+
+def test_no_documents_at_all_are_refused_in_the_words_of_python(connection, name):
+    read = iter(NOTES)
+    list(read)
+    for documents in ([], read):
+        with pytest.raises(InputError, match=f"{name} contains no documents") as refused:
+            tw.index(documents, name, connection=connection)
+        assert refused.value.hint == "Pass at least one document; an iterator that was read before gives none."
 
 
 def test_messages_name_items_and_not_lines(connection, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from termweave.cli import run
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build_plan
+from termweave.indexer.option_declaration import refusal
 from termweave.indexer.options import DECLARED, DEFAULTS, from_flags
 from termweave.indexer.preparation.passages import Window
 from termweave.signals import Pruning
@@ -59,6 +61,14 @@ def test_python_and_the_command_line_refuse_with_the_same_sentence(tmp_path, cap
         BuildOptions(**options)
     assert run(["index", str(tmp_path), "docs", flag, value]) == UsageError.exit_status
     assert f"{caught.value.message}\n{caught.value.hint}" in capsys.readouterr().err
+
+
+def test_the_example_of_a_refusal_is_one_value():
+    for name, declared in DECLARED.items():
+        for flag in declared.flags:
+            sentence = refusal(name, "?", flag.values or declared.values, (flag,)).hint
+            values = re.findall(rf"{flag.name} (\d+) \(in Python: \w+=(\d+)\)", sentence)
+            assert all(shell == python for shell, python in values), sentence
 
 
 def test_saturation_is_no_option_any_more(tmp_path, capsys):

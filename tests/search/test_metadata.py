@@ -112,3 +112,42 @@ def test_an_index_without_types_works_as_before(index, opensearch_engine):
     with pytest.raises(UsageError, match="no field 'year'") as refused:
         old.search("json", sort="year")
     assert "built again" in refused.value.hint
+
+
+def test_a_misspelt_field_of_a_filter_is_named_with_those_there_are(index, capsys):
+    """Also where the filter passes all documents, and in Python where only the hits are shown."""
+
+    def remarks(where, **options):
+        return index.answer("json", where=where, **options).remarks
+
+    assert remarks("yaer>=2018") == ("No document has a field 'yaer'. Did you mean 'year'?",)
+    assert remarks("kindd!=a AND NOT exists(nothing)") == (
+        "No document has a field 'kindd'. Did you mean 'kind'?",
+        "No document has a field 'nothing'. There are: day, kind, pages, price, year.",
+    )
+    assert remarks("kind=c") == (
+        "No document has 'c' in 'kind'; other documents have 'a', 'b'. Filters match only the exact value.",
+    )
+    assert remarks("kind=a OR id=d1") == ()
+    assert repr(index.search("json", where="yaer=2018")).splitlines() == ["<no hits>", *remarks("yaer=2018")]
+    assert "Did you mean &#x27;year&#x27;?</p>" in index.search("json", where="yaer=2018")._repr_html_()
+    assert run(["search", index.name, "json", "--filter", "yaer>2", "--url", index.engine.url]) == 0
+    assert capsys.readouterr().err == "Warning: No document has a field 'yaer'. Did you mean 'year'?\n"
+
+
+def test_entries_of_the_metadata_are_fields_by_their_names(index, capsys):
+    (hit,) = index.search("json", k=1, fields=("kind", "year", "text"))
+    assert set(hit.fields) == {"metadata", "text"}
+    assert hit.fields["metadata"].keys() == {"kind", "year"}
+    assert index.answer("json", k=1, fields=("kind",)).remarks == ()
+    assert "metadata.kind" in index.requests("json", fields=("kind",))[1]["path"]
+
+
+def test_a_page_behind_the_last_hit_says_so(index, capsys):
+    beyond = index.answer("json", start=100)
+    assert beyond.hits == []
+    assert beyond.remarks == ("The search ranks 6 documents, and this page begins after 100 of them.",)
+    assert run(["search", index.name, "json", "--from", "100", "--url", index.engine.url]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "No hits on this page.\n"
+    assert "by vectors alone" not in printed.err

@@ -86,7 +86,7 @@ def test_a_wrong_value_is_said_where_it_stands(nowhere, monkeypatch):
     monkeypatch.setenv("TERMWEAVE_TIMEOUT", "soon")
     with pytest.raises(UsageError, match=r"timeout, from \$TERMWEAVE_TIMEOUT, cannot be 'soon'"):
         settings.load()
-    with pytest.raises(UsageError, match="timeout, from timeout, cannot be -1: input should be greater than 0"):
+    with pytest.raises(UsageError, match=r"^timeout cannot be -1: input should be greater than 0"):
         settings.load(timeout=-1)
     (nowhere / "termweave.toml").write_text("url = 'http://file:1'\npassword = 4711")
     monkeypatch.delenv("TERMWEAVE_TIMEOUT")

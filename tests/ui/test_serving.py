@@ -123,6 +123,16 @@ def test_an_index_that_does_not_exist_is_a_sentence(opensearch_engine, capsys):
     assert "no index named" in capsys.readouterr().err
 
 
+def test_a_data_set_that_does_not_exist_is_a_sentence(opensearch_engine, capsys, tmp_path):
+    (tmp_path / "corpus.csv").write_text("id,text\n1,tea\n")
+    for spec, reason in (
+        ("nowhere", "no file or folder 'nowhere'"),
+        (str(tmp_path / "corpus.csv"), "without queries and judgements"),
+    ):
+        assert run(["serve", "--dataset", spec, "--port", "0", "--url", opensearch_engine.url]) == 2
+        assert reason in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "jinja2"])
 def test_without_the_extra_a_sentence_names_it(missing):
     code = (

@@ -85,7 +85,7 @@ def test_fields_of_a_collection_of_its_own_kind(register):
 
 def test_half_a_surrogate_pair_is_named_or_left_out(register):
     register("termweave-bad", docs=Papers([Paper("p", "", "good", ()), Paper("q", "", "bad \ud800", ())]))
-    with pytest.raises(InputError, match=r"ir:termweave-bad, line 2: a value is not valid JSON: .*surrogates"):
+    with pytest.raises(InputError, match=r"ir:termweave-bad, record 2: a value is not valid JSON: .*surrogates"):
         list(open_source("ir:termweave-bad").documents())
     source = open_source("ir:termweave-bad", skip_bad=True)
     assert int(source.fingerprint, 16)

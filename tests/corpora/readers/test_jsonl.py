@@ -129,6 +129,8 @@ def test_an_array_over_the_whole_file_says_how_to_turn_it(tmp_path):
 def test_a_value_over_several_lines_says_how_to_turn_it(tmp_path, value, command):
     with pytest.raises(InputError, match=f"line 1: broken JSON: .* over several lines .{command}"):
         read(write(tmp_path, json.dumps(value, indent=2).encode()))
+    with pytest.raises(InputError, match=f"line 1: broken JSON: .* over several lines .{command}"):
+        read(write(tmp_path, json.dumps(value, indent=2).replace("\n", "", 1).encode()))  # the first entry beside the bracket
 
 
 def test_fields_of_other_names_are_named_with_the_options(tmp_path):

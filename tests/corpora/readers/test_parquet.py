@@ -85,7 +85,7 @@ def test_binary_columns(tmp_path):
 def test_bad_rows_are_named_or_left_out(tmp_path):
     broken = pa.StringArray.from_buffers(3, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xffc"))
     path = write(tmp_path, {"id": ["1", "2", "3"], "text": broken})
-    with pytest.raises(InputError, match=r"table\.parquet, line 2: byte 0xff in a string is not UTF-8"):
+    with pytest.raises(InputError, match=r"table\.parquet, row 2: byte 0xff in a string is not UTF-8"):
         read(path)
     assert [id_ for id_, *_ in read(path, skip_bad=True)] == ["1", "3"]
     path = write(tmp_path, {"id": ["1", "2"], "text": ["a", "b"], "day": pa.array([10**8, 0], pa.date32())})
@@ -93,7 +93,7 @@ def test_bad_rows_are_named_or_left_out(tmp_path):
     path = write(tmp_path, {"id": ["1", None, ""], "text": ["a", "b", "c"]})
     source = open_source(path, skip_bad=True)
     assert [each.line for each in source.documents()] == [1]
-    assert [str(each).rpartition("parquet, ")[2][:16] for each in source.skipped] == ["line 2: 'id' is ", "line 3: 'id' is "]
+    assert [str(each).rpartition("parquet, ")[2][:16] for each in source.skipped] == ["row 2: 'id' is n", "row 3: 'id' is e"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_two_columns_of_one_name(tmp_path):
 
 
 def test_a_text_that_is_no_string_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"line 1: 'text' is 3 where a string should be"):
+    with pytest.raises(InputError, match=r"row 1: 'text' is 3 where a string should be"):
         read(write(tmp_path, {"id": ["1"], "text": [3]}))
 
 

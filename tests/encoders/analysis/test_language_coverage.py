@@ -73,7 +73,7 @@ def test_a_part_in_another_script_is_said():
 
 def test_reasons_name_script_or_figures():
     assert "100% of the words are in a script (Arabic)" in familiar([FOREIGN["Arabic"][0]]).reason
-    assert "does not look like English (0% function words" in familiar([FOREIGN["German"][0]] * 3).reason
+    assert "it looks like German: 0% function words of English" in familiar([FOREIGN["German"][0]] * 3).reason
 
 
 def test_the_script_named_is_the_one_that_is_unknown():

@@ -186,3 +186,8 @@ def test_the_command(made, corpus, texts, tmp_path):
     plain = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "again")], catch_exceptions=False)
     assert "int8 vectors, smallest cosine" in plain.stdout
     assert "multipliers" not in plain.stdout  # a dense model has none
+
+
+def test_a_model_of_graphs_alone_is_exported_already(tmp_path):
+    with pytest.raises(ModelError, match=r"holds ONNX graphs alone.* index with it"):
+        CliRunner().invoke(command, ["shipped", "--out", str(tmp_path / "again")], catch_exceptions=False)

@@ -97,9 +97,10 @@ def test_status_and_logs_say_so(world, two_starts):
     assert "running at" in termweave(world, "node", "status")[1]
     assert "started" in termweave(world, "node", "logs", "-n", "50")[1]
     assert len(valid(termweave(world, "node", "logs", "-n", "5", "--json")[1], "node-logs")["lines"]) == 5
-    code, _, stderr = termweave(world, "node", "start", "--port", "1")
-    assert code == 2
-    assert "running already" in stderr
+    for other in (("--port", "1"), ("--heap", "300")):
+        code, _, stderr = termweave(world, "node", "start", *other)
+        assert code == 2
+        assert "running already" in stderr
 
 
 def document(url):

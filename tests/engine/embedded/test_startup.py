@@ -226,3 +226,32 @@ def test_the_tail_of_a_log_is_short_and_forgiving(tmp_path):
     log.write_bytes(b"".join(b"line %d \xff\n" % number for number in range(100_000)))
     assert process.tail(log, 2).splitlines()[-1].startswith("line 99999")
     assert len(process.tail(log, 2).splitlines()) == 2
+
+
+def test_the_heap_of_the_last_start_is_kept(home, make_java, only_these_javas):
+    only_these_javas(make_java(run='echo "$@"; exit 1'))
+    for heap in (300, None):
+        with pytest.raises(TermweaveError, match="ended while it started"):
+            node.start(home=home, heap=heap)
+        layout = process.Layout(folders.run_folder(home), "node-1")
+        assert "-Xmx300m" in layout.output.read_text()
+    node.wipe(home)
+    with pytest.raises(TermweaveError, match="ended while it started"):
+        node.start(home=home)
+    assert "-Xmx300m" not in layout.output.read_text()
+
+
+def test_a_process_of_the_cluster_that_dies_while_another_starts_is_named_at_once(home, make_java, only_these_javas):
+    only_these_javas(make_java(run="trap 'kill $!; exit' TERM; sleep 60 & wait"))
+    first = process.Layout(folders.run_folder(home), "node-1")
+    ours = ["-c", "import time; time.sleep(3)", f"-Dopensearch.path.conf={first.conf}"]
+    running = subprocess.Popen([sys.executable, *ours])
+    nodes = (NodeProcess("node-1", running.pid, 1, 2), NodeProcess("node-2", running.pid, 3, 4))
+    home.mkdir()
+    states.write(home, NodeState("http://127.0.0.1:1", "3.6.0", nodes, "running", str(folders.run_folder(home)), heap=300))
+    assert node.status(home).state == "degraded"
+    began = time.monotonic()
+    with pytest.raises(TermweaveError, match="process node-1, which ran before, ended while the others started"):
+        node.start(home=home, patience=60)
+    assert time.monotonic() - began < 30
+    running.wait()

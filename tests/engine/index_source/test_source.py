@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import termweave as tw
 from termweave.corpora import IndexReading, open_dataset, open_source
 from termweave.corpora.formats import index_address as address
 from termweave.engine.index_source import pages, source
@@ -152,6 +153,10 @@ def test_what_is_missing_is_named(products, opened, opensearch_engine, name):
     with pytest.raises(UsageError, match=f"There is no index '{name}-nothing' at ") as error:
         opened(f"{name}-nothing")
     assert index in str(error.value.hint) or "There are: " in error.value.hint
+    tw.index([{"id": "a", "text": "tea"}], f"{name}-built", connection=tw.connect(opensearch_engine.url), signals=["lexical"])
+    with pytest.raises(UsageError) as error:
+        opened(f"{name}-nothing")
+    assert f"{name}-built" not in error.value.hint  # a generation is no source
     with pytest.raises(UsageError, match="has no field 'body'") as error:
         opened(index, text_fields=("body",))
     assert "description (text)" in error.value.hint

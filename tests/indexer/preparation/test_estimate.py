@@ -59,7 +59,6 @@ def test_what_would_go_wrong_is_said_before(opensearch_engine, corpus):
     for part in (
         "'d1' (line 7; line 2 is kept). Without --skip-bad the build stops with an error",
         "8% of the documents are longer than the 256 word-pieces",
-        "words with dots",
         "knows the language of corpus.jsonl only in part",
         "1 document without any text",
     ):

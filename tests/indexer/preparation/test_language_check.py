@@ -40,7 +40,7 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source)
     assert (planned.signals, planned.analyzer, planned.encoder.models) == (("lexical",), "cjk", {})
     (warning,) = planned.warnings
     assert "does not know the language of corpus.jsonl (100% of the words are in a script (CJK)" in warning
-    assert "its weights and dense signals are not built" in warning
+    assert "the weights and dense signals are not built" in warning
     assert "Built: lexical; the text is analysed with 'cjk'" in warning
     assert plan(source(CHINESE), SERVER, BuildOptions(analyzer="smartcn")).analyzer == "smartcn"
 
@@ -48,8 +48,8 @@ def test_chinese_under_the_english_model_is_lexical_with_cjk_and_says_so(source)
 @pytest.mark.parametrize(
     ("asked", "server", "left_out"),
     [
-        ({"dense": "none"}, SERVER, "The signal 'dense' is left out: no model gives 'dense'."),
-        ({"weights": "none"}, SERVER, "The signal 'weights' is left out: no model gives 'weights'."),
+        ({"dense": "none"}, SERVER, "The signal 'dense' is left out: --dense is none."),
+        ({"weights": "none"}, SERVER, "The signal 'weights' is left out: --weights is none."),
         ({}, replace(SERVER, knn=False), "The signal 'dense' is left out: the server has no k-NN plugin"),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_chinese_weights_model_is_not_joined_by_english_vectors(source, tmp_pa
     write_manifest(tmp_path / "zh", replace(manifest, name="zh", analysis="bert-words.jieba.lucene33.porter.1"))
     planned = plan(source(CHINESE), SERVER, BuildOptions(weights=str(tmp_path / "zh")))
     assert (set(planned.signals), planned.analyzer) == ({"lexical", "weights"}, "cjk")
-    assert "its dense signals are not built" in planned.warnings[-1]
+    assert "the dense signal is not built" in planned.warnings[-1]
     both = plan(source(CHINESE), SERVER, BuildOptions(weights=str(tmp_path / "zh"), dense=str(tmp_path / "zh")))
     assert (set(both.signals), both.analyzer) == ({"lexical", "weights", "dense"}, "cjk")
 
@@ -131,7 +131,7 @@ def test_seven_languages_get_bm25_with_their_own_words_in_both_signals(source, l
     assert {output: model.name for output, model in planned.encoder.models.items()} == {"weights": f"bm25-{language}"}
     (warning,) = planned.warnings
     assert f"term weights are BM25's, with the stemmer and stop words of {language.capitalize()}" in warning
-    assert "its dense signals are not built" in warning
+    assert "the dense signal is not built" in warning
     asked = plan(source(CORPORA[language]), SERVER, BuildOptions(weights="shipped"))
     assert asked.encoder.models["weights"].name == "minilm-l6-anchored"
     chosen = plan(source(CORPORA[language]), SERVER, BuildOptions(weights=f"bm25-{language}", dense="none"))
