@@ -26,6 +26,7 @@ from termweave.ui.pages import (
     sign_in,
     sliders_page,
     snapshots_page,
+    train_page,
 )
 from termweave.ui.rendering import FOLDER, problem, status_of
 from termweave.ui.sessions import Sessions
@@ -53,7 +54,7 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
             *book_page.routes(),
             *query_logs.routes(),
             *measure_page.routes(),
-            *snapshots_page.routes(),
+            *train_page.routes(),
             *snapshots_page.routes(),
             *generations_page.routes(),
             *sign_in.routes(),
@@ -65,8 +66,8 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
     )
     app.state.workspace = Workspace(engine, options)
     app.state.sessions = sessions
-    app.state.jobs = JobBoard()
-    return Guard(app, options, sessions)
+    app.state.jobs = jobs = JobBoard()
+    return Guard(app, options, sessions, jobs.close)
 
 
 def _home(request: Request) -> Response:

@@ -20,6 +20,8 @@ from starlette.responses import RedirectResponse
 from termweave.ui.rendering import problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -75,8 +77,10 @@ class RateLimit:
 class Guard:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, options: ServeOptions, sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, options: ServeOptions, sessions: Sessions, close: Callable[[], None] = lambda: None) -> None:
         self._app, self._options, self._sessions = app, options, sessions
+        #: Ends what runs in the background.
+        self.close = close
         self._requests = RateLimit(BURST, EACH_SECOND)
         self._tries = RateLimit(TRIES, TRIES_EACH_SECOND)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from termweave.engine import EngineResponseError
 from termweave.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,12 +77,17 @@ class Workspace:
             self._indices.pop(name, None)
 
     def names(self) -> tuple[str, ...]:
-        """The names of the indices that termweave made."""
+        """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
         from termweave.indexer.generations.names import names  # noqa: PLC0415 - imports wait until a page needs them
 
         read, known = self._names
         if time.monotonic() - read > _NAMES_FOR:
-            known = tuple(names(self.engine))
+            try:
+                known = tuple(names(self.engine))
+            except EngineResponseError as error:
+                if error.status != HTTPStatus.FORBIDDEN or self.options.index is None:
+                    raise
+                known = (self.options.index,)
             self._names = (time.monotonic(), known)
         return known
 
