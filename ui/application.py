@@ -94,7 +94,9 @@ def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     hint = "'/api/openapi.json' lists the addresses." if request.url.path.startswith("/api/") else "The search is at /search."
-    answer = problem(request, error.status_code, f"{error.detail}.", hint if error.status_code == HTTPStatus.NOT_FOUND else "")
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return problem(request, error.status_code, f"There is nothing at {request.url.path}.", hint)
+    answer = problem(request, error.status_code, f"{error.detail}.")
     answer.headers.update(error.headers or {})
     return answer
 
