@@ -66,8 +66,8 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
     )
     app.state.workspace = Workspace(engine, options)
     app.state.sessions = sessions
-    app.state.jobs = jobs = JobBoard()
-    return Guard(app, options, sessions, jobs.close)
+    app.state.jobs = JobBoard()
+    return Guard(app, options, sessions)
 
 
 def _home(request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -79,9 +80,10 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
     try:
         with listening, suppress(KeyboardInterrupt):  # uvicorn raises Ctrl-C again when all is done
             announce(f"http://{host}:{listening.getsockname()[1]}/")
+            Thread(target=app.state.workspace.warm, daemon=True).start()
             uvicorn.Server(config).run(sockets=[listening])
     finally:
-        app.close()
+        app.state.jobs.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from termweave.engine import EngineResponseError
-from termweave.errors import UsageError
+from termweave.errors import TermweaveError, UsageError
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
@@ -70,6 +71,11 @@ class Workspace:
                 while len(self._indices) > _OPEN:
                     self._indices.popitem(last=False)
             return index
+
+    def warm(self) -> None:
+        """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""
+        with suppress(TermweaveError):
+            self.index(self.chosen(None))
 
     def forget(self, name: str) -> None:
         """Open an index again with the next search: what it stores of itself was changed."""

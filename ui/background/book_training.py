@@ -18,7 +18,7 @@ import orjson
 from termweave import corpora, engine
 from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.models.store import HEADS
-from termweave.errors import UsageError
+from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.reader import HELD_OUT, BookDataset
 from termweave.evaluation.book.store import JudgementBook
 from termweave.indexer import Built, NotPublished, build
@@ -27,6 +27,7 @@ from termweave.indexer.publication_gate import PublicationGate
 from termweave.search.catalog.models import encoder_of
 from termweave.support import atomic_files, file_locks
 from termweave.training import run
+from termweave.training.data import dataset
 from termweave.training.methods import base
 from termweave.ui.background.training_places import RESULT, TrainingTask, home, learned, unfinished
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 #: The method, and the share of the model that training begins with in the result: it keeps what that model can do elsewhere.
 _METHOD, _KEPT = "fectek", 0.3
+#: Steps between two looks at the queries that decide when to stop.
+_EVERY = 50
 #: The largest loss of nDCG@10 on the held-out half: the 95 % interval of the difference must exclude a larger one.
 MARGIN = 0.01
 #: One in so many of the queries to learn from decides when training stops.
@@ -105,11 +108,25 @@ def _folder(task: TrainingTask, server: Engine, encoder: TextEncoder) -> Path:
             shutil.rmtree(other)
     folder = home(task.name) / f"{datetime.now(UTC):%Y%m%d%H%M%S}"
     _write_data(folder / _DATA, task, learned(JudgementBook(server, task.name)))
-    source = encoder.models["weights"].folder
-    settings = {"start": str(source), "keep": str(_KEPT)} if (source / HEADS).is_file() else {}
-    settings["skip_bad"] = str(bool(task.reading.get("skip_bad"))).lower()
-    (folder / "settings.json").write_bytes(orjson.dumps(settings))
+    _write_settings(folder, encoder.models["weights"].folder, skip_bad=bool(task.reading.get("skip_bad")))
     return folder
+
+
+def _write_settings(folder: Path, source: Path, *, skip_bad: bool) -> None:
+    """Write the settings of the method: start from the live model, and learn from questions made of the corpus, too.
+
+    A few dozen judged queries alone only make the model worse elsewhere, so that no step is kept; with the others it learns from both.
+    """
+    settings: dict[str, Any] = {"skip_bad": str(skip_bad).lower(), "every": _EVERY}
+    if (source / HEADS).is_file():
+        settings |= {"start": str(source), "keep": str(_KEPT)}
+    corpus = str(folder / _DATA / "corpus.jsonl")
+    try:
+        dataset.read(corpus, base.get(_METHOD).settings(settings))
+        settings["beside"] = corpus
+    except InputError:
+        pass  # so few or so short documents that no questions can be made of them
+    (folder / "settings.json").write_bytes(orjson.dumps(settings))
 
 
 def _write_data(folder: Path, task: TrainingTask, judged: list[tuple[Query, dict[str, int]]]) -> None:

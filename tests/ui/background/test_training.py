@@ -81,7 +81,7 @@ def trainer(opensearch_engine, topics, corpus):
     reached = TrainingCorpus(str(corpus), {}, settings.load(url=opensearch_engine.url))
     made = client_of(opensearch_engine, index=topics, corpus=reached)
     yield made
-    made.app.close()
+    made.app.state.jobs.close()
 
 
 def until(condition, seconds=300):
