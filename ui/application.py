@@ -26,6 +26,7 @@ from termweave.ui.pages import (
     sign_in,
     sliders_page,
     snapshots_page,
+    train_page,
 )
 from termweave.ui.rendering import FOLDER, problem, status_of
 from termweave.ui.sessions import Sessions
@@ -53,7 +54,7 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
             *book_page.routes(),
             *query_logs.routes(),
             *measure_page.routes(),
-            *snapshots_page.routes(),
+            *train_page.routes(),
             *snapshots_page.routes(),
             *generations_page.routes(),
             *sign_in.routes(),
@@ -93,7 +94,9 @@ def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     hint = "'/api/openapi.json' lists the addresses." if request.url.path.startswith("/api/") else "The search is at /search."
-    answer = problem(request, error.status_code, f"{error.detail}.", hint if error.status_code == HTTPStatus.NOT_FOUND else "")
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return problem(request, error.status_code, f"There is nothing at {request.url.path}.", hint)
+    answer = problem(request, error.status_code, f"{error.detail}.")
     answer.headers.update(error.headers or {})
     return answer
 

@@ -20,8 +20,10 @@ from starlette.responses import RedirectResponse
 from termweave.ui.rendering import problem
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.datastructures import State
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from termweave.ui.serve_options import ServeOptions
     from termweave.ui.sessions import Sessions
@@ -75,10 +77,15 @@ class RateLimit:
 class Guard:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, options: ServeOptions, sessions: Sessions) -> None:
+    def __init__(self, app: Starlette, options: ServeOptions, sessions: Sessions) -> None:
         self._app, self._options, self._sessions = app, options, sessions
         self._requests = RateLimit(BURST, EACH_SECOND)
         self._tries = RateLimit(TRIES, TRIES_EACH_SECOND)
+
+    @property
+    def state(self) -> State:
+        """What the application holds: the workspace, the sessions, the jobs."""
+        return self._app.state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""

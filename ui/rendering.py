@@ -31,6 +31,15 @@ _STATUS = (
     (EngineError, HTTPStatus.BAD_GATEWAY),
 )
 
+#: The headings of pages that report an error, where the name of the status would say little.
+_TITLES = {
+    HTTPStatus.BAD_REQUEST: "This cannot be done",
+    HTTPStatus.FORBIDDEN: "Refused",
+    HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.BAD_GATEWAY: "OpenSearch answered with an error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "OpenSearch does not answer",
+}
+
 
 def page(request: Request, template: str, values: Mapping[str, Any], status: int = HTTPStatus.OK) -> HTMLResponse:
     """Make a page.
@@ -62,7 +71,8 @@ def problem(request: Request, status: int, message: str, hint: str = "") -> Resp
     """Report an error: as JSON below /api/, else as a page."""
     if request.url.path.startswith("/api/"):
         return data({"schema": "termweave.error/1", "error": message, "hint": hint}, status)
-    return page(request, "problem.html", {"title": HTTPStatus(status).phrase, "message": message, "hint": hint}, status)
+    title = _TITLES.get(HTTPStatus(status), HTTPStatus(status).phrase)
+    return page(request, "problem.html", {"title": title, "message": message, "hint": hint}, status)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -61,8 +62,9 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
         UsageError: The address cannot be listened on.
     """
     listening = _listen(options.host, options.port)
+    app = application.create(engine, options)
     config = uvicorn.Config(
-        application.create(engine, options),
+        app,
         http=ImpatientProtocol,
         log_level="warning",
         access_log=False,
@@ -75,9 +77,13 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
         timeout_graceful_shutdown=_GRACE,
     )
     host = f"[{options.host}]" if ":" in options.host else options.host
-    with listening, suppress(KeyboardInterrupt):  # uvicorn raises Ctrl-C again when all is done
-        announce(f"http://{host}:{listening.getsockname()[1]}/")
-        uvicorn.Server(config).run(sockets=[listening])
+    try:
+        with listening, suppress(KeyboardInterrupt):  # uvicorn raises Ctrl-C again when all is done
+            announce(f"http://{host}:{listening.getsockname()[1]}/")
+            Thread(target=app.state.workspace.warm, daemon=True).start()
+            uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        app.state.jobs.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,13 +1,14 @@
 """Sessions: a signed cookie that says who has given the token, and the CSRF token that every form carries.
 
-Nothing is stored: a cookie is a random number with a signature, and its CSRF token is another signature of the same number. The key
-lives as long as the process, so a restart signs everybody out.
+Nothing is stored: a cookie is the time at which the session began and a random number, with a signature, and its CSRF token is another
+signature of the same text. A session ends after `LIFE`. The key lives as long as the process, so a restart signs everybody out.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from termweave.ui.serve_options import ServeOptions
 
 COOKIE = "termweave-session"
+#: Seconds that a session lives: a working day.
+LIFE = 12 * 3600
 #: Name of the hidden field of every form.
 FIELD = "csrf"
 _BEARER = "Bearer "
@@ -44,13 +47,13 @@ class Sessions:
 
     def sign_in(self, request: Request) -> None:
         """Give the client of this request a new session that has given the token."""
-        request.state.session = f"in.{secrets.token_hex(16)}"
+        request.state.session = f"in.{_new()}"
 
     def csrf(self, request: Request) -> str:
         """The CSRF token of the session of a request, for its forms; the session begins now if there is none."""
         number = self._current(request)
         if number is None:
-            number = secrets.token_hex(16)
+            number = _new()
             request.state.session = f"out.{number}"
         return self._sign("csrf", number)
 
@@ -69,7 +72,7 @@ class Sessions:
             kind, _, number = session.partition(".")
             secure = "; Secure" if request.url.scheme == "https" else ""
             value = f"{kind}.{number}.{self._sign(kind, number)}"
-            headers.append("set-cookie", f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict{secure}")
+            headers.append("set-cookie", f"{COOKIE}={value}; Path=/; Max-Age={LIFE}; HttpOnly; SameSite=Strict{secure}")
 
     def _current(self, request: Request) -> str | None:
         """The number of the session, of a client with or without the token."""
@@ -78,11 +81,16 @@ class Sessions:
         return self._number(request, "in") or self._number(request, "out")
 
     def _number(self, request: Request, kind: str) -> str | None:
-        """The number in the cookie, if it has a signature of this kind."""
+        """The time and number in the cookie, if it has a signature of this kind and the session has not ended."""
         given, _, rest = request.cookies.get(COOKIE, "").partition(".")
         number, _, signature = rest.partition(".")
         signed = given == kind and hmac.compare_digest(signature.encode(), self._sign(kind, number).encode())
-        return number if signed else None
+        return number if signed and time.time() - int(number.partition("-")[0]) < LIFE else None
 
     def _sign(self, kind: str, number: str) -> str:
         return hmac.digest(self._key, f"{kind}.{number}".encode(), "sha256").hex()
+
+
+def _new() -> str:
+    """The time now and a number that nobody can guess."""
+    return f"{int(time.time())}-{secrets.token_hex(16)}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from contextlib import suppress
+from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from termweave.errors import UsageError
+from termweave.engine import EngineResponseError
+from termweave.errors import TermweaveError, UsageError
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
@@ -69,18 +72,28 @@ class Workspace:
                     self._indices.popitem(last=False)
             return index
 
+    def warm(self) -> None:
+        """Open the index that pages show first, so that the first search does not wait for its models; what is wrong is said there."""
+        with suppress(TermweaveError):
+            self.index(self.chosen(None))
+
     def forget(self, name: str) -> None:
         """Open an index again with the next search: what it stores of itself was changed."""
         with self._lock:
             self._indices.pop(name, None)
 
     def names(self) -> tuple[str, ...]:
-        """The names of the indices that termweave made."""
+        """The names of the indices that termweave made; the one that the server was started with, if it may not list all."""
         from termweave.indexer.generations.names import names  # noqa: PLC0415 - imports wait until a page needs them
 
         read, known = self._names
         if time.monotonic() - read > _NAMES_FOR:
-            known = tuple(names(self.engine))
+            try:
+                known = tuple(names(self.engine))
+            except EngineResponseError as error:
+                if error.status != HTTPStatus.FORBIDDEN or self.options.index is None:
+                    raise
+                known = (self.options.index,)
             self._names = (time.monotonic(), known)
         return known
 

@@ -10,9 +10,9 @@ from termweave.support.messages import counted
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
-    from termweave.cli.options.gate_option import PublicationGate
     from termweave.corpora import OpenedSource
     from termweave.indexer import Built
+    from termweave.indexer.publication_gate import PublicationGate
 
 
 def report(

@@ -156,7 +156,7 @@ def _runtime() -> Finding:
 
 def _training() -> Finding:
     """Whether `train` can run. Nothing else needs it, so what is missing is no failure."""
-    from termweave.cli.common.training_needs import missing
+    from termweave.training.needs import missing
 
     found = missing()
     text = (

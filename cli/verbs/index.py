@@ -12,7 +12,6 @@ import click
 from termweave.cli.common.plan_table import queries_of, show_plan, show_update_plan
 from termweave.cli.common.progress import watched, when_read
 from termweave.cli.options.build_options import build_options
-from termweave.cli.options.gate_option import PublicationGate
 from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import option_group, verb
 from termweave.cli.options.shared_options import (
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer import BuildOptions, Built, LargeDeletion, Updated
     from termweave.indexer.generations.generations import LiveGeneration
+    from termweave.indexer.publication_gate import PublicationGate
     from termweave.settings import Settings
 
 
@@ -189,7 +189,7 @@ def command(
         else:
             show_plan(server, opened, name, queries_of(dataset, source), options, out)
         return
-    gate = PublicationGate(server, name, required, within, dataset or source, options, out)
+    gate = _gate(server, name, required, within, dataset or source, options, out)
     run: Callable[..., Built | Updated]
     if updating:
         run = partial(indexer.update, server, opened, name, options, mode=mode, gate=gate if required or of_live else None)
@@ -210,6 +210,21 @@ def command(
         report(missed.built, opened, gate, out, published=False, kept=not delete_missing)
         raise
     report(built, opened, gate, out, published=True, kept=not delete_missing)
+
+
+def _gate(
+    server: Engine, name: str, required: tuple[str, ...], within: float | None, dataset: str, options: BuildOptions, out: Output
+) -> PublicationGate:
+    """The requirements of the command. The data set with the judged queries is opened before the build begins."""
+    from termweave import corpora
+    from termweave.evaluation import gates
+    from termweave.indexer.publication_gate import PublicationGate
+
+    parsed = [gates.parse(each) for each in required]
+    judged = corpora.open_dataset(dataset) if required or within is not None else None
+    if judged is not None:
+        gates.check_saved_runs(parsed, [query.id for query in judged.queries()], judged.qrels())
+    return PublicationGate(server, name, options, judged, parsed, within, out.say)
 
 
 def _ask(large: LargeDeletion, name: str) -> None:

@@ -43,7 +43,7 @@ def command(*, name: str | None, out: Output) -> None:
 
 def _needed() -> list[str]:
     """What training needs and this host does not have, one line each."""
-    from termweave.cli.common.training_needs import missing
+    from termweave.training.needs import missing
 
     return [f"Not installed: {what}. {advice}" for what, advice in missing()] or ["All that training needs is installed."]
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import option_group, verb
 from termweave.cli.options.search_options import check_reranker
-from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
+from termweave.cli.options.shared_options import (
+    check_together,
+    connection_options,
+    include_option,
+    model_options,
+    models_to_open,
+    output_options,
+    source_options,
+)
 from termweave.errors import UsageError
 from termweave.support import extras
 
@@ -41,6 +49,11 @@ _CONNECTIONS = 32
     metavar="DATASET",
     help="A data set that pages may evaluate and tune on, as in 'termweave evaluate'; repeatable.",
 )
+@click.option(
+    "--corpus",
+    metavar="SOURCE",
+    help="The corpus of INDEX, as 'termweave index' reads it: the page Train trains a model on it and builds a generation of it.",
+)
 @option_group(
     "Access",
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; another one needs a token."),
@@ -59,6 +72,8 @@ _CONNECTIONS = 32
     ),
 )
 @model_options
+@source_options
+@include_option
 @output_options
 @connection_options
 def command(
@@ -68,6 +83,9 @@ def command(
     read_only: bool,
     rerankers: tuple[str, ...],
     datasets: tuple[str, ...],
+    corpus: str | None,
+    skip_bad: bool,
+    reading: dict[str, Any],
     host: str,
     names: tuple[str, ...],
     token_file: Path | None,
@@ -75,7 +93,7 @@ def command(
     settings: Settings,
     out: Output,
 ) -> None:
-    """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, promote. Ctrl-C ends it.
+    """Serve web pages and a JSON API: search two configurations side by side, see why, judge, evaluate, tune, train, promote. Ctrl-C ends it.
 
     INDEX is the index that pages show first. The pages are for this machine alone, unless --host or --name say otherwise. docs/serving.md
     describes the pages, the API and what protects them.
@@ -84,18 +102,27 @@ def command(
     Examples:
       termweave serve docs
       termweave serve docs --port 0 --read-only
+      termweave serve docs --corpus ./docs
       termweave serve docs --host 10.0.0.5 --token-file token.txt
     """
     from termweave import corpora, engine
     from termweave.search.catalog import lineage
 
+    check_together(
+        ("--corpus is the corpus of INDEX: name INDEX, too", corpus is not None and index is None),
+        (
+            "--id-field and the like describe a corpus: add --corpus SOURCE",
+            corpus is None and (skip_bad or any(reading.values())),
+        ),
+    )
     try:
         from termweave.ui import server
-        from termweave.ui.serve_options import ServeOptions
+        from termweave.ui.serve_options import ServeOptions, TrainingCorpus
     except ModuleNotFoundError as error:
         raise UsageError(f"The pages need the package {error.name!r}.", f"Install it with: {extras.install('ui')}") from None
     for spec in datasets:
         corpora.check_dataset(spec)
+    reading = {**reading, "skip_bad": skip_bad}
     options = ServeOptions(
         index=index,
         host=host,
@@ -105,6 +132,7 @@ def command(
         read_only=read_only,
         rerankers=rerankers,
         datasets=datasets,
+        corpus=None if corpus is None else TrainingCorpus(_openable(corpus, **reading), reading, settings),
         models=models_to_open(models, settings),
     )
     connection = engine.connect(settings, pool_maxsize=_CONNECTIONS)
@@ -116,3 +144,17 @@ def command(
 
     server.run(connection, options, announce)
     out.say("Stopped.")
+
+
+def _openable(corpus: str, **reading: Any) -> str:
+    """The corpus, if it can be opened: a mistake is said before the server starts.
+
+    Raises:
+        UsageError: It cannot be opened, or it can be read once only.
+    """
+    from termweave.corpora import open_source
+
+    if corpus == "-":
+        raise UsageError("Standard input can be read only once.", "Name the corpus: a file or a folder.")
+    open_source(corpus, **reading)
+    return corpus

@@ -1,8 +1,14 @@
-"""Read ``book:NAME``: the judged queries of a book as a data set, for `evaluate`, `tune` and gates."""
+"""Read ``book:NAME``: the judged queries of a book as a data set, for `evaluate`, `tune`, gates and training.
+
+``book:NAME:train`` and ``book:NAME:held-out`` are its two halves: a model learns from one and is measured on the other. The words of a
+query decide its half, so that a query never changes sides, however the book grows: what a model was trained on earlier can never be
+what a later model is measured on.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
+from hashlib import sha256
 from typing import ClassVar
 
 from termweave.corpora.file_source import JudgementSource
@@ -12,6 +18,9 @@ from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.store import JudgementBook
 from termweave.records import Qrels, Query
 
+#: The halves of a book.
+TRAIN, HELD_OUT = "train", "held-out"
+
 
 class BookDataset(JudgementSource):
     """A book: a `Dataset` without documents, and the reader that recognises it.
@@ -19,6 +28,7 @@ class BookDataset(JudgementSource):
     Args:
         spec: ``book:NAME``; NAME is the index that the book is about.
         book: The book, if it is open already.
+        split: "test" for all of it, or one of its halves.
     """
 
     LABEL: ClassVar[str] = "`book:NAME` (data sets only)"
@@ -29,16 +39,22 @@ class BookDataset(JudgementSource):
         "Name the corpus; use the book with 'termweave evaluate' and 'termweave tune'.",
     )
 
-    def __init__(self, spec: str, book: JudgementBook | None = None) -> None:
+    def __init__(self, spec: str, book: JudgementBook | None = None, split: str = DEFAULT_SPLIT) -> None:
         super().__init__()
-        self.name, self.split, self._book = spec, DEFAULT_SPLIT, book
+        self.name, self.split, self._book = spec, split, book
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> BookDataset:
-        """Open the book as judged queries."""
-        if split != DEFAULT_SPLIT:
-            raise UsageError(f"{spec} has no split {split!r}.", f"Write {spec}.")
-        return cls(spec)
+        """Open the book as judged queries.
+
+        Raises:
+            UsageError: There is no such half.
+        """
+        if split not in (DEFAULT_SPLIT, TRAIN, HELD_OUT):
+            raise UsageError(
+                f"{spec} has no split {split!r}.", f"Write {spec}, or {spec}:{TRAIN} or {spec}:{HELD_OUT} for a half."
+            )
+        return cls(spec, split=split)
 
     @property
     def shown(self) -> str:
@@ -51,8 +67,8 @@ class BookDataset(JudgementSource):
         return []
 
     def splits(self) -> list[str]:
-        """All judgements are one split."""
-        return [DEFAULT_SPLIT]
+        """All judgements, and the two halves."""
+        return [DEFAULT_SPLIT, HELD_OUT, TRAIN]
 
     def queries(self) -> list[Query]:
         """The queries with a grade, in the order of the book."""
@@ -64,13 +80,23 @@ class BookDataset(JudgementSource):
 
     @cached_property
     def _judged(self) -> tuple[list[Query], Qrels]:
-        """The queries and grades, read once.
+        """The queries and grades of the split, read once.
 
         Raises:
-            InputError: Nobody has graded a document.
+            InputError: Nobody has graded a document of a query of it.
         """
         book = self._book or JudgementBook(connect(IndexReading().settings_for(None)), self.name.removeprefix(self.PREFIX))
         queries, qrels = [Query(each.id, each.text) for each in book.queries()], book.qrels()
+        if self.split != DEFAULT_SPLIT:
+            queries = [each for each in queries if half_of(each.text) == self.split]
+            qrels = {each.id: qrels[each.id] for each in queries if each.id in qrels}
         if not qrels:
-            raise InputError(f"{self.name} holds no grade.", "Judge queries: 'termweave serve', then the page Judge.")
+            of = "" if self.split == DEFAULT_SPLIT else f" in its half {self.split!r}"
+            raise InputError(f"{self.name} holds no grade{of}.", "Judge queries: 'termweave serve', then the page Judge.")
         return queries, qrels
+
+
+def half_of(text: str) -> str:
+    """The half of a query: the same for the same words, whatever their case and spaces."""
+    words = " ".join(text.casefold().split())
+    return TRAIN if sha256(words.encode("utf-8", "surrogatepass")).digest()[0] % 2 else HELD_OUT

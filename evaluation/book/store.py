@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from termweave.engine import EngineResponseError
 from termweave.errors import UsageError
+from termweave.evaluation.book import bulk
 from termweave.search.catalog.lineage import check_one, exists
 
 if TYPE_CHECKING:
@@ -108,10 +109,9 @@ class JudgementBook:
                 {"create": {"_index": INDEX, "_id": self._id("query", query.id)}},
                 {"kind": "query", "book": self.name, "query": query.id, "text": query.text, "pool": query.pool, "number": number},
             ]
-        answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=_ndjson(lines))
+        answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=bulk.lines(lines))
+        bulk.check(answer, "queries")
         outcomes = [item["create"]["status"] for item in answer["items"]]
-        if wrong := [status for status in outcomes if status not in {HTTPStatus.CREATED, HTTPStatus.CONFLICT}]:
-            raise EngineResponseError(wrong[0], "the server refused queries of the book", answer, hint="Add them again.")
         return outcomes.count(HTTPStatus.CREATED)
 
     def queries(self) -> list[BookQuery]:
@@ -216,9 +216,11 @@ class JudgementBook:
 
     def remove(self, kind: str, key: str) -> None:
         """Remove such an entry, if it is there."""
-        path = f"/{INDEX}/_delete_by_query"
-        body = {"query": {"ids": {"values": [self._id(kind, key)]}}}
-        self.engine.request("POST", path, params={"refresh": True, "ignore_unavailable": True}, body=body)
+        try:
+            self.engine.request("DELETE", f"/{INDEX}/_doc/{self._id(kind, key)}", params={"refresh": True})
+        except EngineResponseError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
 
     def _extend(self, query: BookQuery, documents: Iterable[str]) -> None:
         """Add documents to the pool of a query."""
@@ -245,11 +247,9 @@ class JudgementBook:
                 },
             ]
         for place in range(0, len(lines), _PAGE):
-            body = _ndjson(lines[place : place + _PAGE])
+            body = bulk.lines(lines[place : place + _PAGE])
             answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=body)
-            if answer["errors"]:
-                status = max(item["index"]["status"] for item in answer["items"])
-                raise EngineResponseError(status, "the server refused grades of the book", answer, hint="Grade again.")
+            bulk.check(answer, "grades")
 
     def _read(
         self, filters: Sequence[dict[str, Any]], by: Sequence[str], *, order: str = "asc", most: int | None = None
@@ -299,9 +299,3 @@ def _grade(stored: dict[str, Any]) -> BookGrade:
     texts = {name: str(stored.get(name, "")) for name in ("judge", "query", "document", "note", "at")}
     grade = stored.get("grade")
     return BookGrade(**texts, grade=grade if isinstance(grade, int) and grade in GRADES else None)
-
-
-def _ndjson(lines: Sequence[dict[str, Any]]) -> bytes:
-    import orjson  # noqa: PLC0415 - only where something is written
-
-    return b"".join(orjson.dumps(line) + b"\n" for line in lines)

@@ -12,7 +12,9 @@ import orjson
 
 from termweave.errors import UsageError
 from termweave.indexer.option_values import as_text
-from termweave.indexer.options import DECLARED
+from termweave.indexer.options import DECLARED, BuildOptions
+from termweave.indexer.preparation.passages import Window
+from termweave.signals.pruning import Pruning
 from termweave.support.messages import clipped
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
     from termweave.indexer.option_declaration import Flag
-    from termweave.indexer.options import BuildOptions
     from termweave.search.catalog.lineage import Lineage
 
 
@@ -66,6 +67,39 @@ def left_out(made: Lineage, options: BuildOptions, flags: Collection[str]) -> li
                 if stored != flag.compare(getattr(options, name)):
                     missing.append(f"{flag.name} {_shown(stored)}")
     return missing
+
+
+def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) -> BuildOptions:
+    """The options of a build that makes such a generation again with other models.
+
+    Args:
+        engine: The server.
+        live: The generation.
+        models: "weights", "dense" and "dense_query" -> model, as far as they are not the shipped ones.
+
+    Raises:
+        UsageError: It was built with options whose values no generation stores: a mapping or analyzers of its own.
+    """
+    made = live.lineage
+    settings = engine.request("GET", f"/{live.index}/_settings", params={"flat_settings": True})[live.index]["settings"]
+    stored = {"--mapping": bool(made.fields), "--keep-mapping": "kept" in made.source}
+    stored["--settings"] = any(name.startswith("index.analysis.") for name in settings)
+    if own := [flag for flag, given in stored.items() if given]:
+        raise UsageError(
+            f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows.",
+            "Train with 'termweave train', and build with that command and --weights MODEL.",
+        )
+    pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
+    return BuildOptions(
+        **models,
+        signals=tuple(made.signals),
+        analyzer=made.signals.get("lexical", {}).get("analyzer"),
+        shards=int(settings["index.number_of_shards"]),
+        replicas=int(settings["index.number_of_replicas"]),
+        passages=Window.of({name: made.passages[name] for name in ("size", "stride")} if made.passages else {}),
+        prune=Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0)),
+        neighbours=made.neighbours,
+    )
 
 
 def _of_index(engine: Engine, index: str, flag: Flag, asked: Any) -> Any:

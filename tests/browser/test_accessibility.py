@@ -31,6 +31,7 @@ PAGES = (
     "/book",
     "/evaluate",
     "/tune",
+    "/train",
     "/snapshots",
     "/generations",
     "/login",
@@ -68,12 +69,12 @@ def filled(opensearch_engine, attacked):  # noqa: F811 - the fixture above
     return book
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_no_page_violates_a_rule(browser, address, axe, filled, dark):  # noqa: F811 - the fixture above
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False)])
+def test_no_page_violates_a_rule(browser, address, axe, filled, width, dark):  # noqa: F811 - the fixture above
     taken = [each.id for each in snapshots.snapshots(filled)]
     violations = []
     for path in (*PAGES, f"/snapshots?first={taken[1]}&second={taken[0]}"):
-        browser.open(Address(address + path), dark=dark)
+        browser.open(Address(address + path), width, dark=dark)
         browser.do("document.querySelectorAll('details').forEach(each => each.open = true)")
         browser.do(f"{axe}; 0")
         found = browser.do("axe.run().then(found => ({passes: found.passes.length, violations: found.violations}))")

@@ -37,6 +37,7 @@ TEXTS = {
     "sched": ("Scheduler", "Run a function at a later time: an event scheduler that calls functions after a delay."),
     "zh": ("自然语言处理", "自然语言处理是人工智能的一个重要方向。function 函数"),
     "he": ("שלום עולם", "זה משפט ארוך בעברית function"),
+    "ar": ("معالجة اللغات", "معالجة اللغات الطبيعية فرع من الذكاء الاصطناعي function"),
     "emoji": ("party 👍🏽", "A function that makes a party 👍🏽 1️⃣ İstanbul 𝒜"),
 }
 DOCUMENTS = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 
 import pytest
 
 from termweave.errors import UsageError
-from termweave.ui import application, guard
+from termweave.ui import application, guard, sessions
 from termweave.ui.guard import RateLimit
 from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
@@ -111,6 +112,19 @@ def test_only_the_token_opens_a_server_that_has_one(unreachable):
 def test_a_cookie_that_this_process_did_not_sign_opens_nothing(unreachable, cookie):
     answer = client_of(unreachable, token=TOKEN).get("/api/indices", headers={"cookie": f"termweave-session={cookie}".encode()})
     assert answer.status_code == 401
+
+
+def test_a_session_ends_after_a_working_day(unreachable, monkeypatch):
+    client = client_of(unreachable, token=TOKEN)
+    client.post("/login", data={"csrf": csrf_of(client), "token": TOKEN})
+    form = csrf_of(client)
+    assert client.get("/api/openapi.json").status_code == 200
+    began = time.time()
+    monkeypatch.setattr(sessions.time, "time", lambda: began + sessions.LIFE - 60)
+    assert client.get("/api/openapi.json").status_code == 200
+    monkeypatch.setattr(sessions.time, "time", lambda: began + sessions.LIFE + 1)
+    assert client.get("/api/openapi.json").status_code == 401
+    assert client.post("/login", data={"csrf": form, "token": TOKEN}).status_code == 403  # nor does a form of that session count
 
 
 def test_a_cookie_over_https_is_secure(unreachable):

@@ -157,6 +157,8 @@ FORMS = (
     "/tune/adopt",
     "/snapshots/take",
     "/snapshots/remove",
+    "/train/start",
+    "/train/stop",
 )
 WORK = ("/evaluate/start", "/tune/start")
 

@@ -79,9 +79,22 @@ def test_a_document_is_explained_whether_it_is_found_or_not(client, attacked):
     status, page = show(client, q="run a function later", id="csv", mode="lexical", k=3)
     assert status == 200
     assert "not among the candidates of any signal" in page
+    _, page = show(client, q="run a function later", id="json", mode="dense", candidates="1")
+    assert "not among its candidates, the last of which has" in page  # what it would need
     status, page = show(client, q="run a function later", id="no-such-document")
     assert status == 400
     assert "no-such-document" in page
+
+
+def test_a_reranked_hit_names_its_neighbours_by_title(client, attacked):
+    index = client.app._app.state.workspace.index(attacked)
+    first = index.search("run a function later", rerank="rnn", k=3, explain=True)[0]
+    near = {document for part in first.explanation["parts"] for document in part.get("neighbours", ())}
+    page = unescape(client.get(f"/search?index={attacked}&q=run+a+function+later&rerank=rnn&k=3").text)
+    shown = page.partition("Shares its neighbourhood with")[2].partition("</p>")[0]
+    assert near
+    for document in sorted(near)[:2]:
+        assert f'title="{document}">{DOCUMENTS[document][0]}</span>' in shown
 
 
 def test_two_lists_show_how_far_each_hit_moved(client, attacked):

@@ -128,6 +128,7 @@ ENDPOINTS = {
     "jobs": job_endpoints.jobs,
     "evaluate": job_endpoints.evaluate,
     "tune": job_endpoints.tune,
+    "train": job_endpoints.train,
     "openapi.json": openapi,
 }
 

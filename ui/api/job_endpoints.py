@@ -1,4 +1,4 @@
-"""`/api/jobs`, `/api/evaluate` and `/api/tune`: the work that pages began, and what came out, as JSON."""
+"""`/api/jobs`, `/api/evaluate`, `/api/tune` and `/api/train`: the work that pages began, and what came out, as JSON."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ def tune(request: Request) -> Response:
     """`tune/1`: the result of tuning, as `termweave tune --json`."""
     job = _ended(request, "tune")
     return data({"schema": "termweave.tune/1", **asdict(job.result), "adopted": bool(job.about.get("adopted"))})
+
+
+def train(request: Request) -> Response:
+    """`trained/1`: the result of a training on the book."""
+    return data({"schema": "termweave.trained/1", **_ended(request, "train").result})
 
 
 def _ended(request: Request, kind: str) -> BackgroundJob:

@@ -1,10 +1,10 @@
-"""Work that takes longer than a page: evaluations and tuning run in the background, one at a time, and report their progress."""
+"""Work that takes longer than a page: evaluation, tuning and training run in the background, one at a time, and report their progress."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,10 @@ from termweave.errors import TermweaveError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Jobs whose results are kept.
-_KEPT = 20
+#: Jobs whose results are kept, and sentences of each.
+_KEPT, _SENTENCES = 20, 200
+#: Seconds that a stopped job has to bring its work to an end that can be continued.
+_GRACE = 30.0
 
 
 @dataclass
@@ -24,7 +26,7 @@ class BackgroundJob:
 
     Attributes:
         id: Its name in addresses, which cannot be guessed.
-        kind: "evaluate" or "tune".
+        kind: "evaluate", "tune" or "train".
         title: What it does, for people.
         about: What it works on, for the page that shows the result.
         stage: What it is doing.
@@ -32,6 +34,8 @@ class BackgroundJob:
         total: How much there is; None: not known.
         result: What came out.
         error: Why nothing came out.
+        said: What it said meanwhile.
+        stop: Ends it so that it can go on later; None: it cannot be stopped.
     """
 
     kind: str
@@ -43,6 +47,8 @@ class BackgroundJob:
     total: int | None = None
     result: Any = None
     error: TermweaveError | None = None
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_SENTENCES))
+    stop: Callable[[], None] | None = None
 
     @property
     def running(self) -> bool:
@@ -55,6 +61,7 @@ class JobBoard:
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, BackgroundJob] = OrderedDict()
+        self._threads: dict[str, Thread] = {}
         self._lock = Lock()
 
     def start(self, job: BackgroundJob, work: Callable[[Callable[..., None]], Any]) -> BackgroundJob:
@@ -73,8 +80,16 @@ class JobBoard:
             self._jobs[job.id] = job
             while len(self._jobs) > _KEPT:
                 self._jobs.popitem(last=False)
-        Thread(target=_run, args=(job, work), daemon=True).start()
+            self._threads = {job.id: Thread(target=_run, args=(job, work), daemon=True)}
+            self._threads[job.id].start()
         return job
+
+    def close(self) -> None:
+        """Stop the job that can be stopped, and wait until it has ended. What cannot go on later ends with the process."""
+        for job in self.all():
+            if job.running and job.stop is not None:
+                job.stop()
+                self._threads[job.id].join(_GRACE)
 
     def find(self, name: str) -> BackgroundJob:
         """A job by its id.

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from termweave.cli import run
-from tests.engine.secured import server
-
 pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
 _PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8")
-SEARCH, BUILD, LOCK = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE.replace("NAME", "docs"), re.DOTALL))
+SEARCH, BUILD, LOCK, *_ = (
+    json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE.replace("NAME", "docs"), re.DOTALL)
+)
 FULL = BUILD | {"index_permissions": [*BUILD["index_permissions"], LOCK]}
-DOCUMENTS = {
-    "timer": "A thread that runs a function after a given number of seconds has passed.",
-    "json": "Parse a JSON document from a string and return the Python object.",
-    "path": "Join one or more path components with the separator of the system.",
-    "csv": "Iterate over the lines of a file as lists of strings.",
-    "random": "Pick a random element from a sequence that is not empty.",
-}
 _QUERY = ("search", "docs", "run a function")
 _BUILD = ("index", "{corpus}", "docs", "--weights", "none", "--dense", "none")
 _UPDATE = ("index", "{corpus}", "docs", "--update")
@@ -53,57 +43,6 @@ COMMANDS = {
     "cluster:monitor/task/get": _COPY,
     "cluster:monitor/tasks/lists": _COPY,
 }
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory, own_places):
-    import shutil
-    import tempfile
-
-    root = Path(
-        tempfile.mkdtemp(prefix="termweave-secured-")
-    )  # not below pytest's folders: the server's user may not enter those
-    root.chmod(0o711)
-    started = server.start(root)
-    yield started
-    started.close()
-    shutil.rmtree(root, ignore_errors=True)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    """Write the first documents as a BEIR folder; returns its path."""
-
-    def write(count, edition="", folder=tmp_path / "beir"):
-        (folder / "qrels").mkdir(parents=True, exist_ok=True)
-        lines = [
-            json.dumps({"_id": key, "title": key, "text": f"{text} {edition}"}) for key, text in list(DOCUMENTS.items())[:count]
-        ]
-        (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-        (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "run a function later"}\n')
-        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ttimer\t1\n")
-        return str(folder)
-
-    return write
-
-
-@pytest.fixture
-def termweave(secured, monkeypatch):
-    """Run a command as a user; returns its exit status and what it printed."""
-
-    def call(user, *arguments):
-        streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TERMWEAVE_URL", secured.url)
-            patch.setenv("TERMWEAVE_CA_CERTS", str(secured.authority.certificate))
-            patch.setenv("TERMWEAVE_USER", user)
-            patch.setenv("TERMWEAVE_PASSWORD", server.PASSWORD)
-            for name, stream in streams.items():
-                patch.setattr(sys, name, stream)
-            code = run(list(arguments))
-        return code, "".join(stream.buffer.getvalue().decode() for stream in streams.values())
-
-    return call
 
 
 def _done(answer):

@@ -1,0 +1,75 @@
+"""Requirements that a generation must meet before it is published: `termweave index --require` and `--within`, and training on a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from termweave.errors import GateNotMet
+from termweave.indexer.generations import generations
+from termweave.search import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from termweave.corpora import Dataset
+    from termweave.engine import Engine
+    from termweave.evaluation.gates import Gate
+    from termweave.indexer.options import BuildOptions
+
+
+@dataclass(frozen=True)
+class PublicationGate:
+    """The requirements of one build, for the argument `gate` of `build` and `update`.
+
+    Attributes:
+        server: The server.
+        name: The alias.
+        options: The options of the build, which name the models.
+        judged: The judged queries that the generation is measured on; None: nothing is required.
+        required: Requirements.
+        within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
+        say: Called with a sentence for each requirement that is met.
+        verdicts: The verdict on each requirement as JSON data, once the generation was measured.
+    """
+
+    server: Engine
+    name: str
+    options: BuildOptions
+    judged: Dataset | None = None
+    required: Sequence[Gate] = ()
+    within: float | None = None
+    say: Callable[[str], None] = lambda _: None
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, generation: str) -> None:
+        """Check whether a complete generation meets the requirements.
+
+        Raises:
+            GateNotMet: A requirement is not met.
+        """
+        from termweave.evaluation import evaluate, gates, measures  # noqa: PLC0415 - only a build with requirements measures
+
+        if self.judged is None:
+            return
+        index = Index.open(self.server, generation, weights=self.options.weights, dense=self.options.dense)
+        experiment = evaluate(index, self.judged, required=self.required)
+        verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
+        live = generations.live(self.server, self.name)
+        if self.within is not None and live is None:
+            self.say(f"{self.name!r} has no live generation to compare with.")
+        elif self.within is not None and live is not None:
+            before = evaluate(Index.open(self.server, live), self.judged)
+            compared = gates.compare(experiment, before, self.judged, self.within, live)
+            verdicts.append((f"{measures.LEADING} within {self.within:g} of {live}", compared))
+        self.verdicts[:] = [verdict.as_json(text) for text, verdict in verdicts]
+        for _, verdict in verdicts:
+            if verdict.met:  # the error below reports what is not met
+                self.say(f"Met: {verdict.reason}.")
+        missed = [verdict.reason for _, verdict in verdicts if not verdict.met]
+        if missed:
+            raise GateNotMet(
+                f"{'; '.join(missed)}.",
+                f"{generation} is complete but was not published. 'termweave promote {self.name} {generation}' publishes it anyway, "
+                f"'termweave prune {self.name}' removes it.",
+            )

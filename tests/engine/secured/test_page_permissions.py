@@ -1,0 +1,143 @@
+"""The roles of the pages in docs/permissions.md on a server that checks: each suffices, and a page without one permission names it."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from termweave import engine, settings
+from tests.engine.secured import server
+from tests.engine.secured.conftest import DOCUMENTS
+from tests.ui.conftest import client_of, csrf_of
+
+pytestmark = [pytest.mark.engine, pytest.mark.exhaustive]
+_PAGE = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8").replace("NAME", "docs")
+SEARCH, BUILD, LOCK, LOOK, JUDGE = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", _PAGE, re.DOTALL))
+#: Permission on the book -> the form that cannot do without it.
+FORMS = {
+    "indices:data/write/bulk": "grade",
+    "indices:data/write/bulk*": "grade",
+    "indices:data/write/index": "grade",
+    "indices:admin/aliases/get": "grade",
+    "indices:data/write/update": "again",
+    "indices:data/write/delete": "undo",
+    "indices:admin/create": "first",
+}
+
+
+def joined(*roles):
+    return {
+        "cluster_permissions": sorted({each for role in roles for each in role.get("cluster_permissions", ())}),
+        "index_permissions": [each for role in roles for each in role["index_permissions"]],
+    }
+
+
+@pytest.fixture
+def pages(secured):
+    """A client of the pages as a user, whose role is set first."""
+
+    def open_as(user, role, **options):
+        secured.role(user, role)
+        reached = settings.load(url=secured.url, user=user, password=server.PASSWORD, ca_certs=str(secured.authority.certificate))
+        return client_of(engine.connect(reached), index="docs", **options)
+
+    return open_as
+
+
+@pytest.fixture
+def index(secured, termweave, corpus):
+    secured.role("builder", joined(BUILD, {"index_permissions": [LOCK]}))
+    for _ in range(2):
+        code, text = termweave(
+            "builder", "index", corpus(len(DOCUMENTS)), "docs", "--weights", "none", "--dense", "none", "--fresh"
+        )
+        assert code == 0, text
+    yield "docs"
+    termweave("builder", "delete", "docs", "--yes")
+    secured.admin("DELETE", "/termweave-book?ignore_unavailable=true")
+
+
+def post(client, path, files=None, **fields):
+    return client.post(path, data={"csrf": csrf_of(client), "index": "docs", **fields}, files=files)
+
+
+def forms(client):
+    """Name -> a function that sends the form."""
+    qrels = {"qrels": ("qrels.tsv", b"q1\ttimer\t2\nq1\tjson\t0\n")}
+    more = {"qrels": ("qrels.tsv", b"q1\tcsv\t1\n")}
+    return {
+        "first": lambda: post(client, "/book/guidelines", guidelines="Grade what answers."),
+        "grade": lambda: post(client, "/book/import", files=qrels, judge="file", texts="q1\trun a function"),
+        "again": lambda: post(client, "/book/import", files=more, judge="file"),
+        "undo": lambda: post(client, "/judge/undo", judge="file"),
+        "snapshot": lambda: post(client, "/snapshots/take"),
+    }
+
+
+LOOKED_AT = (
+    "/search?q=run+a+function", "/search?q=run&compare=1&mode2=lexical&id=json", "/sliders?q=run", "/judge?judge=ann", "/book", "/evaluate", "/tune",
+    "/snapshots", "/generations", "/api/search?q=run", "/api/book", "/api/grades", "/api/snapshots", "/api/generations", "/train",
+)  # fmt: skip
+
+
+def test_the_least_role_shows_every_page_and_changes_nothing(index, pages):
+    client = pages("looker", joined(SEARCH, LOOK), read_only=True)
+    for address in LOOKED_AT:
+        answer = client.get(address)
+        assert answer.status_code == 200, (address, answer.text)
+        assert "no permissions" not in answer.text, address
+    for name, send in forms(client).items():
+        assert send().status_code == 403, name
+    writer = pages("looker", joined(SEARCH, LOOK))  # the pages would let it, the server does not
+    answer = forms(writer)["grade"]()
+    assert answer.status_code == 502
+    assert "no permissions" in unescape(answer.text)
+
+
+def test_without_a_permission_to_look_the_page_names_it(index, pages):
+    for permission, address in (("indices:monitor/segments", "/generations"), ("indices:data/read/search", "/book")):
+        others = [each for each in LOOK["index_permissions"] if permission not in each["allowed_actions"]]
+        client = pages("looker", joined(SEARCH, {"index_permissions": others}))
+        answer = client.get(address)
+        assert answer.status_code == 502, answer.text
+        assert permission in unescape(answer.text)
+
+
+def test_judges_need_what_the_page_says_and_no_less(index, pages, secured):
+    whole = joined(SEARCH, LOOK, JUDGE)
+    client = pages("judge", whole)
+    for name, send in forms(client).items():
+        answer = send()
+        assert answer.status_code == 303, (name, answer.text)
+    assert client.get("/api/book").json()["queries"][0]["documents"] == ["csv", "json", "timer"]
+    taken = client.get("/api/snapshots").json()["snapshots"][0]["id"]
+    assert post(client, "/snapshots/remove", snapshot=taken).status_code == 303
+    (book,) = JUDGE["index_permissions"]
+    permissions = {*JUDGE["cluster_permissions"], *book["allowed_actions"]}
+    assert set(FORMS) == permissions
+    unnamed = {}
+    for permission, form in FORMS.items():
+        if form == "first":
+            secured.admin("DELETE", "/termweave-book?ignore_unavailable=true")
+        fewer = {
+            "cluster_permissions": [each for each in JUDGE["cluster_permissions"] if each != permission],
+            "index_permissions": [{**book, "allowed_actions": [each for each in book["allowed_actions"] if each != permission]}],
+        }
+        answer = forms(pages("judge", joined(SEARCH, LOOK, fewer)))[form]()
+        if answer.status_code != 502 or permission.rstrip("*") not in unescape(answer.text):
+            unnamed[permission] = (answer.status_code, unescape(answer.text)[-600:])
+    assert not unnamed
+
+
+def test_promoting_needs_the_role_of_build(index, pages):
+    client = pages("judge", joined(SEARCH, LOOK, JUDGE))
+    listed = client.get("/api/generations").json()["generations"]
+    live, older = (next(each["index"] for each in listed if each["live"] == wanted) for wanted in (True, False))
+    refused = post(client, "/generations/promote", generation=older, live=live, act="rollback")
+    assert (refused.status_code, "no permissions" in refused.text) == (502, True)
+    client = pages("promoter", joined(BUILD, LOOK, {"index_permissions": [LOCK]}))
+    assert post(client, "/generations/promote", generation=older, live=live, act="rollback").status_code == 303

@@ -1,0 +1,136 @@
+"""The process that trains: it leaves the pages fast, can be stopped so that it goes on later, and ends when the server ends.
+
+The server writes a `TrainingTask` to its standard input and keeps that open; it reads lines of JSON from its standard output. When standard
+input is closed, because somebody stopped the training or the server has ended in whatever way, the process interrupts itself as Ctrl-C would.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, TextIO
+
+from termweave.errors import TermweaveError
+from termweave.ui.background.training_places import home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from termweave.ui.background.training_places import TrainingTask
+
+#: How much less often than other processes it gets a processor: searches come first.
+_NICE = 10
+_RESUMED = "'Resume' on the page Train goes on from where it was."
+
+
+class TrainingProcess:
+    """A training in a process of its own."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        self._task = task
+        self._log = home(task.name) / "log.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def run(self, update: Callable[..., None], say: Callable[[str], None]) -> dict[str, Any]:
+        """Train; returns what `book_training.train` returns.
+
+        Args:
+            update: Called with (done, total, stage).
+            say: Called with sentences.
+
+        Raises:
+            TermweaveError: The training failed or was stopped.
+        """
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - this program
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal is for the server, which then closes the pipe
+            )
+        with self._process as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(pickle.dumps(self._task))
+            process.stdin.flush()
+            if self._stopped:
+                process.stdin.close()
+            for line in process.stdout:
+                message = json.loads(line)
+                if "result" in message:
+                    result: dict[str, Any] = message["result"]
+                    return result
+                if "error" in message:
+                    raise TermweaveError(message["error"], message["hint"])
+                if "say" in message:
+                    say(message["say"])
+                else:
+                    update(message["done"], message["total"], message["stage"])
+        if self._stopped:
+            raise TermweaveError("The training was stopped.", _RESUMED)
+        raise TermweaveError(
+            f"The training ended without a result (status {process.returncode}).", f"Its messages are in {self._log}. {_RESUMED}"
+        )
+
+    def stop(self) -> None:
+        """Let it write a checkpoint and end."""
+        self._stopped = True
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def main() -> None:
+    """Train as standard input says, and tell about it on standard output."""
+    os.nice(_NICE)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
+        os.dup2(2, 1)  # what libraries print is no message
+        logging.basicConfig(level=logging.WARNING, format="%(message)s")
+        task: TrainingTask = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
+        threading.Thread(target=_wait_for_the_end, daemon=True).start()
+        try:
+            _tell(out, result=_train(task, out))
+        except KeyboardInterrupt:
+            sys.exit(130)
+        except TermweaveError as error:
+            _tell(out, error=error.message, hint=error.hint)
+        except Exception as error:  # noqa: BLE001 - the page must say something; the log has the rest
+            traceback.print_exc()
+            where = home(task.name) / "log.txt"
+            _tell(out, error=f"A fault in termweave itself: {type(error).__name__}.", hint=f"Its details are in {where}.")
+
+
+def _train(task: TrainingTask, out: TextIO) -> dict[str, Any]:
+    from termweave.ui.background.book_training import TrainingReports, train  # noqa: PLC0415 - takes seconds
+
+    def update(done: int, total: int | None = None, stage: str = "") -> None:
+        _tell(out, done=done, total=total, stage=stage)
+
+    return train(task, TrainingReports(update, lambda line: _tell(out, say=line)))
+
+
+def _wait_for_the_end() -> None:
+    """Interrupt the process when nobody holds the other end of its standard input any more."""
+    while os.read(0, 1 << 16):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _tell(out: TextIO, **message: object) -> None:
+    try:
+        out.write(json.dumps(message, default=str) + "\n")
+    except BrokenPipeError:  # the server has ended: the checkpoint is written all the same
+        sys.stderr.write(f"{message}\n")
+
+
+if __name__ == "__main__":
+    main()
