@@ -22,7 +22,8 @@ from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters, encoding, encoding_store, neighbour_expansion
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import in_passages
-from termweave.indexer.shards.source import StoredModels, encodings_of, with_encodings
+from termweave.indexer.shards import sharing
+from termweave.indexer.shards.source import StoredModels, encodings_of, folder_of, with_encodings
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage
 from termweave.search.catalog.models import remember
@@ -142,7 +143,7 @@ def build(
         with target.ledger as ledger:
             try:
                 encode = _encode(source, planned, target, checked)
-                sent = send_rest(engine, with_encodings(source), planned.options, encode, target, checked)
+                sent = _send(engine, source, planned, encode, target, checked)
                 target.notes.extend(_finish_and_verify(engine, target, options))
                 encoding_store.forget(ledger)
             except (RefusedDocuments, VerificationFailed):
@@ -245,6 +246,22 @@ def _encode(source: Source, planned: BuildPlan, target: BuildTarget, progress: B
     if not count or ledger.acknowledged == ledger.total:
         return encode
     return neighbour_expansion.from_source(with_encodings(source), encode, ledger, count, progress)
+
+
+def _send(
+    engine: Engine, source: Source, planned: BuildPlan, encode: Encode, target: BuildTarget, progress: BuildProgress
+) -> int:
+    """Send what is not acknowledged yet; other hosts may join in sending a folder of shards. Returns how many texts were sent."""
+    folder, ledger = folder_of(source), target.ledger
+    if folder is None or planned.options.neighbours:  # the words of neighbours are in the memory of this process
+        return send_rest(engine, with_encodings(source), planned.options, encode, target, progress)
+    return sharing.send(
+        engine,
+        folder,
+        target,
+        lambda part: send_rest(engine, part, planned.options, encode, target, progress),
+        lambda: progress(SENDING, ledger.acknowledged, ledger.total, "other hosts send"),
+    )
 
 
 def send_rest(
