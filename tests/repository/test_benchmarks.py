@@ -39,6 +39,7 @@ SYNTHETIC = {
 }
 SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
 SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
+SYNTHETIC["throughput"] = ("150 documents, 8 clients", "| hybrid+rNN, batches |")
 SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
