@@ -131,9 +131,10 @@ def command(
 
     SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of texts (.txt, .md, .rst, .adoc, .html,
     .pdf, .docx, .pptx, .xlsx), one PDF or office file, the http(s) address of a file, an index ('opensearch:INDEX' on the same server,
-    'https://HOST:9200/INDEX' on another), 'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. Everything
-    except id, title and text becomes metadata. The live generation can be searched until the new one is whole. If a build is stopped, the
-    same command resumes it. Ctrl-C once finishes the requests that were sent; Ctrl-C twice stops at once.
+    'https://HOST:9200/INDEX' on another), 'ir:NAME' of ir_datasets, 'demo', a folder of shards ('termweave encode'), or '-' for
+    standard input; files may be .gz or .zst. Everything except id, title and text becomes metadata. The live generation can be
+    searched until the new one is whole. If a build is stopped, the same command resumes it. Ctrl-C once finishes the requests that
+    were sent; Ctrl-C twice stops at once.
 
     \b
     Examples:
