@@ -74,6 +74,8 @@ FIGURES = (
     Figures("vectors", "docs/index-layout.md", "recall of k-NN", "vectors.py bench-stackfaq DATA/stackfaq bench-cranfield DATA/cranfield bench-nfcorpus DATA/nfcorpus bench-medquad DATA/medquad"),
     Figures("passages", "docs/index-layout.md", "whole documents and passages", "passages.py SETS: stackfaq cranfield nfcorpus medquad squad"),
     Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),
+    Figures("scale", "docs/scaling.md", "growth with the corpus", "scale.py DATA/cranfield --documents 10000 30000 100000 --queries 150"),
+    Figures("throughput", "docs/latency.md", "queries a second of eight clients", "throughput.py"),
     Figures("rerank", "docs/latency.md", "rNN for one list", "rerank.py", model=False),
     Figures("indexing", "docs/indexing.md", "documents a second", "indexing.py"),
     Figures("nearest", "docs/indexing.md", "time of neighbours", "neighbours.py"),

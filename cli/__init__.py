@@ -22,6 +22,7 @@ VERBS = {
     "doctor": "Check this machine: what is missing, how to get it.",
     "node": "The embedded OpenSearch: start, stop, status, logs, wipe.",
     "index": "Build, verify and publish an index.",
+    "encode": "Encode a corpus into shards, on one host or many.",
     "enrich": "Add weights and vectors to an existing index.",
     "verify": "Check that every document is stored as it was sent.",
     "list": "All indices of a server.",

@@ -12,6 +12,7 @@ from termweave import encoders, plugins
 from termweave.errors import UsageError
 from termweave.indexer.options import DECLARED, BuildOptions
 from termweave.indexer.preparation import kept_mapping, language_check
+from termweave.indexer.shards.source import folder_of
 from termweave.signals import signal_class
 from termweave.signals.pruning import Pruning
 from termweave.support import arguments
@@ -36,7 +37,7 @@ class BuildPlan:
 
     Attributes:
         options: The options that were given.
-        encoder: The models that the signals need, opened.
+        encoder: The models that the signals need, opened; for a folder of shards, what is known of the models that encoded it.
         signals: Names of the signals, in the order of tables.
         analyzer: OpenSearch analyzer of the text.
         fingerprint: Hash over source, models, signals and settings. Builds with equal fingerprints make equal indices.
@@ -70,9 +71,18 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     arguments.check(source=source, options=options)
     if options.keep_mapping:
         options = kept_mapping.taken_over(source, options)
-    encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
+    encodings = folder_of(source)
+    if encodings is not None:
+        options = encodings.adopted(options)
+        encoder: TextEncoder = encodings.models(options)
+    else:
+        encoder = encoders.load(weights=options.weights, dense=options.dense, dense_query=options.dense_query)
     possible, notes = _choose_signals(options, encoder, capabilities)
-    advice = language_check.advise(source, encoder, options, possible)
+    advice = (
+        encodings.advice(options, possible)
+        if encodings is not None
+        else language_check.advise(source, encoder, options, possible)
+    )
     signals = advice.signals
     if advice.weights:
         encoder = encoders.load(weights=advice.weights, dense=options.dense, dense_query=options.dense_query)

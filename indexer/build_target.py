@@ -15,18 +15,22 @@ from termweave.indexer.generations import deletion, generations, index_setup
 from termweave.indexer.ledger import storage
 from termweave.indexer.preparation import kept_mapping, length_check, user_mapping
 from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.shards.source import folder_of
 from termweave.search.catalog import statistics_store
 from termweave.search.catalog.lineage import Lineage, ModelLineage
 from termweave.signals import DocumentLayout, Fitting, dialect, signal_class
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_plan import BuildPlan
     from termweave.indexer.ledger.ledger import Ledger
     from termweave.indexer.options import BuildOptions
-    from termweave.indexer.preparation.corpus_pass import BuildProgress
+    from termweave.indexer.preparation.corpus_pass import BuildProgress, CorpusPass
     from termweave.indexer.preparation.passages import Window
+    from termweave.records import Encoding
     from termweave.signals.dialect import ServerDialect
     from termweave.statistics import CorpusStatistics
 
@@ -72,10 +76,7 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         ledger.put("made_of", planned.made_of)
         ledger.put("entry", entry_of(source))
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
-        corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
-        texts = [document.content for document in corpus.sample]
-        corpus.warnings.extend(length_check.warnings(encoder, texts, passages=options.passages is not None))
-        sample = encoder.encode(texts, kind="document", statistics=corpus.statistics)
+        corpus, sample = _surveyed(source, planned, ledger, progress)
         fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
@@ -111,6 +112,23 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             deletion.remove_generation(engine, index)
         raise
     return BuildTarget(index, made, layout, corpus.statistics, ledger, corpus.notes, corpus.warnings)
+
+
+def _surveyed(
+    source: Source, planned: BuildPlan, ledger: Ledger, progress: BuildProgress
+) -> tuple[CorpusPass, Sequence[Encoding]]:
+    """Read the source once, and encode its sample; a folder of shards brings statistics and sample along."""
+    options, encoder = planned.options, planned.encoder
+    folder = folder_of(source)
+    if folder is not None:
+        corpus = read_corpus(source, None, ledger, skip_bad=options.skip_bad, progress=progress)
+        corpus.notes.extend(folder.counted.notes)
+        corpus.warnings.extend(folder.counted.warnings)
+        return replace(corpus, statistics=folder.statistics() if encoder.analysis else None), folder.sample()
+    corpus = read_corpus(source, encoder, ledger, skip_bad=options.skip_bad, progress=progress)
+    texts = [document.content for document in corpus.sample]
+    corpus.warnings.extend(length_check.warnings(encoder, texts, passages=options.passages is not None))
+    return corpus, encoder.encode(texts, kind="document", statistics=corpus.statistics)
 
 
 def _merged(layout: DocumentLayout, options: BuildOptions, spelling: ServerDialect) -> dict[str, Any]:

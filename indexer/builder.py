@@ -22,6 +22,8 @@ from termweave.indexer.ledger import storage
 from termweave.indexer.pipeline import dead_letters, encoding, encoding_store, neighbour_expansion
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import in_passages
+from termweave.indexer.shards import sharing
+from termweave.indexer.shards.source import StoredModels, encodings_of, folder_of, with_encodings
 from termweave.indexer.verification import verify
 from termweave.search.catalog import lineage
 from termweave.search.catalog.models import remember
@@ -127,7 +129,10 @@ def build(
         checked = while_held(lease, progress)
         live = _still(engine, name, live)
         planned = plan(source, engine.capabilities, options)
-        remember(planned.encoder.models.values())
+        if isinstance(planned.encoder, StoredModels):
+            options = planned.options  # a folder of shards decides some of them
+        else:
+            remember(planned.encoder.models.values())
         source = in_passages(source, options.passages)
         unfinished = unfinished_builds.resume(engine, name, planned, live.index if live else None)
         target = (
@@ -138,7 +143,7 @@ def build(
         with target.ledger as ledger:
             try:
                 encode = _encode(source, planned, target, checked)
-                sent = send_rest(engine, source, planned.options, encode, target, checked)
+                sent = _send(engine, source, planned, encode, target, checked)
                 target.notes.extend(_finish_and_verify(engine, target, options))
                 encoding_store.forget(ledger)
             except (RefusedDocuments, VerificationFailed):
@@ -235,11 +240,28 @@ def while_held(lease: Lease, progress: BuildProgress) -> BuildProgress:
 
 def _encode(source: Source, planned: BuildPlan, target: BuildTarget, progress: BuildProgress) -> Encode:
     """The function that encodes the documents of a build."""
-    encode = encoding.of_documents(planned.encoder, target.statistics)
+    stored = isinstance(planned.encoder, StoredModels)
+    encode = encodings_of if stored else encoding.of_documents(planned.encoder, target.statistics)
     ledger, count = target.ledger, planned.options.neighbours
     if not count or ledger.acknowledged == ledger.total:
         return encode
-    return neighbour_expansion.from_source(source, encode, ledger, count, progress)
+    return neighbour_expansion.from_source(with_encodings(source), encode, ledger, count, progress)
+
+
+def _send(
+    engine: Engine, source: Source, planned: BuildPlan, encode: Encode, target: BuildTarget, progress: BuildProgress
+) -> int:
+    """Send what is not acknowledged yet; other hosts may join in sending a folder of shards. Returns how many texts were sent."""
+    folder, ledger = folder_of(source), target.ledger
+    if folder is None or planned.options.neighbours:  # the words of neighbours are in the memory of this process
+        return send_rest(engine, with_encodings(source), planned.options, encode, target, progress)
+    return sharing.send(
+        engine,
+        folder,
+        target,
+        lambda part: send_rest(engine, part, planned.options, encode, target, progress),
+        lambda: progress(SENDING, ledger.acknowledged, ledger.total, "other hosts send"),
+    )
 
 
 def send_rest(

@@ -30,6 +30,7 @@ from termweave.indexer.generations import copy as generation_copy
 from termweave.indexer.ledger import diff, storage
 from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.preparation.passages import Window, in_passages
+from termweave.indexer.shards.source import refuse
 from termweave.indexer.update_changes import UpdateChanges
 from termweave.indexer.update_plan import DEFAULT_MODE
 from termweave.indexer.verification import verify
@@ -117,6 +118,11 @@ def update(
     started = time.monotonic()
     arguments.check(engine=engine, source=source, options=options)
     generations.check_spelling(name)
+    refuse(
+        source,
+        "an update weighs documents with the statistics of the live generation",
+        "Update from the corpus itself, or leave --update out: a build from the folder runs no model.",
+    )
     if gate is not None and not mode.new:
         raise UsageError(
             "A gate needs a new generation: a change within the live generation is live at once.",

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from termweave.indexer.option_values import Values
 
 
+#: The build options that decide how texts are encoded.
+_ENCODING = ("weights", "dense", "dense_query", "passages")
+
+
 class FlagValue(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.3
     """The value of one flag: its text is read as the table says, with the messages that Python users get.
 
@@ -71,6 +75,19 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for heading, options in reversed(headings.items()):
         decorated = option_group(heading, *options)(decorated)
     return decorated
+
+
+def encoding_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that decide how texts are encoded; the function receives their values as `flags`, as with `build_options`."""
+    chosen = [(name, DECLARED[name], flag) for name in _ENCODING for flag in DECLARED[name].flags]
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        values: dict[str, Any] = {flag.argument: None for option in DECLARED.values() for flag in option.flags}
+        values |= {flag.argument: kwargs.pop(_argument(flag)) for _, _, flag in chosen}
+        return function(*args, flags=values, **kwargs)
+
+    return option_group("Models and passages", *(_click_option(name, option, flag) for name, option, flag in chosen))(wrapped)
 
 
 def _argument(flag: Flag) -> str:

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from termweave.settings import Settings
 
 
+JOIN_SCHEMA = "termweave.join/1"
+#: The build options that a host that joins a build may have of its own.
+_JOINING = {"--workers", "--patience", "--allow-refused"}
+
+
 @verb("index")
 @click.argument("source")
 @click.argument("name")
@@ -86,6 +91,11 @@ if TYPE_CHECKING:
 @option_group(
     "Sending",
     click.option(
+        "--join",
+        is_flag=True,
+        help="Send shards of a build of NAME that runs on another host, from the folder of shards SOURCE; that build verifies and publishes.",
+    ),
+    click.option(
         "--compress", is_flag=True, help="Compress requests (gzip). It helps on a slow network, not with a server nearby."
     ),
 )
@@ -110,6 +120,7 @@ def command(
     dataset: str | None,
     of_live: bool,
     within: float | None,
+    join: bool,
     compress: bool,
     skip_bad: bool,
     reading: dict[str, Any],
@@ -120,9 +131,10 @@ def command(
 
     SOURCE is a BEIR folder, a file of JSON lines, a CSV or TSV table, a Parquet file, a folder of texts (.txt, .md, .rst, .adoc, .html,
     .pdf, .docx, .pptx, .xlsx), one PDF or office file, the http(s) address of a file, an index ('opensearch:INDEX' on the same server,
-    'https://HOST:9200/INDEX' on another), 'ir:NAME' of ir_datasets, 'demo', or '-' for standard input; files may be .gz or .zst. Everything
-    except id, title and text becomes metadata. The live generation can be searched until the new one is whole. If a build is stopped, the
-    same command resumes it. Ctrl-C once finishes the requests that were sent; Ctrl-C twice stops at once.
+    'https://HOST:9200/INDEX' on another), 'ir:NAME' of ir_datasets, 'demo', a folder of shards ('termweave encode'), or '-' for
+    standard input; files may be .gz or .zst. Everything except id, title and text becomes metadata. The live generation can be
+    searched until the new one is whole. If a build is stopped, the same command resumes it. Ctrl-C once finishes the requests that
+    were sent; Ctrl-C twice stops at once.
 
     \b
     Examples:
@@ -142,6 +154,7 @@ def command(
       termweave index ./nfcorpus docs --neighbours 5
       termweave index ./reports reports --passage-size 160
       termweave index ./reports reports --plan
+      termweave index /shared/shards articles --join
       termweave index ./nfcorpus docs --update --delete-missing --plan
       termweave index ./nfcorpus docs --update --delete-missing --allow-deletions 25%
       termweave index ./nfcorpus docs --dense ./my-model --within .01 --of-live --on ./nfcorpus:dev
@@ -154,6 +167,10 @@ def command(
     from termweave.indexer.preparation import incremental
 
     check_together(
+        (
+            "--join helps a build that has its options already: only --workers, --patience, --allow-refused and --compress can be added",
+            join and bool(only_plan or update or required or of_live or {*given} - _JOINING),
+        ),
         ("--fresh begins a build anew: leave out --fresh or --update", bool(flags["fresh"] and update)),
         ("--delete-missing, --new and --since belong to --update", not update and bool(delete_missing or new or since)),
         (
@@ -177,6 +194,9 @@ def command(
     opened = open_source(source, reading, out, skip_bad=skip_bad or only_plan, fresh=flags["fresh"])
     # Two connections more than the workers use: one renews the lease, one asks for other things.
     server = engine.connect(settings, pool_maxsize=options.workers + 2, compress=compress).patient(options.patience, out.say)
+    if join:
+        _join(server, opened, name, options, out)
+        return
     updating = update and _has_live_generation(server, name, out)
     if updating and since:
         opened, remarks = incremental.changed_since(server, name, opened, since)
@@ -225,6 +245,24 @@ def _gate(
     if judged is not None:
         gates.check_saved_runs(parsed, [query.id for query in judged.queries()], judged.qrels())
     return PublicationGate(server, name, options, judged, parsed, within, out.say)
+
+
+def _join(server: Engine, opened: Source, name: str, options: BuildOptions, out: Output) -> None:
+    """Send shards of a build that another process runs."""
+    from termweave.indexer.shards import sharing
+
+    with out.progress("Sending") as bar:
+        joined = sharing.join(server, opened, name, options, lambda counts: bar(counts.acknowledged, counts.total))
+    data = {
+        "schema": JOIN_SCHEMA,
+        "name": joined.name,
+        "generation": joined.index,
+        "shards": joined.shards,
+        "texts": joined.texts,
+        "seconds": joined.seconds,
+    }
+    sent = f"{joined.shards} shards with {joined.texts:,} texts sent to {joined.index} in {joined.seconds:.1f} s"
+    out.emit(data, f"{joined.name}: {sent}; the build that was joined verifies and publishes it.")
 
 
 def _ask(large: LargeDeletion, name: str) -> None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from termweave.corpora.sources import ITEM, entry_of
-from termweave.encoders.analysis.words import LONGEST_TERM
 from termweave.errors import InputError
 from termweave.indexer.ledger.entries import Duplicate, LedgerEntry
+from termweave.indexer.preparation.corpus_remarks import CorpusRemarks
 from termweave.indexer.preparation.metadata_types import TypeInference
 from termweave.indexer.preparation.passages import Passages
-from termweave.signals.layout import filterable, source_digest
+from termweave.signals.layout import source_digest
 from termweave.statistics import CorpusStatistics, StatisticsCounter
-from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from termweave.corpora import Source
     from termweave.encoders import TextEncoder
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
             """
 
 
+T = TypeVar("T")
 #: The name of the stage that reads the source; every later one begins when the source was read to its end.
 READING = "Reading"
 #: Largest block, which is encoded at once: enough texts for batches of similar length, few enough to need little memory.
@@ -49,8 +49,6 @@ _PARTS, _FEWEST = 16, 32
 _SAMPLE = 512
 #: Characters of each sampled document that are kept, to bound memory.
 _SAMPLE_CHARACTERS = 20_000
-#: Number of entries that a message names; the others are counted.
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,8 @@ def read_corpus(
         InputError: An entry cannot be read, two documents have the same id and different content, or the source is empty.
     """
     counter = StatisticsCounter(encoder.analysis) if encoder is not None and encoder.analysis else None
-    sample = _Sample(_SAMPLE)
-    remarks, metadata = _CorpusRemarks(), TypeInference()
+    sample: Reservoir[Document] = Reservoir(beginning)
+    remarks, metadata = CorpusRemarks(), TypeInference()
     before = encoder.too_long if encoder is not None else 0
     size, position = source.size, 0
 
@@ -98,7 +96,7 @@ def read_corpus(
         position = consumed
 
     for block in blocks(source.documents(at)):
-        duplicates = _enter(source, block, ledger, skip_bad=skip_bad)
+        duplicates = enter(source, entries_of(block), ledger, skip_bad=skip_bad)
         kept = [document for document in block if (document.source_id, document.line) not in duplicates]
         remarks.count(kept, duplicates.values(), entry_of(source))
         texts = [document.content for document in kept]
@@ -120,18 +118,20 @@ def read_corpus(
             else "Pass at least one document; an iterator that was read before gives none."
         )
         raise InputError(f"{source.name} contains no documents{reason}.", hint)
-    notes = remarks.notes(source) + ([] if remarks.texts else _titles_alone(source, sample.documents))
-    return CorpusPass(counter.result() if counter else None, sample.documents, notes, remarks.warnings(source), metadata)
+    notes = remarks.notes(source) + ([] if remarks.texts else _titles_alone(source, sample.items))
+    return CorpusPass(counter.result() if counter else None, sample.items, notes, remarks.warnings(source), metadata)
 
 
-def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[list[Document]]:
+def blocks(documents: Iterator[Document], count: int | None = None, *, largest: int = 0) -> Iterator[list[Document]]:
     """Group documents into blocks of bounded number and size. The passages of one document stay in one block.
 
     Args:
         documents: The documents.
         count: Total number of documents: a small corpus is then divided into several blocks, so that pipeline stages overlap.
+        largest: Most documents in a block; 0: 512.
     """
-    most = _BLOCK_DOCUMENTS if count is None else min(_BLOCK_DOCUMENTS, max(_FEWEST, count // _PARTS))
+    largest = largest or _BLOCK_DOCUMENTS
+    most = largest if count is None else min(largest, max(_FEWEST, count // _PARTS))
     block: list[Document] = []
     size = 0
     for number, original in enumerate(documents, 1):
@@ -148,8 +148,18 @@ def blocks(documents: Iterator[Document], count: int | None = None) -> Iterator[
         yield block
 
 
-def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: bool) -> dict[tuple[str, int | None], Duplicate]:
-    """Enter the documents of a block in the ledger, except those whose id an earlier document has.
+def entries_of(documents: Sequence[Document]) -> list[LedgerEntry]:
+    """What the ledger is given of documents."""
+    return [
+        LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
+        for document in documents
+    ]
+
+
+def enter(
+    source: Source, entries: Sequence[LedgerEntry], ledger: Ledger, *, skip_bad: bool
+) -> dict[tuple[str, int | None], Duplicate]:
+    """Enter a block in the ledger, except the documents whose id an earlier document has.
 
     Returns:
         (id, line) -> the duplicate, for each document that was not entered.
@@ -157,10 +167,6 @@ def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: b
     Raises:
         InputError: Two documents would be stored under one id, or have one id and different content without `skip_bad`.
     """
-    entries = [
-        LedgerEntry(document.id, document.line, source_digest(document), document.passage.parent if document.passage else None)
-        for document in block
-    ]
     duplicates, entry = ledger.enter(entries), entry_of(source)
     if not isinstance(source, Passages):
         repeated = {(each.id, each.line): each for each in duplicates}
@@ -183,67 +189,6 @@ def _enter(source: Source, block: list[Document], ledger: Ledger, *, skip_bad: b
     return repeated
 
 
-@dataclass
-class _CorpusRemarks:
-    """Counts what a user should know about the documents of a corpus, and words it as notes and warnings."""
-
-    repeated: int = 0
-    clashes: int = 0
-    named: list[str] = field(default_factory=list)
-    texts: int = 0
-    textless: int = 0
-    unfilterable: int = 0
-    too_long: int = 0
-
-    def count(self, documents: list[Document], duplicates: Collection[Duplicate], entry: str) -> None:
-        different = [each for each in duplicates if not each.same]
-        self.repeated += len(duplicates) - len(different)
-        self.clashes += len(different)
-        self.named += [
-            f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)"
-            for each in different[: _NAMED - len(self.named)]
-        ]
-        for document in documents:
-            if document.passage is not None and document.passage.number > 1:
-                continue  # the document was counted with its first passage
-            self.texts += bool(document.text)
-            self.textless += not document.content
-            self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
-
-    def notes(self, source: Source) -> list[str]:
-        notes = []
-        if self.repeated:
-            notes.append(f"{counted(self.repeated, 'document')} left out, with the id and content of an earlier document.")
-        if self.textless:
-            notes.append(f"{counted(self.textless, 'document')} without any text: only filters and ids find them, no query does.")
-        if self.unfilterable:
-            notes.append(
-                f"{counted(self.unfilterable, 'document')} with a metadata value of more than 30,000 bytes: it is stored, but filters "
-                "cannot use it."
-            )
-        if self.too_long:
-            notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
-        return notes + unreadable(source)
-
-    def warnings(self, source: Source) -> list[str]:
-        if not self.clashes:
-            return []
-        named = few(self.named, total=self.clashes)
-        documents = counted(self.clashes, "document")
-        return [
-            f"{documents} of {source.name} left out, because an earlier document with other content has the same id: {named}."
-        ]
-
-
-def unreadable(source: Source) -> list[str]:
-    """Describe the entries that the last pass over a source skipped because they could not be read; [] if there are none."""
-    if not source.skipped:
-        return []
-    count = source.skipped.count
-    named = few([str(each) for each in source.skipped], total=count, between="; ")
-    return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named})."]
-
-
 def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
     """Note that no document has a text, and name the metadata field that is probably the text, if there is one."""
     lengths = Counter({"": sum(len(document.title) for document in sample)})
@@ -256,23 +201,33 @@ def _titles_alone(source: Source, sample: Sequence[Document]) -> list[str]:
     return [f"{titles} If the longest metadata field, {longest!r}, is the text, add --text-field {longest}."]
 
 
-class _Sample:
-    """A reservoir sample: every document has the same chance to be in it, however many there are."""
+class Reservoir(Generic[T]):
+    """A reservoir sample: every item has the same chance to be in it, however many there are. Equal numbers of items give equal places.
 
-    def __init__(self, size: int) -> None:
-        self.documents: list[Document] = []
+    Args:
+        keep: What is kept of an item.
+
+    Attributes:
+        items: What was kept.
+        seen: Number of all items.
+    """
+
+    def __init__(self, keep: Callable[[T], T] = lambda item: item) -> None:
+        self.items: list[T] = []
         self.seen = 0
-        self._size = size
+        self._keep = keep
         self._chance = random.Random(0)  # noqa: S311 - a sample, not a secret
 
-    def add(self, document: Document) -> None:
+    def add(self, item: T) -> None:
+        """Count an item, and perhaps keep it."""
         self.seen += 1
-        if len(self.documents) < self._size:
-            self.documents.append(_beginning(document))
-        elif (place := self._chance.randrange(self.seen)) < self._size:
-            self.documents[place] = _beginning(document)
+        if len(self.items) < _SAMPLE:
+            self.items.append(self._keep(item))
+        elif (place := self._chance.randrange(self.seen)) < _SAMPLE:
+            self.items[place] = self._keep(item)
 
 
-def _beginning(document: Document) -> Document:
+def beginning(document: Document) -> Document:
+    """The part of a document that a sample keeps: the first 20,000 characters of its title and text."""
     title, text = document.title[:_SAMPLE_CHARACTERS], document.text[:_SAMPLE_CHARACTERS]
     return replace(document, title=title, text=text)

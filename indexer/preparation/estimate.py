@@ -29,8 +29,10 @@ from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import statistics_drift
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation import length_check
-from termweave.indexer.preparation.corpus_pass import read_corpus, unreadable
+from termweave.indexer.preparation.corpus_pass import read_corpus
+from termweave.indexer.preparation.corpus_remarks import unreadable
 from termweave.indexer.preparation.passages import WORD, in_passages
+from termweave.indexer.shards.source import refuse
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
 from termweave.support.messages import sized
@@ -174,6 +176,11 @@ def estimate_build(
     Raises:
         TermweaveError: `build` would fail with the same error.
     """
+    refuse(
+        source,
+        "a plan estimates how long a corpus is encoded, which is done here",
+        "Index it: 'termweave index FOLDER NAME' runs no model.",
+    )
     planned = plan(source, capabilities, options)
     head = _Head(source, most)
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "plan.sqlite") as ledger:

@@ -191,5 +191,15 @@ class Passages(Derived):
 
 
 def in_passages(source: Source, window: Window | None) -> Source:
-    """Return a source that yields passages, or the source itself if texts are not cut."""
+    """Return a source that yields passages, or the source itself if texts are not cut, or were cut like that before.
+
+    Raises:
+        UsageError: The source holds texts that were cut in another way.
+    """
+    if hasattr(source, "cut"):
+        if source.cut != window:
+            raise UsageError(
+                f"{source.name} was cut into passages in another way than the index.", "Compare with the corpus itself instead."
+            )
+        return source
     return Passages(source, window) if window else source

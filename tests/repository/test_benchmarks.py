@@ -20,6 +20,7 @@ MODULES = {
     "entry_point",
     "figures",  # runs the others: test_figures.py
     "load_balancer",
+    "recombined",
     "reproduction_own_data",
     "reproduction_runs",
     "reproduction_tables",
@@ -39,6 +40,8 @@ SYNTHETIC = {
 }
 SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
 SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
+SYNTHETIC["throughput"] = ("150 documents, 8 clients", "| hybrid+rNN, batches |")
+SYNTHETIC["scale"] = ("24 passages recombined", "| verify, requests | 5 | 5 |", "Client memory grows")
 SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {

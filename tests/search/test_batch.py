@@ -153,6 +153,32 @@ def test_a_file_of_queries_gives_what_the_queries_give_one_by_one(index, asked, 
     assert {len(line.split()) for line in capsys.readouterr().out.splitlines()} == {6}  # the run and nothing else
 
 
+@pytest.mark.parametrize("rerank", [None, "rnn"])
+def test_a_batch_of_queries_is_one_request_and_one_pass_of_the_encoder(index, monkeypatch, rerank):
+    from termweave.encoders import TextEncoder
+    from termweave.engine import Engine
+
+    requests, passes = [], []
+    request, encode = Engine.request, TextEncoder.encode
+
+    def counted(engine, method, path, **given):
+        requests.append(path)
+        return request(engine, method, path, **given)
+
+    def passed(encoder, texts, **given):
+        passes.append(len(texts))
+        return encode(encoder, texts, **given)
+
+    index.search("json")
+    monkeypatch.setattr(Engine, "request", counted)
+    monkeypatch.setattr(TextEncoder, "encode", passed)
+    asked = {f"q{number}": f"json part {number}" for number in range(2 * batch.QUERIES + 3)}
+    found = index.run(asked, k=5, rerank=rerank)
+    assert len(found.scores) == len(asked)
+    assert requests == [f"/{index.generation}/_msearch"] * 3
+    assert sorted(passes) == [3, batch.QUERIES, batch.QUERIES]
+
+
 def test_the_judged_queries_of_a_folder_are_asked_and_ids_that_a_run_spells_otherwise_are_said(index, tmp_path, capsys):
     (tmp_path / "set" / "qrels").mkdir(parents=True)
     (tmp_path / "set" / "corpus.jsonl").write_text('{"_id": "timer-1", "text": "timer"}\n')

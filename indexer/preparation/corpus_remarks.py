@@ -1,0 +1,88 @@
+"""What a user should know about the documents of a corpus: those left out, repeated or unusual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from termweave.encoders.analysis.words import LONGEST_TERM
+from termweave.signals.layout import filterable
+from termweave.support.messages import counted, few
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from termweave.corpora import Source
+    from termweave.indexer.ledger.entries import Duplicate
+    from termweave.records import Document
+
+#: Number of entries that a message names; the others are counted.
+_NAMED = 5
+
+
+@dataclass
+class CorpusRemarks:
+    """Counts what a user should know about the documents of a corpus, and words it as notes and warnings."""
+
+    repeated: int = 0
+    clashes: int = 0
+    named: list[str] = field(default_factory=list)
+    texts: int = 0
+    textless: int = 0
+    unfilterable: int = 0
+    too_long: int = 0
+
+    def count(self, documents: Sequence[Document], duplicates: Collection[Duplicate], entry: str) -> None:
+        """Count a block: the documents that are kept, and those whose id an earlier document has."""
+        different = [each for each in duplicates if not each.same]
+        self.repeated += len(duplicates) - len(different)
+        self.clashes += len(different)
+        self.named += [
+            f"{each.id!r} ({entry} {each.line}; {entry} {each.first_line} is kept)"
+            for each in different[: _NAMED - len(self.named)]
+        ]
+        for document in documents:
+            if document.passage is not None and document.passage.number > 1:
+                continue  # the document was counted with its first passage
+            self.texts += bool(document.text)
+            self.textless += not document.content
+            self.unfilterable += any(not filterable(key, value) for key, value in document.metadata.items())
+
+    def notes(self, source: Source) -> list[str]:
+        """Sentences that a user should know."""
+        return self.sentences() + unreadable(source)
+
+    def sentences(self) -> list[str]:
+        """Sentences about documents that could be read."""
+        notes = []
+        if self.repeated:
+            notes.append(f"{counted(self.repeated, 'document')} left out, with the id and content of an earlier document.")
+        if self.textless:
+            notes.append(f"{counted(self.textless, 'document')} without any text: only filters and ids find them, no query does.")
+        if self.unfilterable:
+            notes.append(
+                f"{counted(self.unfilterable, 'document')} with a metadata value of more than 30,000 bytes: it is stored, but filters "
+                "cannot use it."
+            )
+        if self.too_long:
+            notes.append(f"{counted(self.too_long, 'word')} of more than {LONGEST_TERM} characters left out of the term weights.")
+        return notes
+
+    def warnings(self, source: Source) -> list[str]:
+        """Sentences that a user should not miss."""
+        if not self.clashes:
+            return []
+        named = few(self.named, total=self.clashes)
+        documents = counted(self.clashes, "document")
+        return [
+            f"{documents} of {source.name} left out, because an earlier document with other content has the same id: {named}."
+        ]
+
+
+def unreadable(source: Source) -> list[str]:
+    """Describe the entries that the last pass over a source skipped because they could not be read; [] if there are none."""
+    if not source.skipped:
+        return []
+    count = source.skipped.count
+    named = few([str(each) for each in source.skipped], total=count, between="; ")
+    return [f"{counted(count, 'entry', 'entries')} could not be read and left out ({named})."]

@@ -1,0 +1,150 @@
+"""Claims: which host sends which shard of a build, kept beside the leases in the cluster.
+
+The builder, which holds the build lock and the ledger, announces the build in one document. Whoever sends a shard holds a lease of it, so that
+the shard of a host that dies is taken over. A shard that is sent gets a document with what the server acknowledged, which the builder
+enters in its ledger.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import zlib
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from termweave.engine import EngineResponseError
+from termweave.engine.client.connection import quote
+from termweave.errors import EngineError, TermweaveError
+from termweave.indexer.ledger import build_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from termweave.engine import Engine
+
+
+@dataclass(frozen=True)
+class SharedBuild:
+    """A build that other hosts may join.
+
+    Attributes:
+        index: The generation.
+        fingerprint: Fingerprint of the corpus.
+        shards: Number of shards.
+    """
+
+    index: str
+    fingerprint: str
+    shards: int
+
+
+@dataclass
+class SentShard:
+    """What the server answered for a shard.
+
+    Attributes:
+        acknowledged: (id, digest of the encoding) of the texts that it has.
+        refused: (id, reason) of the texts that it will never take.
+    """
+
+    acknowledged: list[tuple[str, int]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    def packed(self) -> dict[str, str]:
+        """The document that the cluster keeps."""
+        return {"packed": base64.b64encode(zlib.compress(orjson.dumps(asdict(self)))).decode()}
+
+    @classmethod
+    def unpacked(cls, stored: dict[str, str]) -> SentShard:
+        """Read `packed`."""
+        loaded = orjson.loads(zlib.decompress(base64.b64decode(stored["packed"])))
+        return cls(*([(each[0], each[1]) for each in loaded[name]] for name in ("acknowledged", "refused")))
+
+
+class Claims:
+    """The documents of one build.
+
+    Args:
+        engine: The server.
+        name: The alias that is built.
+    """
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine, self._name = engine, name
+        self._place = f"{os.getpid()}-{secrets.token_hex(8)}"  # two workers of one host exclude each other, too
+
+    def announce(self, build: SharedBuild) -> bool:
+        """Let other hosts join; returns whether this user may."""
+        try:
+            self._put("build", asdict(build))
+        except EngineResponseError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
+    def announced(self) -> SharedBuild | None:
+        """The build that can be joined; None if there is none."""
+        stored = self._get("build")
+        return SharedBuild(**stored) if stored else None
+
+    def close(self, build: SharedBuild) -> None:
+        """Remove everything: all shards are sent. A document that cannot be removed does no harm."""
+        with suppress(EngineError):
+            self._delete(["build", *(self._sent(build, shard) for shard in range(build.shards))])
+
+    @contextmanager
+    def held(self, build: SharedBuild, shard: int) -> Iterator[bool]:
+        """Hold a shard while the body runs; yields whether it is ours: another host may be sending it."""
+        lease = build_lock.held(self._engine, f"{build.index}/{shard}", self._place)
+        try:
+            lease.__enter__()
+        except EngineError:
+            raise
+        except TermweaveError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lease.__exit__(None, None, None)
+
+    def finish(self, build: SharedBuild, shard: int, sent: SentShard) -> None:
+        """Note that a shard is sent."""
+        self._put(self._sent(build, shard), sent.packed())
+
+    def finished(self, build: SharedBuild, shards: Sequence[int]) -> dict[int, SentShard]:
+        """Those of the shards that are sent, with what the server acknowledged."""
+        found = {}
+        for shard in shards:
+            if stored := self._get(self._sent(build, shard)):
+                found[shard] = SentShard.unpacked(stored)
+        return found
+
+    def _sent(self, build: SharedBuild, shard: int) -> str:
+        return f"sent/{build.index}/{shard}"
+
+    def _path(self, key: str) -> str:
+        return f"/{build_lock.INDEX}/_doc/{quote(f'{self._name}/{key}')}"
+
+    def _put(self, key: str, body: dict[str, Any]) -> None:
+        self._engine.request("PUT", self._path(key), body=body, retry=True)
+
+    def _get(self, key: str) -> dict[str, Any] | None:
+        try:
+            stored: dict[str, Any] = self._engine.request("GET", self._path(key))["_source"]
+        except EngineResponseError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return stored
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        actions = [orjson.dumps({"delete": {"_id": f"{self._name}/{key}"}}, option=orjson.OPT_APPEND_NEWLINE) for key in keys]
+        self._engine.request("POST", f"/{build_lock.INDEX}/_bulk", body=b"".join(actions))

@@ -1,0 +1,103 @@
+"""Tasks in processes of this host. A process that dies costs its task alone, which is done once more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from termweave.errors import TermweaveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from termweave.indexer.shards.worker import Task
+
+#: How often a task is tried whose process died.
+_TRIES = 2
+#: Seconds between two looks at the processes.
+_TICK = 0.05
+
+
+@dataclass
+class _Running:
+    task: Task
+    process: subprocess.Popen[bytes]
+
+
+class Processes:
+    """Runs tasks in processes of this host.
+
+    Args:
+        size: How many at a time.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, int | TermweaveError]]:
+        """Do tasks; yields each when it has ended, with the number of texts, or with what kept it from being done."""
+        waiting, tried = deque(tasks), dict.fromkeys(tasks, 0)
+        running: list[_Running] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.size:
+                    task = waiting.popleft()
+                    tried[task] += 1
+                    running.append(_Running(task, _started(task)))
+                ended = [each for each in running if each.process.poll() is not None]
+                running = [each for each in running if each not in ended]
+                for each in ended:
+                    outcome = _outcome(each.process)
+                    if outcome is None and tried[each.task] < _TRIES:
+                        waiting.append(each.task)
+                    else:
+                        yield each.task, _died(each.process) if outcome is None else outcome
+                if not ended:
+                    time.sleep(_TICK)
+        finally:
+            for each in running:
+                each.process.kill()
+                each.process.communicate()
+
+
+def _started(task: Task) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "termweave.indexer.shards.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(task.to_json())
+        process.stdin.close()
+    except BrokenPipeError:  # it died at once: its status says so
+        pass
+    process.stdin = None
+    return process
+
+
+def _outcome(process: subprocess.Popen[bytes]) -> int | TermweaveError | None:
+    """The number of texts, or the error that the process told; None if it died."""
+    said, _ = process.communicate()
+    if process.returncode != 0:
+        return None
+    answer = orjson.loads(said)
+    if "texts" in answer:
+        return int(answer["texts"])
+    return TermweaveError(answer["message"], answer["hint"])
+
+
+def _died(process: subprocess.Popen[bytes]) -> TermweaveError:
+    how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else f"ended with status {process.returncode}"
+    return TermweaveError(
+        f"A process {how}.",
+        "If the memory was full, use fewer --processes. Run the same command again: it does what is missing.",
+    )

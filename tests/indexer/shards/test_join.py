@@ -1,0 +1,150 @@
+"""Several hosts send the shards of one build: one lock, one ledger, one verified generation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from termweave import corpora
+from termweave.cli import run
+from termweave.indexer import BuildOptions, build, builder
+from termweave.indexer.ledger import build_lock
+from termweave.indexer.shards import sharing
+from termweave.indexer.shards.claims import Claims, SharedBuild
+from tests.indexer.builds import check
+
+from .conftest import texts
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+
+#: A host that joins and is killed in the middle of its first shard.
+DIES = """
+import os, signal, sys
+from termweave.indexer.ledger import build_lock
+build_lock.BEAT, build_lock.EXPIRY = 0.5, 2.0
+from termweave.indexer.shards.claims import Claims
+Claims.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from termweave.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def first_joined(monkeypatch):
+    """Something happens while the builder has taken its first shard and has sent nothing yet."""
+
+    def arrange(happens):
+        once, begun = builder.send_rest, []
+
+        def send_rest(*arguments):
+            if not begun:
+                begun.append(True)
+                happens()
+            return once(*arguments)
+
+        monkeypatch.setattr(builder, "send_rest", send_rest)
+
+    return arrange
+
+
+def other_host(folder, name, url, tmp_path, *, program=None):
+    """`termweave index FOLDER NAME --join` as a process with a state folder of its own."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "other"), "PYTHONWARNINGS": "ignore"}
+    begin = [sys.executable, "-c", program] if program else [sys.executable, "-m", "termweave"]
+    arguments = ["index", str(folder), name, "--join", "--url", url, "--json", "--quiet"]
+    return subprocess.run([*begin, *arguments], capture_output=True, text=True, env=environment, timeout=200, check=False)
+
+
+def test_another_host_sends_what_the_builder_has_not_taken(
+    opensearch_engine, name, write, encode, in_process, tmp_path, first_joined
+):
+    encode(write(texts(96)), tmp_path / "shards", "--shards", "4")
+    done = []
+    first_joined(lambda: done.append(other_host(tmp_path / "shards", name, opensearch_engine.url, tmp_path)))
+    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert done[0].returncode == 0, done[0].stderr
+    said = json.loads(done[0].stdout)
+    jsonschema.validate(said, json.loads((SCHEMAS / "join.1.json").read_text()))
+    assert (said["generation"], said["shards"], said["texts"]) == (built.index, 3, 72)
+    assert built.documents == 96
+    assert check(opensearch_engine, name).ok
+    opensearch_engine.request("POST", f"/{build_lock.INDEX}/_refresh")
+    left = opensearch_engine.request(
+        "POST", f"/{build_lock.INDEX}/_search", params={"ignore_unavailable": True}, body={"size": 1000}
+    )
+    assert [hit["_id"] for hit in left["hits"]["hits"] if hit["_id"].startswith(f"{name}/")] == []
+
+
+def test_the_shard_of_a_host_that_dies_is_taken_over(
+    opensearch_engine, name, write, encode, in_process, tmp_path, first_joined, monkeypatch
+):
+    monkeypatch.setattr(build_lock, "BEAT", 0.5)
+    monkeypatch.setattr(build_lock, "EXPIRY", 2.0)
+    encode(write(texts(96)), tmp_path / "shards", "--shards", "4")
+    done = []
+    first_joined(lambda: done.append(other_host(tmp_path / "shards", name, opensearch_engine.url, tmp_path, program=DIES)))
+    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert done[0].returncode == -9, done[0].stderr
+    assert built.documents == 96
+    assert check(opensearch_engine, name).ok
+
+
+def test_a_builder_that_dies_finds_what_the_others_sent(
+    opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch
+):
+    encode(write(texts(96)), tmp_path / "shards", "--shards", "4")
+    once = builder.send_rest
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(builder, "send_rest", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    joined = sharing.join(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert (joined.shards, joined.texts) == (4, 96)
+
+    def not_again(*_):
+        raise AssertionError("a shard that another host has sent is sent again")
+
+    monkeypatch.setattr(builder, "send_rest", not_again)
+    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert (built.documents, built.index) == (96, joined.index)
+    monkeypatch.setattr(builder, "send_rest", once)
+    assert check(opensearch_engine, name).ok
+
+
+def test_what_cannot_be_joined_is_refused(opensearch_engine, name, write, encode, in_process, tmp_path, capsys, first_joined):
+    path = write(texts(30))
+    encode(path, tmp_path / "shards", "--shards", "2")
+    encode(write(texts(31), "more.jsonl"), tmp_path / "others", "--shards", "2")
+    url = ("--url", opensearch_engine.url)
+    assert run(["index", str(tmp_path / "shards"), name, "--join", *url]) == 2
+    assert f"No build of '{name}' can be joined" in capsys.readouterr().err
+    assert run(["index", str(path), name, "--join", *url]) == 2
+    assert "is no folder of shards" in capsys.readouterr().err
+    assert run(["index", str(tmp_path / "shards"), name, "--join", "--prune", "0.1", *url]) == 2
+    assert "--join helps a build that has its options already" in capsys.readouterr().err
+    done = []
+    first_joined(lambda: done.append(other_host(tmp_path / "others", name, opensearch_engine.url, tmp_path)))
+    build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert done[0].returncode == 2
+    assert "is built of another folder: its corpus is" in done[0].stderr
+
+
+def test_a_shard_that_another_process_sends_is_not_claimed_twice(opensearch_engine, name):
+    first, second = (Claims(opensearch_engine, name) for _ in range(2))
+    shared = SharedBuild(f"{name}-20260101000000-00000000", "f", 2)
+    with first.held(shared, 0) as ours:
+        with second.held(shared, 0) as theirs:
+            assert (ours, theirs) == (True, False)
+        with second.held(shared, 1) as theirs:
+            assert theirs
+    with second.held(shared, 0) as theirs:
+        assert theirs
