@@ -4,9 +4,10 @@
 
 A part of the data set is written to a folder without a split dev, so that `train` holds questions out itself: answers of drawn training
 questions, answers of drawn test questions, and the questions. `fectek` with its defaults is trained on it. The table shows nDCG@10 of BM25
-and of the model: held-out questions in the part of the corpus that was searched before (answers, BM25's ten best, documents trained on); in a third of
-the corpus, as `train` draws it from a large one (BM25's best of each question in half of it, random documents in the other half), and with random documents
-beside BM25's ten best alone; in the whole corpus; and the test questions in the whole corpus. In memory, impacts in 8 bits as an index stores them.
+and of the model, and the gain with its standard error over the questions. Held-out questions are searched in the part of the corpus that was
+searched before (answers, BM25's ten best, documents trained on); in a third of the corpus, with random documents beside BM25's ten best, and as
+`train` draws it from a large corpus (BM25's best of each question in half of it); and in the whole corpus, as are the test questions. All in
+memory, impacts in 8 bits as an index stores them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def main() -> None:
     parser.add_argument("--test-documents", type=int, default=800, help="likewise for test questions  [default: 800]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method; repeatable")
     given = parser.parse_args()
-    print(f"| set | documents | {' | '.join(f'{each}: BM25 | model' for each in _COLUMNS)} |")
-    print(f"|---|{'---:|' * (1 + 2 * len(_COLUMNS))}")
+    print(f"| set | documents | {' | '.join(f'{each}: BM25 | model | gain' for each in _COLUMNS)} |")
+    print(f"|---|{'---:|' * (1 + 3 * len(_COLUMNS))}")
     for folder in given.folders:
         with tempfile.TemporaryDirectory(prefix="development-") as work:
             print(row(Path(folder), Path(work), given), flush=True)
@@ -78,9 +79,13 @@ def row(folder: Path, work: Path, given: argparse.Namespace) -> str:
         own = pairs.within(position)
         asked = [_weights(each) for each in encoder.encode(own.questions, kind="query", statistics=setup.statistics)]
         plain = bm25_weights(own.questions, *common, "query")
-        for documents, questions in ((of_bm25, plain), (of_model, asked)):
-            cells.append(measured([documents[place] for place in places], questions, own).mean())
-    return f"| {folder.name} | {len(before):,} and {len(texts):,} | {' | '.join(f'{cell:.4f}' for cell in cells)} |"
+        plain_figures, learned = (
+            measured([documents[place] for place in places], questions, own)
+            for documents, questions in ((of_bm25, plain), (of_model, asked))
+        )
+        gain, error = (learned - plain_figures).mean(), (learned - plain_figures).std(ddof=1) / len(learned) ** 0.5
+        cells.append(f"{plain_figures.mean():.4f} | {learned.mean():.4f} | {gain:+.3f} ± {error:.3f}")
+    return f"| {folder.name}, {len(held_out)} held out | {len(before):,} and {len(texts):,} | {' | '.join(cells)} |"
 
 
 def measured(documents: Sequence[Any], questions: Sequence[Any], pairs: Pairs) -> NDArray[np.float64]:

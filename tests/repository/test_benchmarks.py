@@ -61,7 +61,7 @@ SMALL = "--set backbone={base} --set steps=4 --set every=2"
 MODEL = "--model {runs}/squad --full {runs}/squad --fewer {runs}/squad"
 TRAINING = {
     "corpus_alone": (f"--data {{data}} --runs {{runs}} squad {SMALL}", ("| squad | 48 | 24 |", "Mean gain of weights")),
-    "development_figure": (f"{{data}}/squad --documents 30 --test-documents 10 {SMALL}", ("| squad |",)),
+    "development_figure": (f"{{data}}/squad --documents 30 --test-documents 10 {SMALL}", ("| squad, ",)),
     "term_weights": (
         f"--data {{data}} --results {{work}}/results.jsonl --sets cranfield --seeds 0 --variants frozen {SMALL}",
         ("| BM25, stemmed words |", "| frozen |"),
