@@ -21,9 +21,9 @@ from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.reader import HELD_OUT, BookDataset
 from termweave.evaluation.book.store import JudgementBook
+from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import Built, NotPublished, build
 from termweave.indexer.generations import generations, option_compatibility
-from termweave.indexer.publication_gate import PublicationGate
 from termweave.search.catalog.models import encoder_of
 from termweave.support import atomic_files, file_locks
 from termweave.training import run
@@ -200,7 +200,9 @@ def _built(
         models["dense_query"] = str(known["dense_query"].folder)
     options = replace(option_compatibility.options_of(server, live, models), skip_bad=bool(task.reading.get("skip_bad")))
     judged = BookDataset(f"book:{task.name}", JudgementBook(server, task.name), HELD_OUT)
-    gate = PublicationGate(server, task.name, options, judged, within=MARGIN, say=reports.say)
+    gate = PublicationGate(
+        server, task.name, {name: models[name] for name in ("weights", "dense")}, judged, within=MARGIN, say=reports.say
+    )
 
     def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
         del detail

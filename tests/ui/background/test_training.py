@@ -20,10 +20,10 @@ from termweave import corpora, settings
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
+from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import generations, option_compatibility
 from termweave.indexer.preparation.passages import Window
-from termweave.indexer.publication_gate import PublicationGate
 from termweave.records import Query
 from termweave.signals.pruning import Pruning
 from termweave.ui.background import training_places
@@ -123,10 +123,8 @@ def test_a_model_is_trained_on_one_half_and_the_other_half_decides(trainer, open
     assert f"({len(held_out.queries())} queries)" in gate["reason"]
     assert training_places.unfinished(topics) is None
     # The page does what the commands do: the same gate on the same generation gives the same verdict.
-    live = generations.find_live(opensearch_engine, topics)
-    options = option_compatibility.options_of(opensearch_engine, live, {"weights": made["model"]["folder"]})
     if not made["published"]:
-        same = PublicationGate(opensearch_engine, topics, options, held_out, within=0.01)
+        same = PublicationGate(opensearch_engine, topics, {"weights": made["model"]["folder"]}, held_out, within=0.01)
         with pytest.raises(TermweaveError):
             same(made["generation"])
         assert same.verdicts == made["gates"]
