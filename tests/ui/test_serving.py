@@ -23,6 +23,7 @@ import uvicorn
 from termweave.cli import run
 from termweave.ui import guard, server
 from termweave.ui.serve_options import ServeOptions
+from tests.ui.conftest import client_of
 
 
 @pytest.fixture
@@ -109,6 +110,14 @@ def test_the_examples_of_the_page_run(serving, tmp_path):
     assert len(printed[0].splitlines()) == 3
     assert [hit["id"] for hit in json.loads(printed[1])["hits"]] == ["json"]
     assert "json" in json.loads(printed[2])
+
+
+def test_the_first_index_is_open_before_somebody_searches(opensearch_engine, attacked, unreachable, monkeypatch):
+    client_of(unreachable, index=attacked).app.state.workspace.warm()  # the first search says what is wrong
+    workspace = client_of(opensearch_engine, index=attacked).app.state.workspace
+    workspace.warm()
+    monkeypatch.setattr("termweave.search.Index.open", None)
+    assert workspace.index(attacked).search("parse json", k=1)
 
 
 def test_a_port_in_use_is_a_sentence(serving, opensearch_engine, capsys, attacked):
