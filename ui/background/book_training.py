@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave import corpora, engine
+from termweave import corpora, engine, source_settings
 from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from termweave.corpora import OpenedSource
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
@@ -50,6 +51,8 @@ MARGIN = 0.01
 #: One in so many of the queries to learn from decides when training stops.
 _DEVELOPMENT = 4
 _DATA, _MODEL = "data", "model"
+#: Connections to the server: a build sends over four, renews its lease and asks for other things.
+_CONNECTIONS = 6
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,10 @@ def train(task: TrainingTask, reports: TrainingReports) -> dict[str, Any]:
     """
     place = home(task.name)
     place.mkdir(parents=True, exist_ok=True)
-    with file_locks.one_at_a_time(place / ".lock", partial(_refuse, task.name)), engine.connect(task.settings) as server:
+    with (
+        file_locks.one_at_a_time(place / ".lock", partial(_refuse, task.name)),
+        engine.connect(task.settings, pool_maxsize=_CONNECTIONS) as server,
+    ):
         live = _live(server, task.name)
         encoder = encoder_of(live.lineage, task.name, task.models)
         folder = _folder(task, server, encoder)
@@ -112,6 +118,12 @@ def _folder(task: TrainingTask, server: Engine, encoder: TextEncoder) -> Path:
     return folder
 
 
+def _opened(task: TrainingTask) -> OpenedSource:
+    """The corpus; an index as corpus is read from the same server, unless its address names another."""
+    index = corpora.IndexReading(settings=lambda url: source_settings.load(url, task.settings))
+    return corpora.open_source(task.source, index=index, **task.reading)
+
+
 def _write_settings(folder: Path, source: Path, *, skip_bad: bool) -> None:
     """Write the settings of the method: start from the live model, and learn from questions made of the corpus, too.
 
@@ -132,7 +144,7 @@ def _write_settings(folder: Path, source: Path, *, skip_bad: bool) -> None:
 def _write_data(folder: Path, task: TrainingTask, judged: list[tuple[Query, dict[str, int]]]) -> None:
     """Write corpus and grades as a BEIR folder. A part of the queries, drawn evenly, decides when training stops."""
     (folder / "qrels").mkdir(parents=True)
-    source = corpora.open_source(task.source, **task.reading)
+    source = _opened(task)
     with (folder / "corpus.jsonl").open("wb") as file:
         for each in source.documents():
             line = {"_id": each.id, "title": each.title, "text": each.text, "metadata": dict(each.metadata)}
@@ -214,7 +226,7 @@ def _built(
 
     reason = ""
     try:
-        built = build(server, corpora.open_source(task.source, **task.reading), task.name, options, progress, measured)
+        built = build(server, _opened(task), task.name, options, progress, measured)
     except NotPublished as missed:
         if not isinstance(missed.built, Built):
             raise
