@@ -29,7 +29,7 @@ from termweave.support import atomic_files, file_locks
 from termweave.training import run
 from termweave.training.data import dataset
 from termweave.training.methods import base
-from termweave.ui.background.training_places import RESULT, TrainingTask, home, learned, unfinished
+from termweave.ui.background.training_places import MARGIN, RESULT, TrainingTask, home, learned, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 _METHOD, _KEPT = "fectek", 0.3
 #: Steps between two looks at the queries that decide when to stop.
 _EVERY = 50
-#: The largest loss of nDCG@10 on the held-out half: the 95 % interval of the difference must exclude a larger one.
-MARGIN = 0.01
 #: One in so many of the queries to learn from decides when training stops.
 _DEVELOPMENT = 4
 _DATA, _MODEL = "data", "model"
@@ -163,15 +161,19 @@ def _trained(folder: Path, reports: TrainingReports) -> TrainingResult:
     """Train, or go on with it, or find that the model is finished."""
     method = base.get(_METHOD)
     settings = method.settings(orjson.loads((folder / "settings.json").read_bytes()))
-    model = folder / _MODEL
+    model, data = folder / _MODEL, folder / _DATA
     reports.say(f"Training in {folder}")
+
+    def say(line: str) -> None:
+        reports.say(line.replace(str(data / "corpus.jsonl"), "corpus").replace(str(data), "book"))
+
     return run.train(
         method,
-        str(folder / _DATA),
+        str(data),
         settings,
         model,
         resume=(model / run.RUN).is_file() or (model / MANIFEST).is_file(),
-        say=reports.say,
+        say=say,
         progress=reports.update,
     )
 
