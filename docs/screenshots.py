@@ -27,7 +27,7 @@ from termweave.evaluation.book.pool import pooled
 from termweave.evaluation.book.store import INDEX, BookGrade, JudgementBook
 from termweave.search import Index
 from termweave.ui import application
-from termweave.ui.serve_options import ServeOptions
+from termweave.ui.serve_options import ServeOptions, TrainingCorpus
 from tests.browser.conftest import BROWSERS, Browser
 
 IMAGES = Path(__file__).parent / "images"
@@ -43,6 +43,7 @@ _ADDRESSES = {
     "sliders": ("/sliders", {"q": QUERY}),
     "judge": ("/judge", {"judge": "ann"}),
     "book": ("/book", {}),
+    "train": ("/train", {}),
     "generations": ("/generations", {}),
 }
 
@@ -100,7 +101,8 @@ def _take(connection: Any, asked: argparse.Namespace) -> None:
     if program is None:
         raise SystemExit("There is no Chromium on this machine: make browser")
     listening = socket.create_server(("127.0.0.1", 0))
-    app = application.create(connection, ServeOptions(index=asked.index))
+    corpus = TrainingCorpus("demo", {}, settings.load())
+    app = application.create(connection, ServeOptions(index=asked.index, corpus=corpus))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -11,8 +11,8 @@ from termweave.support.messages import counted
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.corpora import OpenedSource
+    from termweave.evaluation.publication_gate import PublicationGate
     from termweave.indexer import Built
-    from termweave.indexer.publication_gate import PublicationGate
 
 
 def report(

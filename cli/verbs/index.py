@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from termweave.cli.common.output import Output
     from termweave.corpora import Source
     from termweave.engine import Engine
+    from termweave.evaluation.publication_gate import PublicationGate
     from termweave.indexer import BuildOptions, Built, LargeDeletion, Updated
     from termweave.indexer.generations.generations import LiveGeneration
-    from termweave.indexer.publication_gate import PublicationGate
     from termweave.settings import Settings
 
 
@@ -238,13 +238,13 @@ def _gate(
     """The requirements of the command. The data set with the judged queries is opened before the build begins."""
     from termweave import corpora
     from termweave.evaluation import gates
-    from termweave.indexer.publication_gate import PublicationGate
+    from termweave.evaluation.publication_gate import PublicationGate
 
     parsed = [gates.parse(each) for each in required]
     judged = corpora.open_dataset(dataset) if required or within is not None else None
     if judged is not None:
         gates.check_saved_runs(parsed, [query.id for query in judged.queries()], judged.qrels())
-    return PublicationGate(server, name, options, judged, parsed, within, out.say)
+    return PublicationGate(server, name, {"weights": options.weights, "dense": options.dense}, judged, parsed, within, out.say)
 
 
 def _join(server: Engine, opened: Source, name: str, options: BuildOptions, out: Output) -> None:

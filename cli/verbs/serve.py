@@ -23,6 +23,8 @@ from termweave.errors import UsageError
 from termweave.support import extras
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from termweave.cli.common.output import Output
     from termweave.settings import Settings
 
@@ -132,7 +134,7 @@ def command(
         read_only=read_only,
         rerankers=rerankers,
         datasets=datasets,
-        corpus=None if corpus is None else TrainingCorpus(_openable(corpus, **reading), reading, settings),
+        corpus=None if corpus is None else TrainingCorpus(_openable(corpus, settings, reading), reading, settings),
         models=models_to_open(models, settings),
     )
     connection = engine.connect(settings, pool_maxsize=_CONNECTIONS)
@@ -146,15 +148,16 @@ def command(
     out.say("Stopped.")
 
 
-def _openable(corpus: str, **reading: Any) -> str:
+def _openable(corpus: str, settings: Settings, reading: Mapping[str, Any]) -> str:
     """The corpus, if it can be opened: a mistake is said before the server starts.
 
     Raises:
         UsageError: It cannot be opened, or it can be read once only.
     """
-    from termweave.corpora import open_source
+    from termweave import source_settings
+    from termweave.corpora import IndexReading, open_source
 
     if corpus == "-":
         raise UsageError("Standard input can be read only once.", "Name the corpus: a file or a folder.")
-    open_source(corpus, **reading)
+    open_source(corpus, index=IndexReading(settings=lambda url: source_settings.load(url, settings)), **reading)
     return corpus

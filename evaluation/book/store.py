@@ -111,8 +111,7 @@ class JudgementBook:
             ]
         answer = self.engine.request("POST", "/_bulk", params={"refresh": True}, body=bulk.lines(lines))
         bulk.check(answer, "queries")
-        outcomes = [item["create"]["status"] for item in answer["items"]]
-        return outcomes.count(HTTPStatus.CREATED)
+        return [item["create"]["status"] for item in answer["items"]].count(HTTPStatus.CREATED)
 
     def queries(self) -> list[BookQuery]:
         """All queries, in the order in which they were added."""
@@ -225,8 +224,8 @@ class JudgementBook:
     def _extend(self, query: BookQuery, documents: Iterable[str]) -> None:
         """Add documents to the pool of a query."""
         pool = sorted({*query.pool, *documents})
-        path = f"/{INDEX}/_update/{self._id('query', query.id)}"
-        self.engine.request("POST", path, params={"refresh": True}, body={"doc": {"pool": pool}})
+        place = f"/{INDEX}/_update/{self._id('query', query.id)}"
+        self.engine.request("POST", place, params={"refresh": True}, body={"doc": {"pool": pool}})
 
     def _put_grades(self, grades: Sequence[BookGrade]) -> None:
         self._create()

@@ -91,7 +91,9 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) 
         )
     pruned = next((each for each in made.signals.values() if "prune_share" in each), {})
     return BuildOptions(
-        **models,
+        weights=models.get("weights"),
+        dense=models.get("dense"),
+        dense_query=models.get("dense_query"),
         signals=tuple(made.signals),
         analyzer=made.signals.get("lexical", {}).get("analyzer"),
         shards=int(settings["index.number_of_shards"]),

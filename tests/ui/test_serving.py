@@ -23,6 +23,7 @@ import uvicorn
 from termweave.cli import run
 from termweave.ui import guard, server
 from termweave.ui.serve_options import ServeOptions
+from tests.ui.conftest import client_of
 
 
 @pytest.fixture
@@ -111,11 +112,35 @@ def test_the_examples_of_the_page_run(serving, tmp_path):
     assert "json" in json.loads(printed[2])
 
 
+def test_the_first_index_is_open_before_somebody_searches(opensearch_engine, attacked, unreachable, monkeypatch):
+    client_of(unreachable, index=attacked).app.state.workspace.warm()  # the first search says what is wrong
+    workspace = client_of(opensearch_engine, index=attacked).app.state.workspace
+    workspace.warm()
+    monkeypatch.setattr("termweave.search.Index.open", None)
+    assert workspace.index(attacked).search("parse json", k=1)
+
+
 def test_a_port_in_use_is_a_sentence(serving, opensearch_engine, capsys, attacked):
     _, said = serving()
     port = said["url"].rstrip("/").rpartition(":")[2]
     assert run(["serve", attacked, "--port", port, "--url", opensearch_engine.url]) == 2
     assert "cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--corpus", "no-such-corpus"], "no-such-corpus"),
+        (["--corpus", "-"], "can be read only once"),
+        (["--id-field", "sku"], "add --corpus SOURCE"),
+        (["--corpus", "opensearch:no-such-index"], "no-such-index"),
+    ],
+)
+def test_a_corpus_that_cannot_be_read_is_said_before_the_server_starts(opensearch_engine, attacked, capsys, arguments, said):
+    assert run(["serve", attacked, "--url", opensearch_engine.url, *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert run(["serve", "--corpus", "demo", "--url", opensearch_engine.url]) == 2
+    assert "name INDEX, too" in capsys.readouterr().err
 
 
 def test_an_index_that_does_not_exist_is_a_sentence(opensearch_engine, capsys):

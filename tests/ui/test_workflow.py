@@ -111,12 +111,27 @@ def test_tuning_shows_held_out_figures_and_adopts_only_what_is_better(client, at
     assert bool(client.app._app.state.workspace.index(attacked).lineage.profile) == better
 
 
-def test_too_few_judged_queries_are_a_sentence(client, attacked, opensearch_engine):
-    started = post(client, "/evaluate/start", index=attacked, dataset=f"book:{attacked}")
-    assert "holds no grade" in ended(client, started.headers["location"])
-    job = started.headers["location"].partition("job=")[2]
-    answer = client.get(f"/api/evaluate?job={job}")
-    assert (answer.status_code, answer.json()["error"]) == (400, f"book:{attacked} holds no grade.")
+@pytest.mark.parametrize("kind", ["evaluate", "tune"])
+def test_a_book_without_grades_is_a_sentence(client, attacked, opensearch_engine, kind):
+    assert "holds no grade yet" in client.get(f"/{kind}?index={attacked}").text
+    started = post(client, f"/{kind}/start", index=attacked, dataset=f"book:{attacked}")
+    assert started.status_code == 400
+    assert f"book:{attacked} holds no grade." in started.text
+
+
+def test_what_a_job_cannot_do_is_a_sentence(client, attacked, opensearch_engine):
+    JudgementBook(opensearch_engine, attacked).import_qrels("file", [Query("q", "parse json")], {"q": {"json": 2}})
+    try:
+        started = post(client, "/tune/start", index=attacked, dataset=f"book:{attacked}")
+        page = unescape(ended(client, started.headers["location"]))
+        job = started.headers["location"].partition("job=")[2]
+        answer = client.get(f"/api/tune?job={job}")
+        assert answer.status_code == 400
+        assert answer.json()["error"] in page
+    finally:
+        opensearch_engine.request(
+            "POST", f"/{INDEX}/_delete_by_query", params={"refresh": True}, body={"query": {"term": {"book": attacked}}}
+        )
 
 
 def test_a_generation_is_promoted_after_a_question_and_rolled_back(opensearch_engine, name, tmp_path):

@@ -15,26 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from termweave import corpora, engine
+from termweave import corpora, engine, source_settings
 from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.reader import HELD_OUT, BookDataset
 from termweave.evaluation.book.store import JudgementBook
+from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import Built, NotPublished, build
 from termweave.indexer.generations import generations, option_compatibility
-from termweave.indexer.publication_gate import PublicationGate
 from termweave.search.catalog.models import encoder_of
 from termweave.support import atomic_files, file_locks
 from termweave.training import run
 from termweave.training.data import dataset
 from termweave.training.methods import base
-from termweave.ui.background.training_places import RESULT, TrainingTask, home, learned, unfinished
+from termweave.ui.background.training_places import MARGIN, RESULT, TrainingTask, home, learned, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from termweave.corpora import OpenedSource
     from termweave.encoders import TextEncoder
     from termweave.engine import Engine
     from termweave.indexer.generations.generations import LiveGeneration
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
 _METHOD, _KEPT = "fectek", 0.3
 #: Steps between two looks at the queries that decide when to stop.
 _EVERY = 50
-#: The largest loss of nDCG@10 on the held-out half: the 95 % interval of the difference must exclude a larger one.
-MARGIN = 0.01
 #: One in so many of the queries to learn from decides when training stops.
 _DEVELOPMENT = 4
 _DATA, _MODEL = "data", "model"
+#: Connections to the server: a build sends over four, renews its lease and asks for other things.
+_CONNECTIONS = 6
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,10 @@ def train(task: TrainingTask, reports: TrainingReports) -> dict[str, Any]:
     """
     place = home(task.name)
     place.mkdir(parents=True, exist_ok=True)
-    with file_locks.one_at_a_time(place / ".lock", partial(_refuse, task.name)), engine.connect(task.settings) as server:
+    with (
+        file_locks.one_at_a_time(place / ".lock", partial(_refuse, task.name)),
+        engine.connect(task.settings, pool_maxsize=_CONNECTIONS) as server,
+    ):
         live = _live(server, task.name)
         encoder = encoder_of(live.lineage, task.name, task.models)
         folder = _folder(task, server, encoder)
@@ -112,6 +116,12 @@ def _folder(task: TrainingTask, server: Engine, encoder: TextEncoder) -> Path:
     return folder
 
 
+def _opened(task: TrainingTask) -> OpenedSource:
+    """The corpus; an index as corpus is read from the same server, unless its address names another."""
+    index = corpora.IndexReading(settings=lambda url: source_settings.load(url, task.settings))
+    return corpora.open_source(task.source, index=index, **task.reading)
+
+
 def _write_settings(folder: Path, source: Path, *, skip_bad: bool) -> None:
     """Write the settings of the method: start from the live model, and learn from questions made of the corpus, too.
 
@@ -132,7 +142,7 @@ def _write_settings(folder: Path, source: Path, *, skip_bad: bool) -> None:
 def _write_data(folder: Path, task: TrainingTask, judged: list[tuple[Query, dict[str, int]]]) -> None:
     """Write corpus and grades as a BEIR folder. A part of the queries, drawn evenly, decides when training stops."""
     (folder / "qrels").mkdir(parents=True)
-    source = corpora.open_source(task.source, **task.reading)
+    source = _opened(task)
     with (folder / "corpus.jsonl").open("wb") as file:
         for each in source.documents():
             line = {"_id": each.id, "title": each.title, "text": each.text, "metadata": dict(each.metadata)}
@@ -151,15 +161,19 @@ def _trained(folder: Path, reports: TrainingReports) -> TrainingResult:
     """Train, or go on with it, or find that the model is finished."""
     method = base.get(_METHOD)
     settings = method.settings(orjson.loads((folder / "settings.json").read_bytes()))
-    model = folder / _MODEL
+    model, data = folder / _MODEL, folder / _DATA
     reports.say(f"Training in {folder}")
+
+    def say(line: str) -> None:
+        reports.say(line.replace(str(data / "corpus.jsonl"), "corpus").replace(str(data), "book"))
+
     return run.train(
         method,
-        str(folder / _DATA),
+        str(data),
         settings,
         model,
         resume=(model / run.RUN).is_file() or (model / MANIFEST).is_file(),
-        say=reports.say,
+        say=say,
         progress=reports.update,
     )
 
@@ -200,7 +214,9 @@ def _built(
         models["dense_query"] = str(known["dense_query"].folder)
     options = replace(option_compatibility.options_of(server, live, models), skip_bad=bool(task.reading.get("skip_bad")))
     judged = BookDataset(f"book:{task.name}", JudgementBook(server, task.name), HELD_OUT)
-    gate = PublicationGate(server, task.name, options, judged, within=MARGIN, say=reports.say)
+    gate = PublicationGate(
+        server, task.name, {name: models[name] for name in ("weights", "dense")}, judged, within=MARGIN, say=reports.say
+    )
 
     def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
         del detail
@@ -212,7 +228,7 @@ def _built(
 
     reason = ""
     try:
-        built = build(server, corpora.open_source(task.source, **task.reading), task.name, options, progress, measured)
+        built = build(server, _opened(task), task.name, options, progress, measured)
     except NotPublished as missed:
         if not isinstance(missed.built, Built):
             raise

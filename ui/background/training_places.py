@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RESULT = "result.json"
 #: The fewest queries to learn from, and to measure with; with fewer, every difference is noise.
 FEWEST_LEARNED, FEWEST_MEASURED = 12, 10
+#: The largest loss of nDCG@10 on the held-out half: the 95 % interval of the difference must exclude a larger one.
+MARGIN = 0.01
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from termweave.errors import TermweaveError
@@ -92,7 +93,7 @@ class TrainingProcess:
 def main() -> None:
     """Train as standard input says, and tell about it on standard output."""
     os.nice(_NICE)
-    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
+    with suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
         os.dup2(2, 1)  # what libraries print is no message
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
         task: TrainingTask = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one

@@ -71,6 +71,7 @@ def _show(request: Request, kind: str) -> Response:
         "kind": kind,
         "csrf": sessions(request).csrf(request),
         "datasets": [f"book:{name}", *workspace.options.datasets],
+        "graded": next(book_of(request, name).entries("grade", ["query"]), None) is not None,
         "measures": MEASURES,
         "jobs": jobs.of_kind(kind, name),
         "job": job,
@@ -191,7 +192,9 @@ def _dataset(request: Request, name: str, spec: str, allowed: Sequence[str]) -> 
     from termweave.evaluation.book.reader import BookDataset  # noqa: PLC0415 - likewise
 
     if spec == f"book:{name}":
-        return BookDataset(spec, book_of(request, name))
+        book = BookDataset(spec, book_of(request, name))
+        book.queries()  # without grades it says so now, not in a job
+        return book
     if spec in allowed:
         return corpora.open_dataset(spec)
     raise UsageError(f"Pages may not use the data set {spec!r}.", "'termweave serve --dataset DATASET' allows one.")

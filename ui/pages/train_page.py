@@ -53,6 +53,7 @@ def _show(request: Request) -> Response:
         "csrf": sessions(request).csrf(request),
         "jobs": jobs.of_kind(_KIND, name),
         "job": job,
+        "margin": f"{training_places.MARGIN:g}",
         "learned": learned,
         "measured": measured,
         "stopped": stopped.name if stopped else "",

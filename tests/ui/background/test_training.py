@@ -20,10 +20,10 @@ from termweave import corpora, settings
 from termweave.errors import TermweaveError, UsageError
 from termweave.evaluation.book.reader import HELD_OUT, TRAIN, BookDataset, half_of
 from termweave.evaluation.book.store import INDEX, BookQuery, JudgementBook
+from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import BuildOptions, build
 from termweave.indexer.generations import generations, option_compatibility
 from termweave.indexer.preparation.passages import Window
-from termweave.indexer.publication_gate import PublicationGate
 from termweave.records import Query
 from termweave.signals.pruning import Pruning
 from termweave.ui.background import training_places
@@ -123,60 +123,77 @@ def test_a_model_is_trained_on_one_half_and_the_other_half_decides(trainer, open
     assert f"({len(held_out.queries())} queries)" in gate["reason"]
     assert training_places.unfinished(topics) is None
     # The page does what the commands do: the same gate on the same generation gives the same verdict.
-    live = generations.find_live(opensearch_engine, topics)
-    options = option_compatibility.options_of(opensearch_engine, live, {"weights": made["model"]["folder"]})
     if not made["published"]:
-        same = PublicationGate(opensearch_engine, topics, options, held_out, within=0.01)
+        same = PublicationGate(opensearch_engine, topics, {"weights": made["model"]["folder"]}, held_out, within=0.01)
         with pytest.raises(TermweaveError):
             same(made["generation"])
         assert same.verdicts == made["gates"]
 
 
-@pytest.mark.slow
-def test_a_training_that_is_stopped_goes_on_where_it_was(opensearch_engine, topics, corpus, own_places):
-    """Ctrl-C on the server, as a user presses it: the run stays, and a new server resumes it."""
-    pytest.importorskip("torch")
+@pytest.fixture
+def serving(opensearch_engine, topics, corpus, own_places):
+    """Start `termweave serve` as a user does; the process and its address."""
     environment = {**os.environ, "OPENSEARCH_URL": opensearch_engine.url, "XDG_STATE_HOME": str(own_places / "xdg-state")}
     line = [sys.executable, "-m", "termweave", "serve", topics, "--port", "0", "--json", "--corpus", str(corpus)]
+    started = []
 
-    def serve():
+    def start():
         process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        started.append(process)
         text = ""
         while not text.rstrip().endswith("}"):
             text += process.stdout.readline()
         return process, json.loads(text)["url"].rstrip("/")
 
-    def ask(url, path):
-        return json.load(urlopen(f"{url}{path}"))
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
-    first, url = serve()
-    try:
-        with Browser(url) as client:
-            started = post(client, "/train/start", index=topics, act="new")
-            assert started.status_code == 303, started.text
-        until(lambda: ask(url, "/api/jobs")["jobs"][0]["stage"] == "Training")
-        first.send_signal(signal.SIGINT)
-        assert first.wait(120) == 0
-        assert "Traceback" not in first.stderr.read()
-    finally:
-        first.kill()
-        first.communicate()
+
+def first_job(url):
+    return json.load(urlopen(f"{url}/api/jobs"))["jobs"][0]
+
+
+@pytest.mark.slow
+def test_a_training_that_is_stopped_goes_on_where_it_was(serving, topics):
+    """Ctrl-C on the server, as a user presses it: the run stays, and a new server resumes it."""
+    pytest.importorskip("torch")
+    first, url = serving()
+    with Browser(url) as client:
+        started = post(client, "/train/start", index=topics, act="new")
+        assert started.status_code == 303, started.text
+    until(lambda: first_job(url)["stage"] == "Training")
+    first.send_signal(signal.SIGINT)
+    assert first.wait(120) == 0
+    assert "Traceback" not in first.stderr.read()
     stopped = training_places.unfinished(topics)
     assert list(stopped.glob("model/checkpoints/**/checkpoint-*"))
-    second, url = serve()
-    try:
-        with Browser(url) as client:
-            assert "was stopped" in client.get(f"/train?index={topics}").text
-            assert post(client, "/train/start", index=topics, act="resume").status_code == 303
-            until(lambda: ask(url, "/api/jobs")["jobs"][0]["state"] != "running", 600)
-            job = ask(url, "/api/jobs")["jobs"][0]
-            assert job["error"] is None, job
-            page = client.get(f"/train?index={topics}&job={job['id']}").text
-        assert re.search(r"going on from step \d+", page)
-        assert (stopped / training_places.RESULT).is_file()
-    finally:
-        second.kill()
-        second.communicate()
+    _, url = serving()
+    with Browser(url) as client:
+        assert "was stopped" in client.get(f"/train?index={topics}").text
+        assert post(client, "/train/start", index=topics, act="resume").status_code == 303
+        until(lambda: first_job(url)["state"] != "running", 600)
+        job = first_job(url)
+        assert job["error"] is None, job
+        page = client.get(f"/train?index={topics}&job={job['id']}").text
+    assert re.search(r"going on from step \d+", page)
+    assert (stopped / training_places.RESULT).is_file()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_takes_the_training_with_it(serving, topics):
+    pytest.importorskip("torch")
+    first, url = serving()
+    with Browser(url) as client:
+        assert post(client, "/train/start", index=topics, act="new").status_code == 303
+    until(lambda: first_job(url)["stage"] == "Training")
+    lock = training_places.home(topics) / ".lock"
+    assert lock.exists()
+    first.kill()
+    until(lambda: not lock.exists(), 60)
+    assert "Traceback" not in (training_places.home(topics) / "log.txt").read_text()
+    assert list(training_places.unfinished(topics).glob("model/checkpoints/**/checkpoint-*"))
 
 
 class Browser:

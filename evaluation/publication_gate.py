@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from termweave.errors import GateNotMet
-from termweave.indexer.generations import generations
 from termweave.search import Index
+from termweave.search.catalog import lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from termweave.corpora import Dataset
     from termweave.engine import Engine
     from termweave.evaluation.gates import Gate
-    from termweave.indexer.options import BuildOptions
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class PublicationGate:
     Attributes:
         server: The server.
         name: The alias.
-        options: The options of the build, which name the models.
+        models: "weights" and "dense" -> the models of the build, as `search.Index.open` takes them.
         judged: The judged queries that the generation is measured on; None: nothing is required.
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
@@ -35,7 +35,7 @@ class PublicationGate:
 
     server: Engine
     name: str
-    options: BuildOptions
+    models: Mapping[str, str | Path | None]
     judged: Dataset | None = None
     required: Sequence[Gate] = ()
     within: float | None = None
@@ -52,10 +52,10 @@ class PublicationGate:
 
         if self.judged is None:
             return
-        index = Index.open(self.server, generation, weights=self.options.weights, dense=self.options.dense)
+        index = Index.open(self.server, generation, **self.models)
         experiment = evaluate(index, self.judged, required=self.required)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
-        live = generations.live(self.server, self.name)
+        live = lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
         if self.within is not None and live is None:
             self.say(f"{self.name!r} has no live generation to compare with.")
         elif self.within is not None and live is not None:
