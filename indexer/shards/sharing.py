@@ -155,6 +155,10 @@ def join(
             f"Start it: 'termweave index {source.store.shown} {name}'. With --neighbours one host sends everything.",
         )
     made = lineage.read(engine, build.index)
+    if made.name != name:
+        raise UsageError(
+            f"{build.index} is no generation of {name!r}.", f"Delete {name}/build in termweave-leases, and build again."
+        )
     _refuse_other(source, made, build)
     shards = texts = 0
     for shard in range(build.shards):
