@@ -32,7 +32,7 @@ from unittest import mock
 import numpy as np
 import psutil
 from entry_point import enter
-from recombined import Passages, write
+from recombined import EncodedPassages, write
 
 from termweave import engine, settings
 from termweave.indexer import verify
@@ -66,7 +66,7 @@ def main() -> None:
         sizes, most, count = [200, 400], 24, 3
     server = engine.connect(settings.load(), pool_maxsize=2 * max(CLIENTS))
     say("encoding the passages")
-    passages = Passages(asked.sets, most)
+    passages = EncodedPassages(asked.sets, most)
     found = {}
     for size in sizes:
         say(f"{size:,} documents")

@@ -101,9 +101,9 @@ def command(
         if shard is not None:
             encoded = schedule.encode_one(opened, shard, bar)
         elif cluster:
-            from termweave.indexer.shards.on_ray import Cluster
+            from termweave.indexer.shards.on_ray import RayCluster
 
-            with Cluster() as runner:
+            with RayCluster() as runner:
                 encoded = schedule.encode_all(job, opened, runner, bar)
         else:
             from termweave.indexer.shards.processes import Processes

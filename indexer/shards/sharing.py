@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.corpus_pass import entries_of
 from termweave.indexer.shards import rows
-from termweave.indexer.shards.claims import Claims, SentShard, SharedBuild
 from termweave.indexer.shards.manifest import shard_file
 from termweave.indexer.shards.source import EncodedFolder, encodings_of
 from termweave.search.catalog import lineage

@@ -15,8 +15,8 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build, builder
 from termweave.indexer.ledger import build_lock
+from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.shards import sharing
-from termweave.indexer.shards.claims import Claims, SentShard, SharedBuild
 from tests.indexer.builds import check
 
 from .conftest import texts
@@ -28,7 +28,7 @@ DIES = """
 import os, signal, sys
 from termweave.indexer.ledger import build_lock
 build_lock.BEAT, build_lock.EXPIRY = 0.5, 2.0
-from termweave.indexer.shards.claims import Claims
+from termweave.indexer.ledger.shard_claims import Claims
 Claims.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from termweave.cli import main
 main()
