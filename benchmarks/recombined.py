@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TEXTS = 256
 
 
-class Passages:
+class EncodedPassages:
     """The encoded passages of data sets, and their judged queries.
 
     Args:
@@ -94,7 +94,7 @@ class Passages:
             )  # the number makes every text another one
 
 
-def write(passages: Passages, count: int, shards: int, folder: Path) -> None:
+def write(passages: EncodedPassages, count: int, shards: int, folder: Path) -> None:
     """Write a folder of shards with so many documents, as `termweave encode` writes it."""
     store, encoder = ShardStore(str(folder)), passages.encoder
     columns = rows.schema(encoder.dimension)

@@ -32,7 +32,7 @@ from unittest import mock
 import numpy as np
 import psutil
 from entry_point import enter
-from recombined import Passages, write
+from recombined import EncodedPassages, write
 
 from termweave import engine, settings
 from termweave.indexer import verify
@@ -66,7 +66,7 @@ def main() -> None:
         sizes, most, count = [200, 400], 24, 3
     server = engine.connect(settings.load(), pool_maxsize=2 * max(CLIENTS))
     say("encoding the passages")
-    passages = Passages(asked.sets, most)
+    passages = EncodedPassages(asked.sets, most)
     found = {}
     for size in sizes:
         say(f"{size:,} documents")
@@ -203,7 +203,7 @@ def report(found, passages, count):
     for figure in first:
         values = [found[size][figure] for size in sizes]
         slope = exponent(sizes, values)
-        whole = "answer" in figure or "a second" in figure or slope is None
+        whole = "answer" in figure or "a second" in figure or slope is None or slope < -0.005  # what falls is not carried on
         carried = ["" if whole else shown(last[figure] * (size / sizes[-1]) ** slope) for size in BEYOND]
         print(
             f"| {figure} | {' | '.join(map(shown, values))} | {'' if slope is None else f'{slope:.2f}'} | {' | '.join(carried)} |"

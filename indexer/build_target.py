@@ -196,3 +196,13 @@ def statistics_lineage(statistics: CorpusStatistics) -> dict[str, Any]:
         "documents": statistics.documents,
         "average_length": statistics.average_length,
     }
+
+
+def stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:
+    """How much each signal that can be counted stores for a document, on average."""
+    counted = {signal.name: signal.counted for signal in layout.signals if signal.counted}
+    if not counted:
+        return []
+    aggregations = {name: {"avg": {"field": field}} for name, (field, _) in counted.items()}
+    answer = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
+    return [f"{name}: {answer[name]['value'] or 0:.1f} {noun} a document on average." for name, (_, noun) in counted.items()]

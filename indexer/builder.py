@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from termweave.indexer.preparation.corpus_pass import BuildProgress
     from termweave.indexer.updater import Updated
     from termweave.search.catalog.lineage import Lineage
-    from termweave.signals import DocumentLayout
 
 #: The fingerprint of a generation that an update has begun to change. No build has it, so a repeated update that finds nothing left to
 #: change still knows that the generation was changed.
@@ -151,7 +150,7 @@ def build(
                 ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
                 raise
             target.notes.extend(waits(engine))
-            target.notes.extend(_stored_on_average(engine, target.index, target.layout))
+            target.notes.extend(build_target.stored_on_average(engine, target.index, target.layout))
             passages = {**target.lineage.passages, "count": ledger.acknowledged} if options.passages else {}
             whole = replace(target.lineage, complete=True, documents=ledger.documents, passages=passages)
 
@@ -304,13 +303,3 @@ def waits(engine: Engine) -> list[str]:
     return [
         f"Waited {seconds:.0f} s for the server, which was overloaded or away; a slower pace (--workers 1) or more memory may help."
     ]
-
-
-def _stored_on_average(engine: Engine, index: str, layout: DocumentLayout) -> list[str]:
-    """How much each signal that can be counted stores for a document, on average."""
-    counted = {signal.name: signal.counted for signal in layout.signals if signal.counted}
-    if not counted:
-        return []
-    aggregations = {name: {"avg": {"field": field}} for name, (field, _) in counted.items()}
-    answer = engine.request("POST", f"/{index}/_search", body={"size": 0, "aggs": aggregations})["aggregations"]
-    return [f"{name}: {answer[name]['value'] or 0:.1f} {noun} a document on average." for name, (_, noun) in counted.items()]

@@ -28,7 +28,7 @@ SCHEMA = "termweave.encode-shards/1"
     "--shard",
     type=IntRange(0, 99_998),
     metavar="N",
-    help="Encode this shard alone, from 0, in this process; so can be said on any host that sees SOURCE and FOLDER.",
+    help="Encode this shard alone (the first is 0), in this process. Any host that sees SOURCE and FOLDER can do so.",
 )
 @option_group(
     "Processes",
@@ -99,16 +99,16 @@ def command(
         out.say(note)
     with out.progress("Encoding") as bar:
         if shard is not None:
-            encoded = schedule.encode_one(job, shard, bar)
+            encoded = schedule.encode_one(opened, shard, bar)
         elif cluster:
-            from termweave.indexer.shards.on_ray import Cluster
+            from termweave.indexer.shards.on_ray import RayCluster
 
-            with Cluster() as runner:
-                encoded = schedule.encode_all(job, runner, bar)
+            with RayCluster() as runner:
+                encoded = schedule.encode_all(job, opened, runner, bar)
         else:
             from termweave.indexer.shards.processes import Processes
 
-            encoded = schedule.encode_all(job, Processes(processes or max(1, (os.cpu_count() or 1) // 2)), bar)
+            encoded = schedule.encode_all(job, opened, Processes(processes or max(1, (os.cpu_count() or 1) // 2)), bar)
     _report(encoded, out)
 
 

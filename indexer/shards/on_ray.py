@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _RETRIES = 3
 
 
-class Cluster:
+class RayCluster:
     """A Ray cluster: that of $RAY_ADDRESS, else one on this host that ends with the work.
 
     Args:

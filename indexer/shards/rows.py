@@ -120,8 +120,16 @@ class ShardFile:
 
         with self._store.reading(self._name) as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)
+            if missing := [name for name in columns or () if name not in file.schema_arrow.names]:
+                raise self._damaged(f"it has no column {missing[0]!r}")
             for number in range(file.num_row_groups):
                 yield file.read_row_group(number, columns=columns, use_threads=False)
+
+    def _damaged(self, how: str) -> InputError:
+        return InputError(
+            f"{self._name} in {self._store.shown} is damaged: {how}.",
+            "Remove that file and run 'termweave encode' again: it writes what is missing.",
+        )
 
     def entries(self) -> Iterator[list[LedgerEntry]]:
         """The entries of each row group."""
@@ -140,10 +148,7 @@ class ShardFile:
             for row, encoding in zip(group.select(_TEXT).to_pylist(), encodings, strict=True):
                 document = _document(row, encoding)
                 if not encoded and source_digest(document) != row["source_digest"]:
-                    raise InputError(
-                        f"{self._name} in {self._store.shown} is damaged: the text {row['id']!r} is another than was encoded.",
-                        "Remove that file and run 'termweave encode' again: it writes what is missing.",
-                    )
+                    raise self._damaged(f"the text {row['id']!r} is another than was encoded")
                 documents.append(document)
             yield documents
 

@@ -57,18 +57,18 @@ class Encoded:
         return self.done == self.plan.shards
 
 
-def encode_all(job: EncodingJob, runner: Runner, progress: Callable[[int, int, str], None]) -> Encoded:
+def encode_all(job: EncodingJob, opened: OpenJob, runner: Runner, progress: Callable[[int, int, str], None]) -> Encoded:
     """Count and encode all shards that are missing.
 
     Args:
-        job: The job.
+        job: The job, for the runner.
+        opened: The same job, opened.
         runner: Does the tasks.
         progress: Called with (done, total, stage).
 
     Raises:
         TermweaveError: A task failed; the others were finished, and the same command does what is missing.
     """
-    opened = job.open()
     packed = replace(job, threads=_threads(job.threads, runner.size)).to_json()
     if opened.counted is None:
         missing = counting.uncounted(opened)
@@ -83,13 +83,12 @@ def encode_all(job: EncodingJob, runner: Runner, progress: Callable[[int, int, s
     return _result(opened, len(todo), texts)
 
 
-def encode_one(job: EncodingJob, shard: int, progress: Callable[[int, int, str], None]) -> Encoded:
+def encode_one(opened: OpenJob, shard: int, progress: Callable[[int, int, str], None]) -> Encoded:
     """Count and encode one shard in this process.
 
     The statistics need the counts of all shards. What no other process has counted by now is counted here, so that processes need not
     wait for each other, whether they run at the same time or one after the other.
     """
-    opened = job.open()
     total = 0
     if opened.counted is None:
         for mine in ([shard], None):

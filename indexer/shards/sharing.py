@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from termweave.errors import UsageError
 from termweave.indexer.ledger.ledger import Ledger
+from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.corpus_pass import entries_of
 from termweave.indexer.shards import rows
-from termweave.indexer.shards.claims import Claims, SentShard, SharedBuild
 from termweave.indexer.shards.manifest import shard_file
 from termweave.indexer.shards.source import EncodedFolder, encodings_of
 from termweave.search.catalog import lineage
@@ -155,6 +155,10 @@ def join(
             f"Start it: 'termweave index {source.store.shown} {name}'. With --neighbours one host sends everything.",
         )
     made = lineage.read(engine, build.index)
+    if made.name != name:
+        raise UsageError(
+            f"{build.index} is no generation of {name!r}.", f"Delete {name}/build in termweave-leases, and build again."
+        )
     _refuse_other(source, made, build)
     shards = texts = 0
     for shard in range(build.shards):

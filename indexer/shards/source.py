@@ -178,6 +178,8 @@ class EncodedFolder:
             for block in rows.ShardFile(self.store, sample_file(shard)).documents(encoded=True):
                 pairs = zip(block, encodings_of(block), strict=True)
                 found |= {(each.id, each.line): replace(encoding, text=each.content) for each, encoding in pairs}
+        if missing := [place for place in self.counted.sample if place not in found]:
+            raise InputError(f"The samples in {self.store.shown} lack {missing[0][0]!r}.", "Encode again, into another folder.")
         return [found[place] for place in self.counted.sample]
 
     def adopted(self, options: BuildOptions) -> BuildOptions:

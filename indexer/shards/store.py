@@ -49,7 +49,8 @@ class ShardStore:
             import pyarrow.parquet  # noqa: F401, PLC0415 - checked before any work begins
         except ImportError as error:
             raise UsageError(
-                f"Shards are Parquet files, and {error.name or 'pyarrow'} is not installed.", f"Run `{install('shards')}`."
+                f"Shards are Parquet files, and {(error.name or 'pyarrow').partition('.')[0]} is not installed.",
+                f"Run `{install('shards')}`.",
             ) from error
         try:
             self._files, self._root = fsspec.core.url_to_fs(spec)

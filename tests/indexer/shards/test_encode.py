@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -141,6 +142,21 @@ def test_a_url_of_fsspec_holds_the_same_shards(write, encode, in_process, tmp_pa
 def test_a_scheme_without_a_file_system_is_named(write, encode, tmp_path):
     said = encode(write(texts(3)), "nonsense://bucket/shards", status=2)
     assert "nonsense://bucket/shards cannot be opened" in said
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "said"),
+    [
+        ("pyarrow.parquet", (), "Shards are Parquet files, and pyarrow is not installed"),
+        ("fsspec", (), "Shards are Parquet files, and fsspec is not installed"),
+        ("ray", ("--on", "ray"), "Ray is not installed"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(write, encode, tmp_path, monkeypatch, module, options, said):
+    monkeypatch.setitem(sys.modules, module, None)
+    told = encode(write(texts(3)), tmp_path / "shards", *options, status=2)
+    assert said in told
+    assert "pip install" in told
 
 
 def test_a_damaged_shard_is_named(write, encode, in_process, tmp_path):

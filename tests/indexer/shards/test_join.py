@@ -15,8 +15,8 @@ from termweave import corpora
 from termweave.cli import run
 from termweave.indexer import BuildOptions, build, builder
 from termweave.indexer.ledger import build_lock
+from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.shards import sharing
-from termweave.indexer.shards.claims import Claims, SharedBuild
 from tests.indexer.builds import check
 
 from .conftest import texts
@@ -28,7 +28,7 @@ DIES = """
 import os, signal, sys
 from termweave.indexer.ledger import build_lock
 build_lock.BEAT, build_lock.EXPIRY = 0.5, 2.0
-from termweave.indexer.shards.claims import Claims
+from termweave.indexer.ledger.shard_claims import Claims
 Claims.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from termweave.cli import main
 main()
@@ -136,6 +136,20 @@ def test_what_cannot_be_joined_is_refused(opensearch_engine, name, write, encode
     build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
     assert done[0].returncode == 2
     assert "is built of another folder: its corpus is" in done[0].stderr
+
+
+def test_what_another_program_wrote_is_no_build_and_no_report(opensearch_engine, name):
+    claims = Claims(opensearch_engine, name)
+    shared = SharedBuild(f"{name}-20260101000000-00000000", "f", 2)
+    assert claims.announce(shared)
+    assert claims.announced() == shared
+    claims.finish(shared, 0, SentShard([("a", 1)], [("b", "no")]))
+    for key, body in (("build", {"index": 5}), (f"sent/{shared.index}/1", {"packed": "no"})):
+        opensearch_engine.request("PUT", claims._path(key), body=body)
+    assert claims.announced() is None
+    assert claims.finished(shared, [0, 1]) == {0: SentShard([("a", 1)], [("b", "no")])}
+    claims.close(shared)
+    assert claims.finished(shared, [0, 1]) == {}
 
 
 def test_a_shard_that_another_process_sends_is_not_claimed_twice(opensearch_engine, name):

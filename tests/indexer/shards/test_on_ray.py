@@ -34,8 +34,8 @@ if __name__ == "__main__":
     if os.environ.get("KILL"):
         on_ray_performed = on_ray._performed
         on_ray._performed = killed_once
-    once = on_ray.Cluster.__init__
-    on_ray.Cluster.__init__ = lambda self: once(self, workers=2)
+    once = on_ray.RayCluster.__init__
+    on_ray.RayCluster.__init__ = lambda self: once(self, workers=2)
     main()
 """
 

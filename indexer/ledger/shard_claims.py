@@ -61,10 +61,14 @@ class SentShard:
         return {"packed": base64.b64encode(zlib.compress(orjson.dumps(asdict(self)))).decode()}
 
     @classmethod
-    def unpacked(cls, stored: dict[str, str]) -> SentShard:
-        """Read `packed`."""
-        loaded = orjson.loads(zlib.decompress(base64.b64decode(stored["packed"])))
-        return cls(*([(each[0], each[1]) for each in loaded[name]] for name in ("acknowledged", "refused")))
+    def unpacked(cls, stored: dict[str, Any]) -> SentShard | None:
+        """Read `packed`; None if the document is damaged: the shard is sent again."""
+        try:
+            loaded = orjson.loads(zlib.decompress(base64.b64decode(stored["packed"])))
+            acknowledged = [(str(identity), int(digest)) for identity, digest in loaded["acknowledged"]]
+            return cls(acknowledged, [(str(identity), str(reason)) for identity, reason in loaded["refused"]])
+        except (ValueError, KeyError, TypeError, zlib.error):
+            return None
 
 
 class Claims:
@@ -90,9 +94,12 @@ class Claims:
         return True
 
     def announced(self) -> SharedBuild | None:
-        """The build that can be joined; None if there is none."""
-        stored = self._get("build")
-        return SharedBuild(**stored) if stored else None
+        """The build that can be joined; None if there is none, or if what another program wrote there is none."""
+        stored = self._get("build") or {}
+        index, fingerprint, shards = (stored.get(name) for name in ("index", "fingerprint", "shards"))
+        if isinstance(index, str) and isinstance(fingerprint, str) and isinstance(shards, int):
+            return SharedBuild(index, fingerprint, shards)
+        return None
 
     def close(self, build: SharedBuild) -> None:
         """Remove everything: all shards are sent. A document that cannot be removed does no harm."""
@@ -123,8 +130,10 @@ class Claims:
         """Those of the shards that are sent, with what the server acknowledged."""
         found = {}
         for shard in shards:
-            if stored := self._get(self._sent(build, shard)):
-                found[shard] = SentShard.unpacked(stored)
+            stored = self._get(self._sent(build, shard))
+            sent = SentShard.unpacked(stored) if stored else None
+            if sent is not None:
+                found[shard] = sent
         return found
 
     def _sent(self, build: SharedBuild, shard: int) -> str:
