@@ -30,11 +30,15 @@ class PublicationGate:
         out: Output,
     ) -> None:
         from termweave import corpora
+        from termweave.errors import UsageError
         from termweave.evaluation import gates
 
         self._server, self._name, self._options, self._out = server, name, options, out
         self._required, self._within = [gates.parse(each) for each in required], within
-        self._judged = corpora.open_dataset(dataset) if required or within is not None else None
+        try:
+            self._judged = corpora.open_dataset(dataset) if required or within is not None else None
+        except UsageError as error:
+            raise UsageError(error.message, f"--on DATASET names the judged queries of the gate. {error.hint}") from None
         self.verdicts: list[dict[str, Any]] = []
         if self._judged is not None:
             gates.check_saved_runs(self._required, [query.id for query in self._judged.queries()], self._judged.qrels())
