@@ -64,10 +64,11 @@ def index(
         >>> documents = [{"id": "a", "text": "Green tea is steeped at 70 degrees."}]
         >>> index(documents, "tea")  # doctest: +SKIP
     """
-    if connection is not None and not hasattr(connection, "engine"):
+    given: object = connection
+    if given is not None and not hasattr(given, "engine"):
         raise UsageError(
-            f"connection is what termweave.connect returns, not {type(connection).__name__}.",
-            f"Write connection=termweave.connect({connection!r})." if isinstance(connection, str) else "",
+            f"connection is what termweave.connect returns, not {type(given).__name__}.",
+            f"Write connection=termweave.connect({given!r})." if isinstance(given, str) else "",
         )
     if not isinstance(update, bool | UpdateMode):
         raise UsageError(f"update is True, False or an UpdateMode, not {type(update).__name__}.", "Write update=True.")
