@@ -30,9 +30,9 @@ from termweave.corpora.sources import (
     Skipped,
     Skips,
     Source,
-    field_names,
 )
 from termweave.errors import TermweaveError, UsageError
+from termweave.support.arguments import field_names
 from termweave.support.messages import few, without_password
 
 if TYPE_CHECKING:

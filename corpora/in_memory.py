@@ -17,9 +17,10 @@ import orjson
 from termweave.corpora.formats.fields import BadLine, json_value
 from termweave.corpora.formats.lines import discard
 from termweave.corpora.readers.jsonl import JsonLines
-from termweave.corpora.sources import ITEM, Fields, OpenedSource, Reading, field_names
+from termweave.corpora.sources import ITEM, Fields, OpenedSource, Reading
 from termweave.errors import InputError, UsageError
 from termweave.records import Document
+from termweave.support.arguments import field_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

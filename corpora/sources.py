@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -44,18 +44,6 @@ class Fields:
     def named(self) -> tuple[str, ...]:
         """All fields that the user named."""
         return tuple(name for name in (self.id, self.title, *self.text) if name)
-
-
-def field_names(given: object) -> tuple[str, ...]:
-    """The argument `text_fields` as a tuple.
-
-    Raises:
-        UsageError: It is one text, whose letters would be taken for names.
-    """
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        shown = f"the text {given!r}" if isinstance(given, str) else type(given).__name__
-        raise UsageError(f"text_fields must be a list of names, not {shown}.", f"Write text_fields=[{str(given)!r}].")
-    return tuple(given)
 
 
 @dataclass(frozen=True, slots=True)

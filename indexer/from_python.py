@@ -64,6 +64,12 @@ def index(
         >>> documents = [{"id": "a", "text": "Green tea is steeped at 70 degrees."}]
         >>> index(documents, "tea")  # doctest: +SKIP
     """
+    given: object = connection
+    if given is not None and not hasattr(given, "engine"):
+        raise UsageError(
+            f"connection is what termweave.connect returns, not {type(given).__name__}.",
+            f"Write connection=termweave.connect({given!r})." if isinstance(given, str) else "",
+        )
     if not isinstance(update, bool | UpdateMode):
         raise UsageError(f"update is True, False or an UpdateMode, not {type(update).__name__}.", "Write update=True.")
     if "delete_missing" in options or "allow_deletions" in options:
@@ -94,4 +100,6 @@ def _run(
         done = updater.update(connection.engine, source, name, options, mode, **called)
     else:
         done = builder.build(connection.engine, source, name, options, **called)
-    return replace(done, notes=tuple(map(for_python, done.notes)), warnings=tuple(map(for_python, done.warnings)))
+    return replace(
+        done, notes=tuple(map(for_python, (*source.remarks, *done.notes))), warnings=tuple(map(for_python, done.warnings))
+    )

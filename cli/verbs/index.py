@@ -237,11 +237,15 @@ def _gate(
 ) -> PublicationGate:
     """The requirements of the command. The data set with the judged queries is opened before the build begins."""
     from termweave import corpora
+    from termweave.errors import UsageError
     from termweave.evaluation import gates
     from termweave.evaluation.publication_gate import PublicationGate
 
     parsed = [gates.parse(each) for each in required]
-    judged = corpora.open_dataset(dataset) if required or within is not None else None
+    try:
+        judged = corpora.open_dataset(dataset) if required or within is not None else None
+    except UsageError as error:
+        raise UsageError(error.message, f"--on DATASET names the judged queries of the gate. {error.hint}") from None
     if judged is not None:
         gates.check_saved_runs(parsed, [query.id for query in judged.queries()], judged.qrels())
     return PublicationGate(server, name, {"weights": options.weights, "dense": options.dense}, judged, parsed, within, out.say)

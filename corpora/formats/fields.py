@@ -187,6 +187,7 @@ _CONVERTED: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (bytes, _text),
     (dict, lambda value: {str(key): json_value(each) for key, each in value.items()}),
     (list | tuple, _sequence),
+    (set | frozenset, lambda value: _sequence(sorted(value, key=str))),
 )
 
 

@@ -96,7 +96,7 @@ class JsonLines(FileSource):
                 break  # reading the documents says what is wrong
             if lacks_named(entry, self.reading.fields):
                 break  # likewise
-            return [f"{self.shown}: on its first line, {described(entry, self.reading.fields)}."]
+            return [f"{self.shown}: on its first {self.ENTRY}, {described(entry, self.reading.fields, self.ENTRY)}."]
         return []
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int, Document | BadLine]]:

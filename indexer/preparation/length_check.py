@@ -1,4 +1,4 @@
-"""A warning about texts that are longer than a model reads: their vectors stand for the beginning alone."""
+"""A warning about texts that are longer than a model reads, and what that costs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from termweave.encoders import TextEncoder
+
+
+#: What a model gives -> what becomes of it behind the last word-piece that the model reads.
+_COSTS = {"dense": "their vectors stand for the beginning alone", "weights": "words further on get no learned weight"}
 
 
 def warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: bool) -> list[str]:
@@ -23,7 +27,7 @@ def warnings(encoder: TextEncoder, texts: Sequence[str], *, passages: bool) -> l
     if not long:
         return []
     noun, advice = ("passages", "a smaller --passage-size") if passages else ("documents", "--passage-size 160")
-    cost = "their vectors stand for the beginning alone"
+    cost = ", and ".join(cost for output, cost in _COSTS.items() if output in encoder.models)
     return [
         f"{long} of the {noun} are longer than the {longest} word-pieces that the model reads: {cost}. Use {advice} to cover the whole text."
     ]

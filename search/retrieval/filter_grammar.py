@@ -51,10 +51,6 @@ class Comparison:
             return _none_of(_equal(self.name, self.value, layout))
         return _range(self.name, self.operator, self.value, layout)
 
-    def names(self) -> list[str]:
-        """The fields that are named."""
-        return [self.name]
-
 
 @dataclass(frozen=True)
 class Exists:
@@ -67,10 +63,6 @@ class Exists:
         del layout
         return {"exists": {"field": _stored(self.name)}}
 
-    def names(self) -> list[str]:
-        """The fields that are named."""
-        return [self.name]
-
 
 @dataclass(frozen=True)
 class Not:
@@ -81,10 +73,6 @@ class Not:
     def clause(self, layout: DocumentLayout) -> Clause:
         """The clause of the query DSL."""
         return _none_of(self.part.clause(layout))
-
-    def names(self) -> list[str]:
-        """The fields that are named."""
-        return self.part.names()
 
 
 @dataclass(frozen=True)
@@ -100,10 +88,6 @@ class Junction:
         if self.word == "AND":
             return {"bool": {"filter": clauses}}
         return {"bool": {"should": clauses, "minimum_should_match": 1}}
-
-    def names(self) -> list[str]:
-        """The fields that are named."""
-        return [name for part in self.parts for name in part.names()]
 
 
 Node = Comparison | Exists | Not | Junction
@@ -134,7 +118,14 @@ class FilterExpression:
 
     def fields(self) -> dict[str, str]:
         """The fields that are named: as written, and as the server stores them as text."""
-        return {name: _stored(name) for name in self.root.names()}
+        return {name: _stored(name) for name in _names(self.root)}
+
+
+def _names(node: Node) -> list[str]:
+    """The fields that a filter names, as written."""
+    if isinstance(node, Junction):
+        return [name for part in node.parts for name in _names(part)]
+    return _names(node.part) if isinstance(node, Not) else [node.name]
 
 
 def parse(text: str) -> FilterExpression:

@@ -70,3 +70,15 @@ def listed(texts: object) -> list[Any]:
         given = "one text" if isinstance(texts, str) else type(texts).__name__
         raise UsageError(f"encode takes a list of texts, not {given}.", "Write encode([text]) and take the first result.")
     return list(texts)
+
+
+def field_names(given: object) -> tuple[str, ...]:
+    """The argument `text_fields` as a tuple.
+
+    Raises:
+        UsageError: It is one text, whose letters would be taken for names.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        shown = f"the text {given!r}" if isinstance(given, str) else type(given).__name__
+        raise UsageError(f"text_fields must be a list of names, not {shown}.", f"Write text_fields=[{str(given)!r}].")
+    return tuple(given)

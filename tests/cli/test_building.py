@@ -94,6 +94,18 @@ def test_a_generation_that_misses_its_gate_is_not_published(termweave, folder, o
     opensearch_engine.request("DELETE", "/cli-gate*")
 
 
+def test_a_gate_without_judged_queries_names_the_option(termweave, tmp_path):
+    corpus = tmp_path / "docs.csv"
+    corpus.write_text("id,text\n1,tea\n")
+    for more, reason in (
+        ((), "is a corpus without queries and judgements"),
+        (("--on", "nowhere"), "no file or folder 'nowhere'"),
+    ):
+        said = termweave("index", str(corpus), "cli-gate", "--require", "nDCG@10>=0.4", *more, status=2).stderr
+        assert reason in said
+        assert "\n--on DATASET names the judged queries of the gate. A data set is" in said
+
+
 def test_a_generation_that_is_worse_than_the_live_one_is_not_published(termweave, folder, opensearch_engine, tmp_path):
     judged = tmp_path / "judged"
     (judged / "qrels").mkdir(parents=True)

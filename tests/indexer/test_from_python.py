@@ -60,12 +60,35 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest():
         tw.index(NOTES, "x", workers=0)
 
 
+def test_a_connection_is_what_connect_returns():
+    with pytest.raises(UsageError, match=r"not str\. Write connection=termweave\.connect\('http://host:9200'\)\."):
+        tw.index(NOTES, "x", connection="http://host:9200")
+
+
+def test_what_becomes_of_keys_and_missing_ids_is_said(connection, name):
+    own = {"connection": connection, "weights": "none", "dense": "none"}
+    notes = tw.index(NOTES, name, **own).notes
+    assert notes[0] == f"{name}: on its first item, id = 'id'; title = 'title'; text = 'text'."
+    frame = pytest.importorskip("pandas").DataFrame({"text": ["one", "two"], "kind": ["a", "b"]}, index=["x", "y"])
+    notes = tw.index(frame, name, **own).notes
+    assert notes[0] == f"{name}: on its first item, ids are the numbers of the items; text = 'text'; metadata = 'kind'."
+
+
+def test_a_set_is_the_list_of_its_values(connection, name):
+    tw.index([{"id": "a", "text": "tea", "tags": {"z", "b", "k"}}], name, connection=connection, signals=["lexical"])
+    (hit,) = connection.index(name).search("tea", where="tags=k")
+    assert hit.fields["metadata"]["tags"] == ["b", "k", "z"]
+
+
 def test_the_way_of_updating_is_what_the_caller_says(connection, name):
     own = {"connection": connection, "weights": "none", "dense": "none"}
     tw.index(NOTES, name, **own)
     with pytest.raises(LargeDeletion, match="would delete 1 of 2 documents") as refused:
         tw.index(NOTES[:1], name, connection=connection, update=UpdateMode(delete_missing=True))
-    assert "allow_deletions" in str(refused.value)
+    assert str(refused.value).endswith(
+        "`termweave index --update --delete-missing --plan` reports what would change. If the documents are to go, add "
+        "`--allow-deletions 50%` (in Python UpdateMode(allow_deletions=0.5))."
+    )
     updated = tw.index(NOTES[:1], name, connection=connection, update=UpdateMode(delete_missing=True, allow_deletions=0.5))
     assert (updated.documents, updated.deleted) == (1, 1)
 

@@ -37,7 +37,7 @@ class TestUpdate:
         few = corpus([*numbered(4), {"_id": "fresh", "text": "a new document"}])
         with pytest.raises(LargeDeletion, match=r"would delete 26 of 30 documents of .*, and 10% may be deleted") as refused:
             update(opensearch_engine, few, name, LEXICAL, mode=UpdateMode(delete_missing=True, new=new))
-        assert "--allow-deletions 87% (Python: allow_deletions=0.87)" in refused.value.hint
+        assert "add `--allow-deletions 87%` (in Python UpdateMode(allow_deletions=0.87))" in refused.value.hint
         assert [each.index for each in of(opensearch_engine, name)] == [built.index]
         assert clean(opensearch_engine, name, corpus(numbered(30))) == 30
 

@@ -94,7 +94,7 @@ def test_a_vocabulary_of_characters_reads_what_it_has_letters_of():
     """A backbone from scratch has no piece of several letters, whatever the language of its corpus."""
     own = characters(f"{KNOWN['prose']} {FOREIGN['German'][0]}".lower().translate(str.maketrans("äöü", "aou")))
     assert familiarity([KNOWN["prose"]] * 3, own, "English").verdict == "known"
-    assert "like English (0% function words" in familiarity([FOREIGN["German"][0]] * 3, own, "English").reason
+    assert "0% function words of English" in familiarity([FOREIGN["German"][0]] * 3, own, "English").reason
     assert "in a script (Cyrillic)" in familiarity([FOREIGN["Russian"][0]], own, "English").reason
     assert familiarity([FOREIGN["Russian"][0]], characters(FOREIGN["Russian"][0].lower()), None).verdict == "known"
 

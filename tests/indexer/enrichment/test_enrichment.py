@@ -116,6 +116,9 @@ def test_enriched_searched_changed_and_removed(shop, enrich, opensearch_engine, 
         "stock": 1,
         "bucket": 2,
     }  # the application's fields, and none of the signals
+    (remark,) = found.answer("umbrella", where="stock>=1").remarks
+    assert remark.startswith("Filter expressions read metadata, and this index has 'stock' as a field beside it: write a clause")
+    assert found.search("umbrella", where={"range": {"stock": {"gte": 900}}})[0].id == "p3"
     assert found.search("green tea", rerank="rnn")[0].id in {f"p{number}" for number in range(4, 30, 5)}
 
     assert enrich(index)["written"] == 0

@@ -187,6 +187,13 @@ def test_too_few_words_for_a_verdict_are_said(source):
 def test_a_build_says_how_many_documents_are_longer_than_the_model_reads(opensearch_engine, name, source):
     texts = [*ENGLISH, "The words of a long text. " * 200]
     (warning,) = build(opensearch_engine, source(texts), name, BuildOptions()).warnings
-    assert warning.startswith("25% of the documents are longer than the 256 word-pieces that the model reads")
+    assert warning == (
+        "25% of the documents are longer than the 256 word-pieces that the model reads: their vectors stand for the beginning alone, "
+        "and words further on get no learned weight. Use --passage-size 160 to cover the whole text."
+    )
+    (without_vectors,) = build(opensearch_engine, source(texts), name, BuildOptions(dense="none")).warnings
+    assert "reads: words further on get no learned weight. Use" in without_vectors
+    (without_weights,) = build(opensearch_engine, source(texts), name, BuildOptions(weights="none")).warnings
+    assert "reads: their vectors stand for the beginning alone. Use" in without_weights
     cut = BuildOptions(passages=Window(100, 80))
     assert build(opensearch_engine, source(texts), name, cut).warnings == ()
