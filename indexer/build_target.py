@@ -76,7 +76,9 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         texts = [document.content for document in corpus.sample]
         corpus.warnings.extend(length_check.warnings(encoder, texts, passages=options.passages is not None))
         sample = encoder.encode(texts, kind="document", statistics=corpus.statistics)
-        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
+        fitting = Fitting(
+            engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+        )
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
         layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))

@@ -31,6 +31,8 @@ class ServerDialect(ABC):
     metadata_type: str
     #: The largest dimension of a vector.
     most_dimensions: int
+    #: What the mapping of a vector says further if its numbers are bytes; empty if the server is not asked to store such vectors.
+    byte_vectors: Mapping[str, Any] = {}
     #: Name of the highlighter's option that limits the characters it analyses.
     highlight_limit: str
 
@@ -88,6 +90,7 @@ class OpenSearch(ServerDialect):
 
     metadata_type = "flat_object"
     most_dimensions = 16_000
+    byte_vectors: Mapping[str, Any] = {"data_type": "byte"}
     highlight_limit = "max_analyzer_offset"
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
