@@ -72,7 +72,7 @@ FIGURES = (
     Figures("fusion-rules", "docs/fusion.md", "rules for the share of dense", "fusion_rules.py SETS: nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad"),
     Figures("rnn-share", "docs/fusion.md", "the share of rNN", "rnn_share.py SETS: cranfield medquad nfcorpus stackfaq vaswani wikiqa"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
-    Figures("approximate", "docs/impacts.md", "approximate search of term weights", f"approximate_weights.py --sizes 10000 100000 --keep WORK/large SETS: {_LARGE}"),
+    Figures("approximate", "docs/engines.md", "approximate search of term weights", f"approximate_weights.py --sizes 10000 100000 --keep WORK/large SETS: {_LARGE}"),
     Figures("storage", "docs/index-layout.md", "smaller vectors and pruned impacts, disk and memory", f"storage.py --size 100000 --keep WORK/large SETS: {_LARGE}"),
     Figures("vectors", "docs/index-layout.md", "recall of k-NN", "vectors.py bench-stackfaq DATA/stackfaq bench-cranfield DATA/cranfield bench-nfcorpus DATA/nfcorpus bench-medquad DATA/medquad"),
     Figures("passages", "docs/index-layout.md", "whole documents and passages", "passages.py SETS: stackfaq cranfield nfcorpus medquad squad"),

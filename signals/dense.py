@@ -151,7 +151,7 @@ class Dense(Signal):
         """The k-NN field, and the half-precision copy."""
         field = dialect.vector_field(self.dimension, self.m, self.ef_construction)
         return {
-            "vector": field | dialect.byte_vectors if self.byte_scale and dialect.byte_vectors else field,
+            "vector": {**field, **dialect.byte_vectors} if self.byte_scale else field,
             VECTOR_FIELD: {"type": "binary", "doc_values": True},
         }
 
@@ -194,7 +194,8 @@ class Dense(Signal):
         if query.vector is None or not query.text.strip():
             return None
         reach = min(_EFFORT * size, max(size, _MOST))
-        vector, scale = query.vector, 1.0
+        vector: NDArray[Any] = query.vector
+        scale = 1.0
         if self.byte_scale:
             own = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
             vector, scale = _as_bytes(vector, own), own * self.byte_scale
@@ -226,7 +227,8 @@ def _as_bytes(vector: NDArray[np.float32], scale: float) -> NDArray[np.int8]:
     """A vector times `scale`, as whole numbers from -127 to 127."""
     import numpy as np  # noqa: PLC0415
 
-    return np.clip(np.rint(vector * scale), -_BYTE, _BYTE).astype(np.int8)
+    steps: NDArray[np.float32] = np.rint(vector * scale)
+    return np.clip(steps, -_BYTE, _BYTE).astype(np.int8)
 
 
 def _deviation(vectors: Sequence[NDArray[np.float32]]) -> float:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.records import Capabilities
@@ -61,9 +60,7 @@ class ServerDialect(ABC):
         """The index settings that `vector_field` needs."""
 
     @abstractmethod
-    def vector_query(
-        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The query for the `count` nearest documents that pass all filters."""
 
     @abstractmethod
@@ -134,9 +131,7 @@ class OpenSearch(ServerDialect):
         """The setting that enables k-NN."""
         return {"index.knn": True}
 
-    def vector_query(
-        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """`knn` with the filters applied during graph search. Lucene explores `k` nodes."""
         knn: dict[str, Any] = {"vector": vector, "k": count}
         if where:
@@ -194,9 +189,7 @@ class Elasticsearch(ServerDialect):
         """None are needed."""
         return {}
 
-    def vector_query(
-        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """`knn` with the filters applied during graph search. Lucene explores `num_candidates` nodes."""
         knn: dict[str, Any] = {"field": field, "query_vector": vector, "k": count, "num_candidates": count}
         if where:
