@@ -48,7 +48,7 @@ DEPTH, QUERIES, ROUNDS, BULK = 100, 200, 3, 2_000
 
 
 @dataclass(frozen=True)
-class Variant:
+class SeismicSettings:
     """A way to build and to search a `sparse_vector` field.
 
     Attributes:
@@ -106,7 +106,7 @@ def rounded(query: TermWeights) -> list[tuple[str, float]]:
     ]
 
 
-class Comparison:
+class SearchesOfOneSize:
     """The indices of one size, and their searches."""
 
     def __init__(self, server: Engine, collection: LargeCollection, size: int) -> None:
@@ -165,7 +165,7 @@ class Comparison:
         ]
         return [{"size": size, "query": {"neural_sparse": {"w": {"query_tokens": each}}}} for each in tokens]
 
-    def approximate(self, size: int, variant: Variant) -> list[dict[str, Any]]:
+    def approximate(self, size: int, variant: SeismicSettings) -> list[dict[str, Any]]:
         """The bodies of the approximate search."""
         method = {"k": size, "top_n": variant.top, "heap_factor": variant.heap}
         clauses = [{"query_tokens": self.numbering.numbered(each), "method_parameters": method} for each in self.queries]
@@ -181,9 +181,9 @@ def recalls(found: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> 
     return f"{means[0]:.4f} | {means[1]:.4f}"
 
 
-def compared(server: Engine, collection: LargeCollection, size: int, variants: Sequence[Variant]) -> Iterator[str]:
+def compared(server: Engine, collection: LargeCollection, size: int, variants: Sequence[SeismicSettings]) -> Iterator[str]:
     """The rows of one size."""
-    each, name = Comparison(server, collection, size), "bench-approximate"
+    each, name = SearchesOfOneSize(server, collection, size), "bench-approximate"
     try:
         features = {"type": "rank_features"}
         built = each.fill(name, features, lambda pairs: {escape(term, SEPARATOR): level for term, level in pairs})
@@ -216,10 +216,10 @@ def compared(server: Engine, collection: LargeCollection, size: int, variants: S
         server.request("DELETE", f"/{name}", params={"ignore_unavailable": True})
 
 
-def variants(texts: Sequence[str]) -> list[Variant]:
+def variants(texts: Sequence[str]) -> list[SeismicSettings]:
     """Read ``postings,summary,top,heap``."""
     read = [text.split(",") for text in texts]
-    return [Variant(int(postings), float(summary), int(top), float(heap)) for postings, summary, top, heap in read]
+    return [SeismicSettings(int(postings), float(summary), int(top), float(heap)) for postings, summary, top, heap in read]
 
 
 def main() -> None:
