@@ -264,7 +264,8 @@ def main() -> None:
     words = storage.measure(Stored(Weights.fit(storage.fitting)))
     floats = Dense.fit(storage.fitting)
     plain = storage.measure(Stored(floats))
-    rules = [*parsed.prune, storage.found(words, 0.99)]
+    found = storage.found(words, 0.99)
+    rules = [*parsed.prune, *([found] if found != "none" else [])]
     print(header, flush=True)
     for line in itertools.chain(weights_rows(storage, plain, words, rules), dense_rows(storage, plain, words, floats)):
         print(line, flush=True)
