@@ -133,7 +133,8 @@ class SearchesOfOneSize:
             for number, weights in enumerate(self.texts[start : start + BULK], start):
                 levels = self.signal.quantise(weights.weights).tolist()
                 lines.append(orjson.dumps({"index": {"_id": str(number)}}))
-                lines.append(orjson.dumps({"w": fields(list(zip(weights.terms, levels, strict=True)))}))
+                made = fields(list(zip(weights.terms, levels, strict=True)))
+                lines.append(orjson.dumps({"w": made} if made else {}))  # `sparse_vector` refuses an empty object
             answer = self.server.request("POST", f"/{name}/_bulk", body=b"\n".join(lines) + b"\n")
             refused = [each["index"]["error"] for each in answer["items"] if "error" in each["index"]]
             assert not refused, refused[0]
