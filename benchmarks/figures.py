@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 HOME = ROOT / "build" / "figures"
 _MODEL = ROOT / "encoders" / "shipped" / "minilm-l6-anchored" / "termweave.json"
 _EIGHT = "nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad squad"
+_LARGE = "trec-dl-2019-2020 vaswani wikiqa cranfield stackfaq nfcorpus"
 _SQUAD = "train fectek DATA/squad --out WORK/squad --set tf_power=0.5 --set hidden=256 --set drawn=6 --resume"
 
 
@@ -71,6 +72,8 @@ FIGURES = (
     Figures("fusion-rules", "docs/fusion.md", "rules for the share of dense", "fusion_rules.py SETS: nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad"),
     Figures("rnn-share", "docs/fusion.md", "the share of rNN", "rnn_share.py SETS: cranfield medquad nfcorpus stackfaq vaswani wikiqa"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
+    Figures("approximate", "docs/engines.md", "approximate search of term weights", f"approximate_weights.py --sizes 10000 100000 --keep WORK/large SETS: {_LARGE}"),
+    Figures("storage", "docs/index-layout.md", "smaller vectors and pruned impacts, disk and memory", f"storage.py --size 100000 --keep WORK/large SETS: {_LARGE}"),
     Figures("vectors", "docs/index-layout.md", "recall of k-NN", "vectors.py bench-stackfaq DATA/stackfaq bench-cranfield DATA/cranfield bench-nfcorpus DATA/nfcorpus bench-medquad DATA/medquad"),
     Figures("passages", "docs/index-layout.md", "whole documents and passages", "passages.py SETS: stackfaq cranfield nfcorpus medquad squad"),
     Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),

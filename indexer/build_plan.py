@@ -13,7 +13,7 @@ from termweave.errors import UsageError
 from termweave.indexer.options import DECLARED, BuildOptions
 from termweave.indexer.preparation import kept_mapping, language_check
 from termweave.indexer.shards.source import folder_of
-from termweave.signals import signal_class
+from termweave.signals import dialect, signal_class
 from termweave.signals.pruning import Pruning
 from termweave.support import arguments
 
@@ -86,7 +86,7 @@ def plan(source: Source, capabilities: Capabilities, options: BuildOptions) -> B
     signals = advice.signals
     if advice.weights:
         encoder = encoders.load(weights=advice.weights, dense=options.dense, dense_query=options.dense_query)
-    _refuse_options_without_effect(options, signals)
+    _refuse_options_without_effect(options, signals, capabilities)
     encoder = encoder.only({signal_class(name).needs for name in signals})  # no model runs for nothing
     resolved = {"signals": signals, "analyzer": advice.analyzer}
     fingerprint = _fingerprint(source, encoder, options, resolved)
@@ -119,8 +119,8 @@ def _choose_signals(
     return tuple(sorted(chosen, key=lambda name: (_ORDER.index(signal_class(name).needs), name))), tuple(notes)
 
 
-def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str]) -> None:
-    """Refuse options that belong to a signal which is not built.
+def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str], capabilities: Capabilities) -> None:
+    """Refuse options that belong to a signal which is not built, or to another server.
 
     Raises:
         UsageError: There is one.
@@ -130,6 +130,15 @@ def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str]
         raise UsageError(
             f"--prune leaves out light term weights, and an index of {names} has no term weights.",
             "Leave --prune out, or index with a weights model and its signal.",
+        )
+    if options.vectors != "float" and "dense" not in needs:
+        raise UsageError(
+            f"--vectors says how vectors are stored, and an index of {names} has none.",
+            "Leave --vectors out, or index with a dense model and its signal.",
+        )
+    if options.vectors != "float" and not dialect.of(capabilities).byte_vectors:
+        raise UsageError(
+            "--vectors byte is for OpenSearch; termweave does not ask an Elasticsearch for such vectors.", "Leave --vectors out."
         )
     if options.dense_query not in {None, "", "none"} and "dense" not in needs:
         raise UsageError(

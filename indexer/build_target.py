@@ -77,7 +77,9 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
         ledger.put("entry", entry_of(source))
         ledger.put("state", "surveying")  # if this process dies now, the next build deletes the generation
         corpus, sample = _surveyed(source, planned, ledger, progress)
-        fitting = Fitting(engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune)
+        fitting = Fitting(
+            engine.capabilities, sample, encoder.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+        )
         layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
         own = set(options.mapping.get("properties", {})) - set(layout.mapping({})["properties"])
         layout = replace(layout, extra=sorted(own), types=corpus.metadata.types(() if options.keep_mapping else own))

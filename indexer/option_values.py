@@ -101,6 +101,23 @@ def pruning_of(generation: Lineage) -> str:
     return str(Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0)))
 
 
+def check_vectors(value: str) -> None:
+    """Refuse a type of vectors that there is not.
+
+    Raises:
+        UsageError: It is neither "float" nor "byte".
+    """
+    from termweave.errors import UsageError  # noqa: PLC0415 - not needed by `--help`
+
+    if value not in {"float", "byte"}:
+        raise UsageError(f"{value!r} is no type of vectors.", "Write --vectors float or --vectors byte.")
+
+
+def vectors_of(generation: Lineage) -> str:
+    """The value of --vectors that a generation was built with."""
+    return "byte" if generation.signals.get("dense", {}).get("byte_scale") else "float"
+
+
 def window(size: int, stride: int | None) -> Window | None:
     """The value of --passage-size and --passage-stride; three quarters of the size is a good stride."""
     from termweave.indexer.preparation.passages import Window  # noqa: PLC0415
@@ -155,6 +172,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 SWITCH = Values("True or False", (bool,), "True")
+VECTORS = Values("'float' or 'byte'", (str,), '"byte"')
 TEXT = Values("a text", (str,), '"english"')
 MODEL = Values("the name or folder of a model", (str, PathLike), '"./my-model"')
 SIGNALS = Values("a list of signal names", (tuple, list), '("lexical", "dense")', parse=_names, items=str)

@@ -14,15 +14,18 @@ from termweave.indexer.option_values import (
     SIGNALS,
     SWITCH,
     TEXT,
+    VECTORS,
     WINDOW,
     as_json,
     as_text,
     check_mapping,
     check_settings,
+    check_vectors,
     number,
     pruning,
     pruning_of,
     share,
+    vectors_of,
     whole_number,
     window,
 )
@@ -68,6 +71,7 @@ class BuildOptions:
         skip_bad: Leave out entries that cannot be read, and the second of two documents with one id.
         passages: How long texts are cut into passages; None: not at all.
         prune: Which impacts are not stored.
+        vectors: How the numbers of vectors are stored: "float" or "byte".
         neighbours: Number of nearest documents whose words are added to each document (`pipeline.neighbour_expansion`).
         replicas: Copies of each shard; None: 1 if there are several data nodes, else 0.
         workers: Connections that send at the same time.
@@ -244,6 +248,22 @@ class BuildOptions:
         in_fingerprint="if set",
         plain=lambda pruning: [pruning.share, pruning.below],
         kept_by_update=True,
+    )
+    vectors: str = option(
+        "float",
+        VECTORS,
+        Flag(
+            "--vectors",
+            "How vectors are stored: float, or byte, which takes a quarter of the room.",
+            metavar="TYPE",
+            example="byte",
+            of_generation=vectors_of,
+            noted=True,
+        ),
+        heading=MODELS,
+        in_fingerprint="if set",
+        kept_by_update=True,
+        check=check_vectors,
     )
     neighbours: int = option(
         0,

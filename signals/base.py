@@ -34,6 +34,7 @@ class Fitting:
         dimension: Dimension of the dense vectors; None without a dense model.
         analyzer: Name of the OpenSearch analyzer for text.
         pruning: Which impacts are not stored.
+        byte_vectors: Whether vectors are stored as bytes.
     """
 
     capabilities: Capabilities
@@ -41,6 +42,7 @@ class Fitting:
     dimension: int | None = None
     analyzer: str = "english"
     pruning: Pruning = field(default_factory=Pruning)
+    byte_vectors: bool = False
 
 
 @dataclass(frozen=True, slots=True)

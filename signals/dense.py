@@ -40,6 +40,11 @@ _MOST = 10_000
 _MOVED = -0x70002000
 #: 2 to the difference of the two formats' exponent offsets, 127 - 15; and the smallest number above all half floats.
 _OFFSET, _BEYOND = 2.0**112, 2.0**16
+#: The largest whole number of a byte that has a negative, too.
+_BYTE = 127
+#: Share of a sample's numbers that bytes represent without clipping; and a number that few exceed in a unit vector, times the root of
+#: its dimension, where there is no sample.
+_QUANTILE, _USUAL = 0.9995, 4.0
 #: This many background deviations count as much as the whole score of a signal of words (docs/fusion.md).
 _UNIT = 3.5
 
@@ -102,6 +107,7 @@ class Dense(Signal):
         m: Links per node of the HNSW graph.
         ef_construction: Candidates compared when a node is linked.
         background: Standard deviation of the similarity between two random documents of the corpus.
+        byte_scale: The server has each number of a vector times this, as a whole number from -127 to 127; 0: it has floats.
     """
 
     name: ClassVar[str] = "dense"
@@ -113,10 +119,11 @@ class Dense(Signal):
     m: int = 16
     ef_construction: int = 100
     background: float = _BACKGROUND
+    byte_scale: float = 0.0
 
     @classmethod
     def fit(cls, fitting: Fitting) -> Self:
-        """Take the encoder's dimension, and measure the similarity between random documents of the sample."""
+        """Take the encoder's dimension, and measure in the sample how similar random documents are and how large a vector's numbers."""
         if fitting.dimension is None:
             raise ModelError(
                 "The signal 'dense' needs a model that gives vectors, and there is none.",
@@ -128,17 +135,23 @@ class Dense(Signal):
                 "Choose another model, or leave the signal out with --signals.",
             )
         vectors = [encoding.vector for encoding in fitting.sample if encoding.vector is not None and encoding.text.strip()]
-        return cls(dimension=fitting.dimension, background=_deviation(vectors))
+        scale = _byte_scale(vectors, fitting.dimension) if fitting.byte_vectors else 0.0
+        return cls(dimension=fitting.dimension, background=_deviation(vectors), byte_scale=scale)
 
     @classmethod
     def unavailable(cls, capabilities: Capabilities) -> str | None:
         """The dialect says it."""
         return of(capabilities).vectors_obstacle(capabilities)
 
+    def parameters(self) -> dict[str, Any]:
+        """The parameters; an index of floats has those that earlier versions know."""
+        return {name: value for name, value in super().parameters().items() if name != "byte_scale" or value}
+
     def properties(self, dialect: ServerDialect = OPENSEARCH) -> dict[str, Any]:
         """The k-NN field, and the half-precision copy."""
+        field = dialect.vector_field(self.dimension, self.m, self.ef_construction)
         return {
-            "vector": dialect.vector_field(self.dimension, self.m, self.ef_construction),
+            "vector": {**field, **dialect.byte_vectors} if self.byte_scale else field,
             VECTOR_FIELD: {"type": "binary", "doc_values": True},
         }
 
@@ -161,10 +174,11 @@ class Dense(Signal):
                 f"The model gave NaN for document {document.id!r}.",
                 "The model folder is damaged or was exported from a diverged training.",
             )
-        return {"vector": vector, VECTOR_FIELD: to_half(vector)}
+        stored = _as_bytes(vector, self.byte_scale) if self.byte_scale else vector
+        return {"vector": stored, VECTOR_FIELD: to_half(vector)}
 
     def canonical(self, stored: Mapping[str, Any]) -> bytes:
-        """The vector as float32 bytes, followed by its half-precision copy."""
+        """The numbers that the server has as float32 bytes, followed by the half-precision copy."""
         import numpy as np  # noqa: PLC0415
 
         vector = stored.get("vector")
@@ -180,12 +194,16 @@ class Dense(Signal):
         if query.vector is None or not query.text.strip():
             return None
         reach = min(_EFFORT * size, max(size, _MOST))
-        return Clause(of(capabilities).vector_query("vector", query.vector, reach, where), reach=reach)
+        vector: NDArray[Any] = query.vector
+        scale = 1.0
+        if self.byte_scale:
+            own = _BYTE / max(float(abs(vector).max()), 1e-6)  # each query uses all steps
+            vector, scale = _as_bytes(vector, own), own * self.byte_scale
+        return Clause(of(capabilities).vector_query("vector", vector, reach, where), scale, reach=reach)
 
     def score(self, engine_score: float, clause: Clause) -> float:
-        """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below."""
-        del clause
-        return engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score
+        """The inner product. The server's score is 1 + ip for ip >= 0, and 1 / (1 - ip) below, with ip in steps if it has bytes."""
+        return (engine_score - 1.0 if engine_score >= 1.0 else 1.0 - 1.0 / engine_score) / clause.scale
 
     def spread(self, low: float, high: float, par: float | None = None) -> float:
         """The difference in standard deviations of the similarity between random documents.
@@ -195,6 +213,22 @@ class Dense(Signal):
         """
         del par
         return (high - low) / (_UNIT * math.sqrt(self.background * _BACKGROUND))
+
+
+def _byte_scale(vectors: Sequence[NDArray[np.float32]], dimension: int) -> float:
+    """`Dense.byte_scale` for a sample of vectors: a high quantile of their numbers becomes 127, and larger ones are clipped to it."""
+    import numpy as np  # noqa: PLC0415
+
+    largest = float(np.quantile(np.abs(np.stack(vectors)), _QUANTILE)) if vectors else 0.0
+    return _BYTE / (largest or _USUAL / math.sqrt(dimension))
+
+
+def _as_bytes(vector: NDArray[np.float32], scale: float) -> NDArray[np.int8]:
+    """A vector times `scale`, as whole numbers from -127 to 127."""
+    import numpy as np  # noqa: PLC0415
+
+    steps: NDArray[np.float32] = np.rint(vector * scale)
+    return np.clip(steps, -_BYTE, _BYTE).astype(np.int8)
 
 
 def _deviation(vectors: Sequence[NDArray[np.float32]]) -> float:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from termweave.records import Capabilities
@@ -31,6 +30,8 @@ class ServerDialect(ABC):
     metadata_type: str
     #: The largest dimension of a vector.
     most_dimensions: int
+    #: What the mapping of a vector says further if its numbers are bytes; empty if the server is not asked to store such vectors.
+    byte_vectors: Mapping[str, Any] = {}
     #: Name of the highlighter's option that limits the characters it analyses.
     highlight_limit: str
 
@@ -59,9 +60,7 @@ class ServerDialect(ABC):
         """The index settings that `vector_field` needs."""
 
     @abstractmethod
-    def vector_query(
-        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The query for the `count` nearest documents that pass all filters."""
 
     @abstractmethod
@@ -88,6 +87,7 @@ class OpenSearch(ServerDialect):
 
     metadata_type = "flat_object"
     most_dimensions = 16_000
+    byte_vectors: Mapping[str, Any] = {"data_type": "byte"}
     highlight_limit = "max_analyzer_offset"
 
     def weights_obstacle(self, capabilities: Capabilities) -> str | None:
@@ -131,9 +131,7 @@ class OpenSearch(ServerDialect):
         """The setting that enables k-NN."""
         return {"index.knn": True}
 
-    def vector_query(
-        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """`knn` with the filters applied during graph search. Lucene explores `k` nodes."""
         knn: dict[str, Any] = {"vector": vector, "k": count}
         if where:
@@ -191,9 +189,7 @@ class Elasticsearch(ServerDialect):
         """None are needed."""
         return {}
 
-    def vector_query(
-        self, field: str, vector: NDArray[np.float32], count: int, where: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def vector_query(self, field: str, vector: NDArray[Any], count: int, where: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """`knn` with the filters applied during graph search. Lucene explores `num_candidates` nodes."""
         knn: dict[str, Any] = {"field": field, "query_vector": vector, "k": count, "num_candidates": count}
         if where:

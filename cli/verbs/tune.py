@@ -14,9 +14,26 @@ from termweave.cli.options.shared_options import connection_options, model_optio
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
+    from termweave.corpora import Dataset
     from termweave.evaluation import TuningReport
+    from termweave.search import Index
     from termweave.search.ranking.ranker import CrossEncoderReranker
     from termweave.settings import Settings
+
+
+def _share(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """Read a percentage above 0."""
+    from termweave.errors import UsageError
+
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / 100
+    except ValueError:
+        value = 0.0
+    if not text.endswith("%") or not 0 < value <= 1:
+        raise UsageError(f"{text!r} is not a share of nDCG@10 to keep.", "Write --prune 99%.")
+    return value
 
 
 @verb("tune")
@@ -42,6 +59,12 @@ if TYPE_CHECKING:
     help="Time that the ranker has for a query, such as 80ms: it limits the depth, and searches with the profile keep to it.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split of the queries into halves.")
+@click.option(
+    "--prune",
+    metavar="SHARE",
+    callback=_share,
+    help="Choose another thing: the strongest --prune of 'index' that keeps this share of nDCG@10, such as 99%.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the result, and store nothing.")
 @model_options
 @output_options
@@ -55,6 +78,7 @@ def command(
     trials: int,
     rerank: str | None,
     rerank_budget: float | None,
+    prune: float | None,
     seed: int,
     dry_run: bool,
     models: dict[str, str | None],
@@ -69,11 +93,15 @@ def command(
     searches use now, if there is one. Otherwise nothing changes, and the exit status is 3. 'search --mode hybrid' is always the
     untuned search; 'termweave profiles' lists and deletes profiles.
 
+    With --prune it chooses which impacts the next build can leave out: the rule is found on one half of the queries, by the
+    ranking of the term weights alone, and measured on the other half. Nothing is stored; 'index --prune RULE' builds with it.
+
     \b
     Examples:
       termweave tune docs ./judged
       termweave tune docs ./judged:dev --measure MRR@10 --dry-run
       termweave tune docs ./judged --rerank ranker@path/to/model --rerank-budget 80ms
+      termweave tune docs ./judged --prune 99%
       termweave tune docs ./judged --trials 2000 --seed 1 --json
     """
     from termweave import corpora, engine
@@ -83,6 +111,9 @@ def command(
     from termweave.search.catalog import lineage, profiles
 
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
+    if prune is not None:
+        _find_pruning(index, corpora.open_dataset(dataset), prune, seed, out)
+        return
     profiles.check_name(profile, index.signals)
     with out.progress("Tuning") as progress:
         report = tuning.tune(
@@ -116,6 +147,30 @@ def command(
             else f"No setting beats the default on the {report.fitted} fitted queries by more than noise; nothing was stored.",
             "Judge more queries, or keep the default.",
         )
+
+
+def _find_pruning(index: Index, dataset: Dataset, target: float, seed: int, out: Output) -> None:
+    """Find the strongest pruning, and print it.
+
+    Raises:
+        GateNotMet: No rule keeps the share.
+    """
+    from termweave.errors import GateNotMet
+    from termweave.evaluation.report.wording import queries
+    from termweave.evaluation.tuning import pruning
+
+    with out.progress("Pruning") as progress:
+        report = pruning.find(
+            index, dataset, target=target, seed=seed, progress=lambda stage, done, total: progress(done, total, stage)
+        )
+    text = (
+        f"--prune {report.rule} keeps {report.postings:.0%} of the impacts.\n"
+        f"On {queries(report.held_out, 'held-out')} the weights keep {report.kept:.1%} of nDCG@10 {report.ndcg:.4f}; "
+        f"the rule was found on {queries(report.fitted)} for {target:.4g}."
+    )
+    out.emit({"schema": "termweave.tune-prune/1", **asdict(report)}, "" if report.rule == "none" else text)
+    if report.rule == "none":
+        raise GateNotMet(f"No rule keeps {target:.2%} of nDCG@10 on {queries(report.fitted)}.", "Ask for less, or do not prune.")
 
 
 def _ranker(rerank: str | None, budget: float | None) -> CrossEncoderReranker | None:

@@ -150,7 +150,9 @@ def _begin(
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "source.sqlite") as ledger:
         corpus = read_corpus(source, planned.encoder, ledger, skip_bad=options.skip_bad, progress=progress)
     sample = planned.encoder.encode([each.content for each in corpus.sample], kind="document", statistics=corpus.statistics)
-    fitting = Fitting(engine.capabilities, sample, planned.encoder.dimension, planned.analyzer, options.prune)
+    fitting = Fitting(
+        engine.capabilities, sample, planned.encoder.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+    )
     layout = DocumentLayout([signal_class(signal).fit(fitting) for signal in planned.signals])
     added = [name for name in enriched_mapping.names(layout) if not (name == "id" and enriched_mapping.has_id(source))]
     made = Lineage(

@@ -188,7 +188,9 @@ def estimate_build(
         documents, stored = ledger.documents, ledger.total
     sample = surveyed.sample[:: max(1, len(surveyed.sample) // _ENCODED)][:_ENCODED]
     encodings, seconds = _encoded(planned.encoder, sample, surveyed)
-    fitting = Fitting(capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune)
+    fitting = Fitting(
+        capabilities, encodings, planned.encoder.dimension, planned.analyzer, options.prune, options.vectors == "byte"
+    )
     layout = DocumentLayout([signal_class(each).fit(fitting) for each in planned.signals])
     one = _document_bytes(layout, sample, encodings, planned.analyzer)
     passages = round(stored / head.share)
@@ -236,10 +238,11 @@ def _document_bytes(
     lines = []
     for document, encoding in zip(sample, encodings, strict=True):
         body = layout.document(document, encoding)
-        vector = body.pop("vector", ())
+        vector = body.pop("vector", None)
         encoded += len(body.pop(VECTOR_FIELD, ""))
-        vectors += 4 * len(vector)
-        halves += 2 * len(vector)
+        if vector is not None:
+            vectors += vector.nbytes  # floats, or bytes with --vectors byte
+            halves += 2 * len(vector)
         features += len(body.get("weights", ()))
         words += len(WORD.findall(document.content)) if "lexical" in names else 0
         lines.append(orjson.dumps(body))

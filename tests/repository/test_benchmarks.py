@@ -18,6 +18,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODULES = {
     "cluster_record",
     "entry_point",
+    "large_collection",
     "figures",  # runs the others: test_figures.py
     "load_balancer",
     "recombined",
@@ -54,6 +55,19 @@ INDEXED = {
     "explanations": (["{index}", "{set}", "--hits", "8"], ("8 hits of {index}",)),
     "passages": (["{set}"], ("| squad | 0% | x 1.00 |",)),
     "vectors": (["{index}", "{set}"], ("| {index} | 48 | 24 | 1.0000 |",)),
+    "approximate_weights": (
+        ["{set}", "--keep", "{keep}", "--sizes", "60", "--variants", "4000,1,10,2"],
+        ("| 60 | ", "| exact, numbers |", "| 4000, 1, 10, 2 |"),
+    ),
+    "storage": (
+        ["{set}", "--keep", "{keep}", "--size", "110", "--prune", "30%"],
+        (
+            "110 documents, 24 queries",
+            "| impacts, `--prune 30%` |",
+            "| vectors as bytes (`--vectors byte`) |",
+            "| vectors quantised",
+        ),
+    ),
     "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
 }
 #: Scripts that make models or measure one; they need torch and a base model. corpus_alone.py leaves the model for encoding.py.
@@ -211,10 +225,10 @@ def test_retrieval_prints_its_tables(figures):
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("script", INDEXED)
-def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures, opensearch_engine):
+def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures, tmp_path, opensearch_engine):
     del figures
     arguments, expected = INDEXED[script]
-    names = {"set": data / "squad", "index": f"{prefix}-squad"}
+    names = {"set": data / "squad", "index": f"{prefix}-squad", "keep": tmp_path}
     own = ["--name", prefix] if script in {"fusion", "fusion_rules", "passages", "rnn_share"} else []
     output = printed(script, *(each.format(**names) for each in arguments), *own, url=opensearch_engine.url)
     for part in expected:

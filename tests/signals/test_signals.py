@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.records import Capabilities, Document, Encoding, TermWeights
 from termweave.signals import DocumentLayout, Fitting, Pruning
+from termweave.signals.base import Clause
 from termweave.signals.dense import Dense, from_half, from_halves, to_half
 from termweave.signals.impacts import escape, unescape
 from termweave.signals.layout import BUCKETS, bucket_of, engine_id, source_digest
@@ -123,7 +124,45 @@ def test_every_half_float_there_is_comes_back_as_numpy_casts_it():
 
 @pytest.mark.parametrize(("engine", "inner"), [(1.0, 0.0), (1.7, 0.7), (0.5, -1.0), (1 / 1.25, -0.25)])
 def test_engine_scores_are_turned_back_into_inner_products(engine, inner):
-    assert Dense(4).score(engine, None) == pytest.approx(inner)
+    assert Dense(4).score(engine, Clause({})) == pytest.approx(inner)
+
+
+def unit(generator, count, dimension):
+    vectors = generator.normal(size=(count, dimension)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_bytes_give_nearly_the_inner_products_of_floats():
+    generator = np.random.default_rng(0)
+    vectors = unit(generator, 200, 384)
+    signal = Dense.fit(Fitting(CORE, [Encoding("t", None, each) for each in vectors], 384, byte_vectors=True))
+    question = unit(generator, 1, 384)[0]
+    clause = signal.clause(Encoding("q", None, question), size=10, where=(), capabilities=CORE)
+    asked = clause.query["knn"]["vector"]["vector"]
+    assert np.abs(asked).max() == 127  # a query uses all steps
+    for vector in vectors:
+        stored = signal.fields(Document("d", "t"), Encoding("t", None, vector))["vector"]
+        assert stored.dtype == np.int8
+        inner = int(stored.astype(int) @ asked.astype(int))
+        engine = 1.0 + inner if inner >= 0 else 1 / (1 - inner)
+        assert signal.score(engine, clause) == pytest.approx(float(vector @ question), abs=0.005)
+
+
+def test_numbers_beyond_those_of_the_sample_are_clipped():
+    signal = Dense(4, byte_scale=254.0)
+    stored = signal.fields(Document("d", "t"), Encoding("t", None, np.array([0.9, -0.9, 0.25, 0.0], np.float32)))["vector"]
+    assert stored.tolist() == [127, -127, 64, 0]  # .25 x 254 is 63.5
+
+
+def test_an_index_of_floats_has_the_parameters_of_earlier_versions():
+    assert "byte_scale" not in Dense(4).parameters()
+    assert Dense(4, byte_scale=254.0).parameters()["byte_scale"] == 254.0
+    assert "data_type" not in Dense(4).properties()["vector"]
+    assert Dense(4, byte_scale=254.0).properties()["vector"]["data_type"] == "byte"
+
+
+def test_without_a_sample_bytes_have_a_usual_scale():
+    assert Dense.fit(Fitting(CORE, (), 400, byte_vectors=True)).byte_scale == pytest.approx(127 * 20 / 4)
 
 
 @pytest.mark.parametrize("vector", [None, np.ones(3, np.float32), np.array([1, np.nan, 0, 0], np.float32)])
