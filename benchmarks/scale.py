@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -95,12 +95,11 @@ def built(server, name, folder):
     command = [sys.executable, "-m", "termweave", "index", folder, name, "--json", "--quiet", "--url", server.url]
     with largest(server_process(server)) as server_memory:
         began = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        # Not `ru_maxrss` of the child: Linux counts the memory of the process that forked it.
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child, largest(psutil.Process(child.pid)) as client_memory:
             said = child.stdout.read()
-            _, status, used = os.wait4(child.pid, 0)
-            child.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - began
-    if status:
+    if child.returncode:
         sys.exit(f"termweave index ended with {child.returncode}")
     index = json.loads(said)["generation"]
     store = server.request("GET", f"/{index}/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"]
@@ -108,7 +107,7 @@ def built(server, name, folder):
         "index, s": seconds,
         "documents a second": json.loads(said)["documents"] / seconds,
         "disk, MB": store / 1e6,
-        "client memory, MB": used.ru_maxrss / (1e3 if sys.platform == "linux" else 1e6),
+        "client memory, MB": client_memory[0] / 1e6,
         **({"server memory, MB": server_memory[0] / 1e6} if server_memory[0] else {}),
     }
 
@@ -131,7 +130,8 @@ def largest(process):
 
     def look():
         while process is not None and not ended.wait(0.2):
-            most[0] = max(most[0], process.memory_info().rss)
+            with suppress(psutil.Error):  # it has ended
+                most[0] = max(most[0], process.memory_info().rss)
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
