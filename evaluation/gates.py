@@ -2,7 +2,8 @@
 
 ``nDCG@10>=0.4``              The mean is at least 0.4.
 ``MRR@10 within .01 of RUN``  The lower end of the 95 % interval of the paired difference to a saved run is above -.01. With few
-                              queries the interval is wide, so a gate is never met because there is little data.
+                              queries the interval is wide, so a gate is never met because there is little data. Queries without a
+                              relevant document do not count: both have 0 there, which would hide a loss on the others.
 
 A gate may name a system: ``hybrid+rNN:nDCG@10>=0.4``. Otherwise it is about the default search: the adopted profile, else hybrid.
 """
@@ -150,7 +151,7 @@ def check(gate: Gate, experiment: Experiment, dataset: Dataset) -> Verdict:
     saved, absent = _saved(gate.run, experiment.queries, dataset.qrels())
     # A query that is absent from the saved run counts as no difference; otherwise any result of ours would be a gain.
     difference = np.where(absent, 0.0, mine - _values(saved, experiment, dataset, gate.measure))
-    return _within(system, gate.measure, difference, gate.margin, str(gate.run))
+    return _within(system, gate.measure, difference[_comparable(experiment, dataset, gate.measure)], gate.margin, str(gate.run))
 
 
 def _system(gate: Gate, names: Sequence[str], default: str | None) -> str:
@@ -204,7 +205,13 @@ def compare(experiment: Experiment, before: Experiment, dataset: Dataset, margin
     """
     mine, other = _default_run(experiment), _default_run(before)
     difference = _values(mine, experiment, dataset, LEADING) - _values(other, experiment, dataset, LEADING)
-    return _within(mine.name, LEADING, difference, margin, name)
+    return _within(mine.name, LEADING, difference[_comparable(experiment, dataset, LEADING)], margin, name)
+
+
+def _comparable(experiment: Experiment, dataset: Dataset, measure: str) -> list[int]:
+    """The places of the queries that can show a difference: those with a document that the measure counts as relevant."""
+    qrels, least = dataset.qrels(), 1 if measure.startswith("nDCG") else dataset.relevant_from
+    return [place for place, query in enumerate(experiment.queries) if max(qrels.get(query, {}).values(), default=0) >= least]
 
 
 def _default_run(experiment: Experiment) -> Run:

@@ -182,6 +182,26 @@ def experiment(scores):
     return Experiment("set:test", tuple(scores), "BM25", (), {"hybrid": run}, default="hybrid")
 
 
+def test_queries_without_a_relevant_document_do_not_hide_a_loss(tmp_path):
+    """Both systems have 0 there: a hundred of them would make the mean of a clear loss small, and its interval narrow."""
+
+    class MostlyNothing(Judged):
+        def qrels(self):
+            return {**super().qrels(), **{f"none{number}": {"a": 0} for number in range(200)}}
+
+    ids = [*(f"q{number}" for number in range(6)), *(f"none{number}" for number in range(200))]
+    good, worse = {query: {"a": 2.0, "b": 1.0} for query in ids}, {query: {"b": 2.0, "a": 1.0} for query in ids}
+    runs.write(Run("saved", good), tmp_path / "saved.trec")
+    gate = gates.parse(f"nDCG@10 within .05 of {tmp_path / 'saved.trec'}")
+    for verdict in (
+        gates.check(gate, experiment(worse), MostlyNothing()),
+        gates.compare(experiment(worse), experiment(good), MostlyNothing(), 0.05, "live"),
+    ):
+        assert not verdict.met
+        assert "(6 queries)" in verdict.reason
+    assert gates.compare(experiment(good), experiment(good), MostlyNothing(), 0.05, "live").met
+
+
 def test_a_gate_within_a_margin_opens_neither_by_weakness_nor_by_another_run(tmp_path):
     good = {f"q{number}": {"a": 2.0, "b": 1.0} for number in range(6)}
     worse = {f"q{number}": {"b": 2.0, "a": 1.0} for number in range(6)}
