@@ -153,8 +153,9 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each kin
         _complain(error.message, error.hint)
         return error.exit_status
     except _ReaderGone:  # `termweave search ... | head`
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - nothing may be flushed into the closed pipe at exit
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        from termweave.cli.common.output import nobody_reads
+
+        nobody_reads()
         return 0
     except OSError as error:
         _complain(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 _WIDE = 110
 
 
+def nobody_reads() -> None:
+    """Let standard output lead nowhere, because its reader has ended: nothing may be flushed into the closed pipe at exit."""
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 @dataclass(frozen=True)
 class Output:
     """The output of a verb.
@@ -37,7 +44,16 @@ class Output:
     verbose: bool = False
 
     def emit(self, data: Mapping[str, Any], text: str | Callable[[], Any]) -> None:
-        """Print a result: `data` as JSON, otherwise `text`: a string, or a function that prints or returns something to print."""
+        """Print a result: `data` as JSON, otherwise `text`: a string, or a function that prints or returns something to print.
+
+        If nobody reads any more (`termweave evaluate ... | head`), the verb goes on: its exit status may say that a gate was missed.
+        """
+        try:
+            self._print(data, text)
+        except BrokenPipeError:
+            nobody_reads()
+
+    def _print(self, data: Mapping[str, Any], text: str | Callable[[], Any]) -> None:
         if self.json:
             import orjson
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -201,6 +202,30 @@ def test_a_closed_pipe_is_no_error(live, opensearch_engine, tmp_path, arguments)
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert "status 0" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("form", [["--json"], []])
+def test_a_closed_pipe_hides_no_missed_gate(live, folder, opensearch_engine, form):
+    """`evaluate ... --require ... | head` under `set -o pipefail`: that `head` reads little does not mean that the gate was met."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    line = [
+        "evaluate",
+        live,
+        f"{folder}:hard",
+        "--mode",
+        "lexical",
+        "--require",
+        "BM25:nDCG@10>=1",
+        "--url",
+        opensearch_engine.url,
+    ]
+    command = [sys.executable, "-m", "termweave", *line, *form]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode == 3, done.stderr
+    assert "NOT met: BM25" in done.stderr
     assert "BrokenPipe" not in done.stderr
 
 
