@@ -263,8 +263,10 @@ def _remarks(
     if float(better) > float(worse):  # compared as printed
         low, high = interval(untuned[best] - used)
         mode, _, neighbours = best.partition("+")
-        which, how = (f"{mode} with untuned rNN reranking", " --rerank rnn") if neighbours else (f"{label(mode)} alone", "")
+        which, how = (
+            (f"{mode} with untuned rNN reranking", " and the reranker rnn") if neighbours else (f"{label(mode)} alone", "")
+        )
         yield (
             f"{which} is better than {name}, {better} against {worse} "
-            f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with --mode {mode}{how}."
+            f"(95 % of the difference between {low:+.4f} and {high:+.4f}): search with the mode {mode}{how}."
         )

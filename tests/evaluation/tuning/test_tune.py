@@ -278,12 +278,14 @@ def test_a_gain_that_may_be_chance_and_a_better_signal_are_said():
     assert "may be chance" in chance
     assert "dense alone is better than the tuned profile" in alone
     assert f"{default.mean() + 0.2:.4f} against {noisy.mean():.4f}" in alone
-    assert alone.endswith("search with --mode dense.")
+    assert alone.endswith("search with the mode dense.")
     assert list(tuning._remarks({"dense": default}, default, better)) == []
     assert list(tuning._remarks({"dense": better + 1e-6}, default, better)) == []  # shown, the two are equal
     (worse,) = tuning._remarks({"lexical": default + 0.01}, default, default - 0.01)
     assert worse.startswith("BM25 alone is better than the default")
-    assert worse.endswith("--mode lexical.")
+    assert worse.endswith("search with the mode lexical.")
+    (reranked,) = tuning._remarks({"hybrid+rNN": default + 0.01}, default, default - 0.01)
+    assert reranked.endswith("search with the mode hybrid and the reranker rnn.")
 
 
 @pytest.mark.engine
