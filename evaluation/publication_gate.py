@@ -29,6 +29,7 @@ class PublicationGate:
         judged: The judged queries that the generation is measured on; None: nothing is required.
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
+        first: Whether `within` lets a generation pass if none is live; otherwise the name was deleted meanwhile, and stays deleted.
         say: Called with a sentence for each requirement that is met.
         verdicts: The verdict on each requirement as JSON data, once the generation was measured.
     """
@@ -39,6 +40,7 @@ class PublicationGate:
     judged: Dataset | None = None
     required: Sequence[Gate] = ()
     within: float | None = None
+    first: bool = True
     say: Callable[[str], None] = lambda _: None
     verdicts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -56,7 +58,7 @@ class PublicationGate:
         experiment = evaluate(index, self.judged, required=self.required)
         verdicts = [(gate.text, gates.check(gate, experiment, self.judged)) for gate in self.required]
         live = lineage.resolve(self.server, self.name) if lineage.exists(self.server, self.name) else None
-        if self.within is not None and live is None:
+        if self.within is not None and live is None and self.first:
             self.say(f"{self.name!r} has no live generation to compare with.")
         elif self.within is not None and live is not None:
             before = evaluate(Index.open(self.server, live), self.judged)
@@ -67,6 +69,8 @@ class PublicationGate:
             if verdict.met:  # the error below reports what is not met
                 self.say(f"Met: {verdict.reason}.")
         missed = [verdict.reason for _, verdict in verdicts if not verdict.met]
+        if self.within is not None and live is None and not self.first:
+            missed.append(f"{self.name!r} has no live generation any more, so there was nothing to compare with")
         if missed:
             raise GateNotMet(
                 f"{'; '.join(missed)}.",

@@ -1,12 +1,14 @@
 """Read ``book:NAME``: the judged queries of a book as a data set, for `evaluate`, `tune`, gates and training.
 
 ``book:NAME:train`` and ``book:NAME:held-out`` are its two halves: a model learns from one and is measured on the other. The words of a
-query decide its half, so that a query never changes sides, however the book grows: what a model was trained on earlier can never be
+query decide its half, in whatever spelling, so that a query never changes sides, however the book grows: what a model was trained on earlier can never be
 what a later model is measured on.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from functools import cached_property
 from hashlib import sha256
 from typing import ClassVar
@@ -97,6 +99,7 @@ class BookDataset(JudgementSource):
 
 
 def half_of(text: str) -> str:
-    """The half of a query: the same for the same words, whatever their case and spaces."""
-    words = " ".join(text.casefold().split())
+    """The half of a query: the same for the same words, whatever their order, case, accents, spaces and punctuation."""
+    plain = "".join(each for each in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(each))
+    words = " ".join(sorted(set(re.findall(r"\w+", plain)))) or text.strip()
     return TRAIN if sha256(words.encode("utf-8", "surrogatepass")).digest()[0] % 2 else HELD_OUT

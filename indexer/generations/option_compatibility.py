@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.errors import UsageError
-from termweave.indexer.option_values import as_text
+from termweave.indexer.option_values import as_text, vectors_of
 from termweave.indexer.options import DECLARED, BuildOptions
 from termweave.indexer.preparation.passages import Window
 from termweave.signals.pruning import Pruning
@@ -78,12 +78,14 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) 
         models: "weights", "dense" and "dense_query" -> model, as far as they are not the shipped ones.
 
     Raises:
-        UsageError: It was built with options whose values no generation stores: a mapping or analyzers of its own.
+        UsageError: It was built with options whose values no generation stores: a mapping, analyzers or similarities of its own.
     """
     made = live.lineage
     settings = engine.request("GET", f"/{live.index}/_settings", params={"flat_settings": True})[live.index]["settings"]
     stored = {"--mapping": bool(made.fields), "--keep-mapping": "kept" in made.source}
-    stored["--settings"] = any(name.startswith("index.analysis.") for name in settings)
+    own_settings = ("index.analysis.", "index.similarity.")
+    of_signals = made.layout.settings()
+    stored["--settings"] = any(name.startswith(own_settings) and name not in of_signals for name in settings)
     if own := [flag for flag, given in stored.items() if given]:
         raise UsageError(
             f"{made.name!r} was built with {' and '.join(own)}, which only its own 'termweave index' command knows.",
@@ -100,6 +102,7 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) 
         replicas=int(settings["index.number_of_replicas"]),
         passages=Window.of({name: made.passages[name] for name in ("size", "stride")} if made.passages else {}),
         prune=Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0)),
+        vectors=vectors_of(made),
         neighbours=made.neighbours,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave import corpora, engine, source_settings
-from termweave.encoders.manifest import MANIFEST
+from termweave.encoders.manifest import MANIFEST, ModelFolder
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.reader import HELD_OUT, BookDataset
@@ -24,6 +24,7 @@ from termweave.evaluation.book.store import JudgementBook
 from termweave.evaluation.publication_gate import PublicationGate
 from termweave.indexer import Built, NotPublished, build
 from termweave.indexer.generations import generations, option_compatibility
+from termweave.search.catalog import lineage
 from termweave.search.catalog.models import encoder_of
 from termweave.support import atomic_files, file_locks
 from termweave.training import run
@@ -107,13 +108,23 @@ def _folder(task: TrainingTask, server: Engine, encoder: TextEncoder) -> Path:
     stopped = unfinished(task.name)
     if task.resume and stopped is not None:
         return stopped
-    for other in home(task.name).iterdir():  # runs that were stopped, and those that ended before their first checkpoint
-        if other.is_dir() and not (other / RESULT).is_file():
-            shutil.rmtree(other)
+    _delete_stopped(server, task.name)
     folder = home(task.name) / f"{datetime.now(UTC):%Y%m%d%H%M%S}"
     _write_data(folder / _DATA, task, learned(JudgementBook(server, task.name)))
     _write_settings(folder, encoder.models["weights"].folder, skip_bad=bool(task.reading.get("skip_bad")))
     return folder
+
+
+def _delete_stopped(server: Engine, name: str) -> None:
+    """Delete the runs that were stopped. One whose model a generation has stays: it ended between its build and its last line."""
+    stopped = [each for each in home(name).iterdir() if each.is_dir() and not (each / RESULT).is_file()]
+    built = [each.index for each in generations.of(server, name) if not each.unreadable] if stopped else []
+    used = {model.hash for index in built for model in lineage.read(server, index).models.values()}
+    for folder in stopped:
+        if (folder / _MODEL / MANIFEST).is_file() and ModelFolder.read(folder / _MODEL, check=False).manifest.hash in used:
+            atomic_files.write(folder / RESULT, b"null")
+        else:
+            shutil.rmtree(folder)
 
 
 def _opened(task: TrainingTask) -> OpenedSource:
@@ -214,9 +225,8 @@ def _built(
         models["dense_query"] = str(known["dense_query"].folder)
     options = replace(option_compatibility.options_of(server, live, models), skip_bad=bool(task.reading.get("skip_bad")))
     judged = BookDataset(f"book:{task.name}", JudgementBook(server, task.name), HELD_OUT)
-    gate = PublicationGate(
-        server, task.name, {name: models[name] for name in ("weights", "dense")}, judged, within=MARGIN, say=reports.say
-    )
+    opened = {name: models[name] for name in ("weights", "dense")}
+    gate = PublicationGate(server, task.name, opened, judged, within=MARGIN, first=False, say=reports.say)
 
     def progress(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
         del detail

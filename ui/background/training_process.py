@@ -62,8 +62,12 @@ class TrainingProcess:
         with self._process as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(pickle.dumps(self._task))
-            process.stdin.flush()
+            try:
+                process.stdin.write(pickle.dumps(self._task))
+                process.stdin.flush()
+            except (BrokenPipeError, ValueError):  # it died at once, or was stopped at once: what follows says so
+                with suppress(BrokenPipeError):  # of what was not sent
+                    process.stdin.close()
             if self._stopped:
                 process.stdin.close()
             for line in process.stdout:
