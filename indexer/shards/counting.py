@@ -38,7 +38,7 @@ Place = tuple[str, int | None]
 def uncounted(job: OpenJob) -> list[int]:
     """The shards that are not counted yet."""
     there = job.store.names()
-    return [shard for shard in range(job.plan.shards) if counts_file(shard) not in there]
+    return [shard for shard in range(job.plan.shards) if not {counts_file(shard), entries_file(shard)} <= there]
 
 
 def count(

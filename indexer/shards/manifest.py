@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -98,6 +99,13 @@ class Counted:
     sample: Sequence[tuple[str, int | None]] = field(default_factory=list)
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
+
+
+def mark(plan: EncodingPlan, counted: Counted, shard: int) -> str:
+    """A hash of what the file of a shard holds: corpus, models, passages, statistics and the number of the shard."""
+    held = {name: value for name, value in asdict(plan).items() if name not in _SAID}
+    whole = [held, counted.statistics, counted.texts, shard]
+    return blake2b(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
 
 
 def read(store: ShardStore) -> tuple[EncodingPlan, Counted | None]:

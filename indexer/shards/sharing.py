@@ -17,8 +17,6 @@ from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.corpus_pass import entries_of
-from termweave.indexer.shards import rows
-from termweave.indexer.shards.manifest import shard_file
 from termweave.indexer.shards.source import EncodedFolder, encodings_of
 from termweave.search.catalog import lineage
 
@@ -55,6 +53,7 @@ def send(
     claims = Claims(engine, target.lineage.name)
     build = SharedBuild(target.index, folder.fingerprint, folder.plan.shards)
     if ledger.acknowledged == ledger.total:
+        claims.close(build)  # a builder that died may have announced it
         return 0
     if not claims.announce(build):
         return send_part(folder.encoded())
@@ -76,16 +75,23 @@ def send(
             waiting()
             time.sleep(_LOOK)
         waits = left
+    if ledger.acknowledged + ledger.refusals < ledger.total:  # a report may be older than what the ledger wants sent again
+        send_part(folder.encoded())
     claims.close(build)
     return ledger.acknowledged - before
 
 
 def _collect(claims: Claims, build: SharedBuild, shard: int, ledger: Ledger) -> bool:
-    """Enter in the ledger what another host has sent; returns whether the shard is finished."""
+    """Enter in the ledger what another host has sent; returns whether the shard is finished.
+
+    The report is emptied then: later the ledger may want a document sent again that the server has lost, and knows better.
+    """
     found = claims.finished(build, [shard])
     for sent in found.values():
         ledger.acknowledge(sent.acknowledged)
         ledger.refuse(sent.refused)
+        if sent.acknowledged or sent.refused:
+            claims.finish(build, shard, SentShard())
     return bool(found)
 
 
@@ -155,6 +161,8 @@ def join(
             f"Start it: 'termweave index {source.store.shown} {name}'. With --neighbours one host sends everything.",
         )
     made = lineage.read(engine, build.index)
+    if made.complete:  # its builder could not take the announcement back
+        raise UsageError(f"The build of {name!r} that could be joined has ended.", "There is nothing to send.")
     if made.name != name:
         raise UsageError(
             f"{build.index} is no generation of {name!r}.", f"Delete {name}/build in termweave-leases, and build again."
@@ -208,7 +216,7 @@ def _send_shard(
 ) -> SentShard:
     """Send a whole shard; what an earlier host sent of it is sent again, under the same ids."""
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, _ShardLedger(Path(scratch) / "shard.sqlite") as ledger:
-        for block in rows.ShardFile(folder.store, shard_file(shard)).documents(encoded=False):
+        for block in folder.shard(shard).documents(encoded=False):
             ledger.enter(entries_of(block))
         pipeline = Pipeline(
             engine=engine,

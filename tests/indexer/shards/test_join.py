@@ -13,6 +13,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
+from termweave.errors import UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, build, builder
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
@@ -118,6 +119,53 @@ def test_a_builder_that_dies_finds_what_the_others_sent(
     assert (built.documents, built.index) == (96, joined.index)
     monkeypatch.setattr(builder, "send_rest", once)
     assert check(opensearch_engine, name).ok
+
+
+def test_a_report_that_was_left_behind_keeps_nothing_from_being_sent(
+    opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch, first_joined
+):
+    """The server loses documents that builder and helper have sent, and the reports of both could not be removed."""
+    encode(write(texts(96)), tmp_path / "shards", "--shards", "4")
+    monkeypatch.setattr(Claims, "close", lambda *_: None)
+    first_joined(lambda: sharing.join(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions()))
+    finish, lost = builder._finish_and_verify, []
+
+    def loses(engine, target, options):
+        if not lost:
+            lost.extend(("d3", "d9", "d50"))
+            for identity in lost:
+                engine.request("DELETE", f"/{target.index}/_doc/{identity}")
+        return finish(engine, target, options)
+
+    monkeypatch.setattr(builder, "_finish_and_verify", loses)
+    with pytest.raises(VerificationFailed, match="3 missing"):
+        build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert (built.documents, built.sent) == (96, 3)
+    assert check(opensearch_engine, name).ok
+
+
+def test_a_build_that_has_ended_is_not_joined(opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch):
+    encode(write(texts(30)), tmp_path / "shards", "--shards", "2")
+    folder = corpora.open_source(tmp_path / "shards")
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:  # everything is sent, and the announcement is left behind
+        dying.setattr(Claims, "close", lambda *_: None)
+        dying.setattr(builder, "_finish_and_verify", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, folder, name, BuildOptions())
+    claims = Claims(opensearch_engine, name)
+    announced = claims.announced()
+    assert announced
+    built = build(opensearch_engine, folder, name, BuildOptions())
+    assert claims.announced() is None
+    claims.announce(announced)
+    with pytest.raises(UsageError, match="has ended"):
+        sharing.join(opensearch_engine, folder, name, BuildOptions())
+    assert built.index == announced.index
 
 
 def test_what_cannot_be_joined_is_refused(opensearch_engine, name, write, encode, in_process, tmp_path, capsys, first_joined):
