@@ -171,7 +171,10 @@ def _refuse_stream(source: str) -> None:
     if download.is_address(source):
         raise UsageError(f"{download.shown(source)} would be fetched by every process.", "Download it, and encode the file.")
     if holds_shards(source):
-        raise UsageError(f"{without_password(source)} is a folder of shards: it is encoded already.", "Index it: 'termweave index FOLDER NAME'.")
+        raise UsageError(
+            f"{without_password(source)} is a folder of shards: it is encoded already.",
+            "Index it: 'termweave index FOLDER NAME'.",
+        )
 
 
 def _absolute(path: str, *, new: bool = False) -> str:

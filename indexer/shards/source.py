@@ -14,7 +14,7 @@ from termweave.errors import InputError, UsageError
 from termweave.indexer.preparation.language_check import LanguageAdvice
 from termweave.indexer.shards import manifest, rows
 from termweave.indexer.shards.manifest import sample_file, shard_file
-from termweave.indexer.shards.store import ShardStore, holds_shards
+from termweave.indexer.shards.store import ShardStore, holds_shards, open_at_once
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class EncodedFolder:
 
     def _texts(self, shards: Sequence[int], progress: Progress | None, *, encoded: bool) -> Iterator[Document]:
         size, seen = self.size if progress else 0, 0
+        open_at_once(len(shards))
         parts = [self.shard(shard).documents(encoded=encoded) for shard in shards]
         for block in rows.in_order(parts):
             yield from block

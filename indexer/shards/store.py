@@ -16,6 +16,31 @@ if TYPE_CHECKING:
 
 #: The file that makes a folder a folder of shards.
 MANIFEST = "termweave-shards.json"
+#: Files that a process has open beside those of shards: libraries, models, connections, ledgers.
+_OTHER_FILES = 200
+
+
+def open_at_once(shards: int) -> None:
+    """Let this process have a file of each shard open: what is read in the order of the corpus comes from all of them in turn.
+
+    Raises:
+        UsageError: The system does not allow so many.
+    """
+    try:
+        import resource  # noqa: PLC0415 - Windows has no such module, and no such limit
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = shards + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"{shards:,} shards need as many open files, and this system allows a process {soft:,}.",
+            "Raise that limit ('ulimit -n'), or encode with fewer --shards.",
+        ) from error
 
 
 def is_url(spec: str) -> bool:

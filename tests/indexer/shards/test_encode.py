@@ -223,6 +223,23 @@ def test_an_address_is_shown_without_its_password(encode, tmp_path):
     )
 
 
+def test_more_shards_than_a_process_may_have_open_files(write, encode, tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    path, usual = write(texts(20)), resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= usual[1] < 700:
+        pytest.skip("this system allows fewer")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, usual[1]))
+    try:
+        assert encode(path, tmp_path / "shards", "--shards", "400", "--shard", "0")["texts"] == 20
+        with monkeypatch.context() as strict:
+            strict.setattr(resource, "getrlimit", lambda _: (256, 256))
+            strict.setattr(resource, "setrlimit", lambda *_: (_ for _ in ()).throw(ValueError("not allowed")))
+            said = encode(path, tmp_path / "refused", "--shards", "400", "--shard", "0", status=2)
+        assert "shards need as many open files, and this system allows a process 256." in said
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+
+
 class Strange(Exception):
     """An error of a driver that is none of the system's."""
 
