@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.pipeline.pipeline import Pipeline
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_target import BuildTarget
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import StageCounts
     from termweave.search.catalog.lineage import Lineage
@@ -160,8 +161,8 @@ def join(
             f"No build of {name!r} can be joined: none sends shards now.",
             f"Start it: 'termweave index {source.store.shown} {name}'. With --neighbours one host sends everything.",
         )
-    made = lineage.read(engine, build.index)
-    if made.complete:  # its builder could not take the announcement back
+    made = lineage.read(engine, build.index) if lineage.exists(engine, build.index) else None
+    if made is None or made.complete:  # its builder could not take the announcement back
         raise UsageError(f"The build of {name!r} that could be joined has ended.", "There is nothing to send.")
     if made.name != name:
         raise UsageError(
@@ -174,13 +175,29 @@ def join(
             break
         if claims.finished(build, [shard]):
             continue
-        with claims.held(build, shard) as ours:
-            if not ours or claims.finished(build, [shard]):
+        with claims.held(build, shard) as lease:
+            if lease is None or claims.finished(build, [shard]):
                 continue
-            sent = _send_shard(engine, source, shard, made, build, options, report)
+            sent = _send_shard(engine, source, shard, made, build, options, _while_held(lease, shard, report))
             claims.finish(build, shard, sent)
         shards, texts = shards + 1, texts + len(sent.acknowledged)
     return Joined(name, build.index, shards, texts, time.monotonic() - started)
+
+
+def _while_held(lease: Lease, shard: int, report: Callable[[StageCounts], None]) -> Callable[[StageCounts], None]:
+    """A report that ends the sending of a shard which another host has taken over: a host that slept must not send old texts late."""
+
+    def checked(counts: StageCounts) -> None:
+        try:
+            lease.check()
+        except EngineError as error:
+            raise EngineError(
+                f"Another host has taken over shard {shard}: this one did not renew its claim.",
+                "Run this command again: it sends what nobody else sends.",
+            ) from error
+        report(counts)
+
+    return checked
 
 
 def _refuse_other(folder: EncodedFolder, made: Lineage, build: SharedBuild) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -13,7 +14,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.errors import UsageError, VerificationFailed
+from termweave.errors import EngineError, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, build, builder
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
@@ -166,6 +167,38 @@ def test_a_build_that_has_ended_is_not_joined(opensearch_engine, name, write, en
     with pytest.raises(UsageError, match="has ended"):
         sharing.join(opensearch_engine, folder, name, BuildOptions())
     assert built.index == announced.index
+    claims.announce(replace(announced, index=f"{name}-20260101000000-00000000"))
+    with pytest.raises(UsageError, match="has ended"):
+        sharing.join(opensearch_engine, folder, name, BuildOptions())
+
+
+def test_a_host_whose_claim_was_taken_over_stops(opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch):
+    encode(write(texts(96)), tmp_path / "shards", "--shards", "4")
+    folder = corpora.open_source(tmp_path / "shards")
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(builder, "send_rest", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, folder, name, BuildOptions())
+    claims = Claims(opensearch_engine, name)
+    shared = claims.announced()
+    taken = build_lock.Lease.check
+
+    def asleep(lease):  # nothing is renewed while a host sleeps; meanwhile another one takes the shard
+        lease._lost = True
+        taken(lease)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(build_lock.Lease, "check", asleep)
+        with pytest.raises(EngineError, match="Another host has taken over shard 0"):
+            sharing.join(opensearch_engine, folder, name, BuildOptions())
+    assert claims.finished(shared, range(4)) == {}
+    monkeypatch.setattr(build_lock, "EXPIRY", 0.2)  # the claim that was lost is not given back
+    assert build(opensearch_engine, folder, name, BuildOptions()).documents == 96
+    assert check(opensearch_engine, name).ok
 
 
 def test_what_cannot_be_joined_is_refused(opensearch_engine, name, write, encode, in_process, tmp_path, capsys, first_joined):
@@ -205,7 +238,7 @@ def test_a_shard_that_another_process_sends_is_not_claimed_twice(opensearch_engi
     shared = SharedBuild(f"{name}-20260101000000-00000000", "f", 2)
     with first.held(shared, 0) as ours:
         with second.held(shared, 0) as theirs:
-            assert (ours, theirs) == (True, False)
+            assert (ours is None, theirs) == (False, None)
         with second.held(shared, 1) as theirs:
             assert theirs
     with second.held(shared, 0) as theirs:
