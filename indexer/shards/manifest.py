@@ -187,4 +187,6 @@ def _told(value: Any) -> str:
         return f"{value['name']} ({value['fingerprint'][:8]})"
     if isinstance(value, dict) and all(isinstance(each, dict) for each in value.values()) and value:
         return ", ".join(f"{output} {model['name']} ({model['hash'][:8]})" for output, model in value.items())
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return str(value or "none")

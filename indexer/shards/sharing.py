@@ -212,6 +212,8 @@ def _refuse_other(folder: EncodedFolder, made: Lineage, build: SharedBuild) -> N
     for what, theirs, ours in (
         ("corpus", build.fingerprint, folder.fingerprint),
         ("number of shards", build.shards, folder.plan.shards),
+        ("length of passages", made.passages.get("size", 0), folder.plan.passages.get("size", 0)),
+        ("distance of passages", made.passages.get("stride", 0), folder.plan.passages.get("stride", 0)),
         ("models", models, own),
         ("statistics", made.statistics.get("hash", counted), counted),
     ):

@@ -65,6 +65,7 @@ def test_the_second_document_with_an_id_is_refused_or_left_out_as_in_a_build(wri
     said = encode(path, tmp_path / "s", "--shards", "3", status=1)
     assert "corpus.jsonl: line 34 has the id 'd2' of line 3, with other content" in said
     assert "--skip-bad" in said
+    assert "skip_bad was off and is on" in encode(path, tmp_path / "s", "--shards", "3", "--skip-bad", status=2)
     said = encode(path, tmp_path / "t", "--shards", "3", "--skip-bad")
     assert said["texts"] == 39
     assert said["statistics"] == one_pass(path, tmp_path, skip_bad=True).statistics.hash
