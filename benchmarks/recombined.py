@@ -97,28 +97,30 @@ class EncodedPassages:
 def write(passages: EncodedPassages, count: int, shards: int, folder: Path) -> None:
     """Write a folder of shards with so many documents, as `termweave encode` writes it."""
     store, encoder = ShardStore(str(folder)), passages.encoder
-    columns = rows.schema(encoder.dimension)
-    sample: Reservoir[tuple[Document, Encoding]] = Reservoir()
-    documents = passages.recombined(count)
-    with ExitStack() as files:
-        writers = [
-            files.enter_context(rows.writer(files.enter_context(store.writing(shard_file(shard))), columns))
-            for shard in range(shards)
-        ]
-        for number, block in enumerate(iter(lambda: list(islice(documents, BLOCK)), [])):
-            writers[number % shards].write_table(rows.table([each for each, _ in block], [each for _, each in block], columns))
-            for pair in block:
-                sample.add(pair)
-    for shard in range(shards):
-        own = sample.items if shard == 0 else []
-        with store.writing(sample_file(shard)) as stream, rows.writer(stream, columns) as small:
-            small.write_table(rows.table([beginning(each) for each, _ in own], [each for _, each in own], columns))
-    store.write(manifest.STATISTICS, passages.statistics.to_bytes())
     models = {
         output: {name: getattr(model, name) for name in ("name", "hash", "dimension", "analysis", "max_length")}
         for output, model in encoder.models.items()
     }
     source = {"name": f"{count} recombined", "fingerprint": f"{count:016x}"}
     plan = EncodingPlan(source, shards, BLOCK, models, {}, skip_bad=False, analyzer="english", termweave=__version__)
+    counted = Counted(count, passages.statistics.hash)
+    columns = [rows.schema(encoder.dimension, manifest.mark(plan, counted, shard)) for shard in range(shards)]
+    sample: Reservoir[tuple[Document, Encoding]] = Reservoir()
+    documents = passages.recombined(count)
+    with ExitStack() as files:
+        writers = [
+            files.enter_context(rows.writer(files.enter_context(store.writing(shard_file(shard))), columns[shard]))
+            for shard in range(shards)
+        ]
+        for number, block in enumerate(iter(lambda: list(islice(documents, BLOCK)), [])):
+            held = rows.table([each for each, _ in block], [each for _, each in block], columns[number % shards])
+            writers[number % shards].write_table(held)
+            for pair in block:
+                sample.add(pair)
+    for shard in range(shards):
+        own = sample.items if shard == 0 else []
+        with store.writing(sample_file(shard)) as stream, rows.writer(stream, columns[shard]) as small:
+            small.write_table(rows.table([beginning(each) for each, _ in own], [each for _, each in own], columns[shard]))
+    store.write(manifest.STATISTICS, passages.statistics.to_bytes())
     places = [(document.id, document.line) for document, _ in sample.items]
-    manifest.write(store, plan, Counted(count, passages.statistics.hash, sample=places))
+    manifest.write(store, plan, replace(counted, sample=places))

@@ -254,6 +254,7 @@ def _gate(
 def _join(server: Engine, opened: Source, name: str, options: BuildOptions, out: Output) -> None:
     """Send shards of a build that another process runs."""
     from termweave.indexer.shards import sharing
+    from termweave.support.messages import counted
 
     with out.progress("Sending") as bar:
         joined = sharing.join(server, opened, name, options, lambda counts: bar(counts.acknowledged, counts.total))
@@ -265,7 +266,9 @@ def _join(server: Engine, opened: Source, name: str, options: BuildOptions, out:
         "texts": joined.texts,
         "seconds": joined.seconds,
     }
-    sent = f"{joined.shards} shards with {joined.texts:,} texts sent to {joined.index} in {joined.seconds:.1f} s"
+    sent = (
+        f"{counted(joined.shards, 'shard')} with {counted(joined.texts, 'text')} sent to {joined.index} in {joined.seconds:.1f} s"
+    )
     out.emit(data, f"{joined.name}: {sent}; the build that was joined verifies and publishes it.")
 
 

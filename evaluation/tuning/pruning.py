@@ -160,14 +160,21 @@ def choose(
         target: The share of nDCG@10 to keep.
         levels: `WeightedTerms.levels`.
         sample: Stored integers of some documents.
+
+    Raises:
+        InputError: No relevant document is found on one of the halves, so every rule would keep all of nothing.
     """
-    whole, best = mean_ndcg(fitted, 0.0), 0.0
+    whole, measured, best = mean_ndcg(fitted, 0.0), mean_ndcg(held_out, 0.0), 0.0
+    if not (whole and measured):
+        raise InputError(
+            f"The term weights rank no relevant document of {name} among the ten best for half of its queries, so no rule can be chosen.",
+            "Judge more queries, or documents that are found.",
+        )
     for rule in RULES:
         if mean_ndcg(fitted, rule * levels) < target * whole:
             break
         best = rule
-    measured = mean_ndcg(held_out, 0.0)
-    kept = mean_ndcg(held_out, best * levels) / measured if measured else 1.0
+    kept = mean_ndcg(held_out, best * levels) / measured
     stored = sum(map(len, sample))
     left = sum(int((each >= min(best * levels, each.max(initial=0.0))).sum()) for each in sample)
     postings = left / stored if stored else 1.0

@@ -107,18 +107,18 @@ class Claims:
             self._delete(["build", *(self._sent(build, shard) for shard in range(build.shards))])
 
     @contextmanager
-    def held(self, build: SharedBuild, shard: int) -> Iterator[bool]:
-        """Hold a shard while the body runs; yields whether it is ours: another host may be sending it."""
+    def held(self, build: SharedBuild, shard: int) -> Iterator[build_lock.Lease | None]:
+        """Hold a shard while the body runs; yields its lease, or None if another host is sending it."""
         lease = build_lock.held(self._engine, f"{build.index}/{shard}", self._place)
         try:
-            lease.__enter__()
+            ours = lease.__enter__()
         except EngineError:
             raise
         except TermweaveError:
-            yield False
+            yield None
             return
         try:
-            yield True
+            yield ours
         finally:
             lease.__exit__(None, None, None)
 

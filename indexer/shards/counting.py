@@ -21,6 +21,7 @@ from termweave.indexer.preparation import corpus_pass
 from termweave.indexer.preparation.corpus_remarks import CorpusRemarks, unreadable
 from termweave.indexer.shards import manifest, rows
 from termweave.indexer.shards.manifest import Counted, counts_file, entries_file
+from termweave.indexer.shards.store import open_at_once
 from termweave.statistics import CorpusStatistics, StatisticsCounter
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ Place = tuple[str, int | None]
 def uncounted(job: OpenJob) -> list[int]:
     """The shards that are not counted yet."""
     there = job.store.names()
-    return [shard for shard in range(job.plan.shards) if counts_file(shard) not in there]
+    return [shard for shard in range(job.plan.shards) if not {counts_file(shard), entries_file(shard)} <= there]
 
 
 def count(
@@ -53,6 +54,7 @@ def count(
         without: Shard -> documents that are left out.
     """
     without, seen = without or {}, 0
+    open_at_once(len(shards))
     with ExitStack() as open_files:
         counters = {
             shard: _ShardCounter(job.store, shard, job.encoder, without.get(shard, ()), open_files) for shard in sorted(shards)
@@ -108,6 +110,7 @@ def merge(job: OpenJob, report: Callable[[int], None]) -> Counted:
     sample: corpus_pass.Reservoir[Place] = corpus_pass.Reservoir()
     left_out: dict[int, list[Place]] = {shard: [] for shard in range(job.plan.shards)}
     remarks = CorpusRemarks()
+    open_at_once(job.plan.shards)
     parts = [rows.ShardFile(job.store, entries_file(shard)).entries() for shard in left_out]
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, Ledger(Path(scratch) / "merge.sqlite") as ledger:
         for number, block in enumerate(rows.in_order(parts)):

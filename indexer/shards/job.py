@@ -19,6 +19,7 @@ from termweave.indexer.shards import manifest
 from termweave.indexer.shards.manifest import EncodingPlan
 from termweave.indexer.shards.store import ShardStore, holds_shards
 from termweave.signals import signal_class
+from termweave.support.messages import without_password
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,13 +165,16 @@ def _refuse_stream(source: str) -> None:
         raise UsageError("Several processes cannot read standard input.", "Write it to a file, and encode that.")
     if index_address.is_address(source):
         raise UsageError(
-            f"{source} is an index, which may change between two processes.",
+            f"{without_password(source)} is an index, which may change between two processes.",
             "Index it directly ('termweave index'), or export it to a file and encode that.",
         )
     if download.is_address(source):
         raise UsageError(f"{download.shown(source)} would be fetched by every process.", "Download it, and encode the file.")
     if holds_shards(source):
-        raise UsageError(f"{source} is a folder of shards: it is encoded already.", "Index it: 'termweave index FOLDER NAME'.")
+        raise UsageError(
+            f"{without_password(source)} is a folder of shards: it is encoded already.",
+            "Index it: 'termweave index FOLDER NAME'.",
+        )
 
 
 def _absolute(path: str, *, new: bool = False) -> str:

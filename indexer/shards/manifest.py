@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -100,6 +101,13 @@ class Counted:
     warnings: Sequence[str] = ()
 
 
+def mark(plan: EncodingPlan, counted: Counted, shard: int) -> str:
+    """A hash of what the file of a shard holds: corpus, models, passages, statistics and the number of the shard."""
+    held = {name: value for name, value in asdict(plan).items() if name not in _SAID}
+    whole = [held, counted.statistics, counted.texts, shard]
+    return blake2b(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
 def read(store: ShardStore) -> tuple[EncodingPlan, Counted | None]:
     """Read the manifest of a folder.
 
@@ -179,4 +187,6 @@ def _told(value: Any) -> str:
         return f"{value['name']} ({value['fingerprint'][:8]})"
     if isinstance(value, dict) and all(isinstance(each, dict) for each in value.values()) and value:
         return ", ".join(f"{output} {model['name']} ({model['hash'][:8]})" for output, model in value.items())
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return str(value or "none")

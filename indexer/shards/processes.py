@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
 
 #: How often a task is tried whose process died.
 _TRIES = 2
-#: Seconds between two looks at the processes.
-_TICK = 0.05
+#: Seconds between two looks at the processes, and seconds that they have to remove what they have half written.
+_TICK, _GRACE = 0.05, 3.0
+#: What a process runs. Ctrl-C reaches every process of a terminal: the command ends them, and they say nothing.
+_PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from termweave.indexer.shards.worker import main
+sys.exit(main())
+"""
 
 
 @dataclass
@@ -63,13 +71,18 @@ class Processes:
                     time.sleep(_TICK)
         finally:
             for each in running:
+                each.process.terminate()
+            until = time.monotonic() + _GRACE
+            for each in running:
+                with suppress(subprocess.TimeoutExpired):
+                    each.process.wait(max(0.0, until - time.monotonic()))
                 each.process.kill()
                 each.process.communicate()
 
 
 def _started(task: Task) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "termweave.indexer.shards.worker"],
+    process = subprocess.Popen(  # noqa: S603 - a program of our own
+        [sys.executable, "-c", _PROGRAM],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: The columns that hold a text without its encoding.
 _TEXT = ("id", "line", "title", "text", "metadata", "parent", "number", "start", "end", "source_digest")
 _ENCODING = ("terms", "weights", "vector")
+#: The key of a file's mark.
+_MARK = b"termweave"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,13 @@ class EncodedDocument(Document):
     encoding: Encoding | None = None
 
 
-def schema(dimension: int | None) -> Any:
-    """The columns of a shard; `dimension` is the length of the vectors, None without a dense model."""
+def schema(dimension: int | None, mark: str) -> Any:
+    """The columns of a shard.
+
+    Args:
+        dimension: Length of the vectors; None without a dense model.
+        mark: What the file says of itself, so that another file is not taken for it (`manifest.mark`).
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     vector = pa.list_(pa.float32(), dimension) if dimension else pa.null()
@@ -46,7 +53,7 @@ def schema(dimension: int | None) -> Any:
         "parent": pa.string(), "number": pa.int32(), "start": pa.int64(), "end": pa.int64(), "source_digest": pa.int64(),
         "terms": pa.list_(pa.string()), "weights": pa.list_(pa.float32()), "vector": vector,
     }  # fmt: skip
-    return pa.schema(list(kinds.items()))
+    return pa.schema(list(kinds.items()), metadata={_MARK: mark.encode()})
 
 
 def entries_schema() -> Any:
@@ -105,10 +112,11 @@ class ShardFile:
     Args:
         store: The folder.
         name: The file.
+        mark: What the file must say of itself; "": anything.
     """
 
-    def __init__(self, store: ShardStore, name: str) -> None:
-        self._store, self._name = store, name
+    def __init__(self, store: ShardStore, name: str, mark: str = "") -> None:
+        self._store, self._name, self._mark = store, name, mark.encode()
 
     def groups(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """The row groups as tables.
@@ -120,6 +128,8 @@ class ShardFile:
 
         with self._store.reading(self._name) as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)
+            if self._mark and (file.schema_arrow.metadata or {}).get(_MARK) != self._mark:
+                raise self._damaged("it is another shard, or one of another folder")
             if missing := [name for name in columns or () if name not in file.schema_arrow.names]:
                 raise self._damaged(f"it has no column {missing[0]!r}")
             for number in range(file.num_row_groups):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def unencoded(job: OpenJob) -> list[int]:
     """The shards that are not encoded yet."""
     there = job.store.names()
-    return [shard for shard in range(job.plan.shards) if shard_file(shard) not in there]
+    return [shard for shard in range(job.plan.shards) if not {shard_file(shard), sample_file(shard)} <= there]
 
 
 def encode(job: OpenJob, shard: int, report: Callable[[int], None]) -> int:
@@ -39,7 +39,7 @@ def encode(job: OpenJob, shard: int, report: Callable[[int], None]) -> int:
     if job.counted is None:
         raise TermweaveError(f"The shards of {job.store.shown} are not counted yet.", "Run 'termweave encode' without --shard.")
     statistics = manifest.load_statistics(job.store, job.counted)
-    columns = rows.schema(job.encoder.dimension)
+    columns = rows.schema(job.encoder.dimension, manifest.mark(job.plan, job.counted, shard))
     left_out, sampled = set(job.counted.left_out), set(job.counted.sample)
     sample: list[tuple[Document, Encoding]] = []
     done = 0

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from termweave.errors import UsageError
+from termweave.errors import EngineError, UsageError
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.corpus_pass import entries_of
-from termweave.indexer.shards import rows
-from termweave.indexer.shards.manifest import shard_file
 from termweave.indexer.shards.source import EncodedFolder, encodings_of
 from termweave.search.catalog import lineage
 
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from termweave.corpora import Source
     from termweave.engine import Engine
     from termweave.indexer.build_target import BuildTarget
+    from termweave.indexer.ledger.build_lock import Lease
     from termweave.indexer.options import BuildOptions
     from termweave.indexer.pipeline.pipeline import StageCounts
     from termweave.search.catalog.lineage import Lineage
@@ -55,6 +54,7 @@ def send(
     claims = Claims(engine, target.lineage.name)
     build = SharedBuild(target.index, folder.fingerprint, folder.plan.shards)
     if ledger.acknowledged == ledger.total:
+        claims.close(build)  # a builder that died may have announced it
         return 0
     if not claims.announce(build):
         return send_part(folder.encoded())
@@ -76,16 +76,23 @@ def send(
             waiting()
             time.sleep(_LOOK)
         waits = left
+    if ledger.acknowledged + ledger.refusals < ledger.total:  # a report may be older than what the ledger wants sent again
+        send_part(folder.encoded())
     claims.close(build)
     return ledger.acknowledged - before
 
 
 def _collect(claims: Claims, build: SharedBuild, shard: int, ledger: Ledger) -> bool:
-    """Enter in the ledger what another host has sent; returns whether the shard is finished."""
+    """Enter in the ledger what another host has sent; returns whether the shard is finished.
+
+    The report is emptied then: later the ledger may want a document sent again that the server has lost, and knows better.
+    """
     found = claims.finished(build, [shard])
     for sent in found.values():
         ledger.acknowledge(sent.acknowledged)
         ledger.refuse(sent.refused)
+        if sent.acknowledged or sent.refused:
+            claims.finish(build, shard, SentShard())
     return bool(found)
 
 
@@ -154,7 +161,9 @@ def join(
             f"No build of {name!r} can be joined: none sends shards now.",
             f"Start it: 'termweave index {source.store.shown} {name}'. With --neighbours one host sends everything.",
         )
-    made = lineage.read(engine, build.index)
+    made = lineage.read(engine, build.index) if lineage.exists(engine, build.index) else None
+    if made is None or made.complete:  # its builder could not take the announcement back
+        raise UsageError(f"The build of {name!r} that could be joined has ended.", "There is nothing to send.")
     if made.name != name:
         raise UsageError(
             f"{build.index} is no generation of {name!r}.", f"Delete {name}/build in termweave-leases, and build again."
@@ -166,13 +175,29 @@ def join(
             break
         if claims.finished(build, [shard]):
             continue
-        with claims.held(build, shard) as ours:
-            if not ours or claims.finished(build, [shard]):
+        with claims.held(build, shard) as lease:
+            if lease is None or claims.finished(build, [shard]):
                 continue
-            sent = _send_shard(engine, source, shard, made, build, options, report)
+            sent = _send_shard(engine, source, shard, made, build, options, _while_held(lease, shard, report))
             claims.finish(build, shard, sent)
         shards, texts = shards + 1, texts + len(sent.acknowledged)
     return Joined(name, build.index, shards, texts, time.monotonic() - started)
+
+
+def _while_held(lease: Lease, shard: int, report: Callable[[StageCounts], None]) -> Callable[[StageCounts], None]:
+    """A report that ends the sending of a shard which another host has taken over: a host that slept must not send old texts late."""
+
+    def checked(counts: StageCounts) -> None:
+        try:
+            lease.check()
+        except EngineError as error:
+            raise EngineError(
+                f"Another host has taken over shard {shard}: this one did not renew its claim.",
+                "Run this command again: it sends what nobody else sends.",
+            ) from error
+        report(counts)
+
+    return checked
 
 
 def _refuse_other(folder: EncodedFolder, made: Lineage, build: SharedBuild) -> None:
@@ -187,6 +212,8 @@ def _refuse_other(folder: EncodedFolder, made: Lineage, build: SharedBuild) -> N
     for what, theirs, ours in (
         ("corpus", build.fingerprint, folder.fingerprint),
         ("number of shards", build.shards, folder.plan.shards),
+        ("length of passages", made.passages.get("size", 0), folder.plan.passages.get("size", 0)),
+        ("distance of passages", made.passages.get("stride", 0), folder.plan.passages.get("stride", 0)),
         ("models", models, own),
         ("statistics", made.statistics.get("hash", counted), counted),
     ):
@@ -208,7 +235,7 @@ def _send_shard(
 ) -> SentShard:
     """Send a whole shard; what an earlier host sent of it is sent again, under the same ids."""
     with tempfile.TemporaryDirectory(prefix="termweave-") as scratch, _ShardLedger(Path(scratch) / "shard.sqlite") as ledger:
-        for block in rows.ShardFile(folder.store, shard_file(shard)).documents(encoded=False):
+        for block in folder.shard(shard).documents(encoded=False):
             ledger.enter(entries_of(block))
         pipeline = Pipeline(
             engine=engine,

@@ -14,7 +14,7 @@ from termweave.errors import InputError, UsageError
 from termweave.indexer.preparation.language_check import LanguageAdvice
 from termweave.indexer.shards import manifest, rows
 from termweave.indexer.shards.manifest import sample_file, shard_file
-from termweave.indexer.shards.store import ShardStore, holds_shards
+from termweave.indexer.shards.store import ShardStore, holds_shards, open_at_once
 from termweave.support.messages import counted, few
 
 if TYPE_CHECKING:
@@ -160,12 +160,25 @@ class EncodedFolder:
 
     def _texts(self, shards: Sequence[int], progress: Progress | None, *, encoded: bool) -> Iterator[Document]:
         size, seen = self.size if progress else 0, 0
-        parts = [rows.ShardFile(self.store, shard_file(shard)).documents(encoded=encoded) for shard in shards]
+        open_at_once(len(shards))
+        parts = [self.shard(shard).documents(encoded=encoded) for shard in shards]
         for block in rows.in_order(parts):
             yield from block
             seen += len(block)
             if progress:
                 progress(size * seen // max(seen, self.counted.texts))
+        if len(shards) == self.plan.shards and seen != self.counted.texts:
+            raise InputError(
+                f"The shards in {self.store.shown} hold {seen:,} texts, and {self.counted.texts:,} were encoded: one is cut off.",
+                "Encode again, into another folder.",
+            )
+
+    def shard(self, shard: int) -> rows.ShardFile:
+        """The file of a shard."""
+        return self._file(shard_file(shard), shard)
+
+    def _file(self, name: str, shard: int) -> rows.ShardFile:
+        return rows.ShardFile(self.store, name, manifest.mark(self.plan, self.counted, shard))
 
     def statistics(self) -> CorpusStatistics | None:
         """The statistics of the term weights; None without them."""
@@ -175,7 +188,7 @@ class EncodedFolder:
         """The encodings of the sample of the corpus, in the order that the corpus pass gives it."""
         found: dict[tuple[str, int | None], Encoding] = {}
         for shard in range(self.plan.shards):
-            for block in rows.ShardFile(self.store, sample_file(shard)).documents(encoded=True):
+            for block in self._file(sample_file(shard), shard).documents(encoded=True):
                 pairs = zip(block, encodings_of(block), strict=True)
                 found |= {(each.id, each.line): replace(encoding, text=each.content) for each, encoding in pairs}
         if missing := [place for place in self.counted.sample if place not in found]:

@@ -16,8 +16,31 @@ if TYPE_CHECKING:
 
 #: The file that makes a folder a folder of shards.
 MANIFEST = "termweave-shards.json"
-#: What file systems and pyarrow raise beside OSError: a driver's own errors, and RuntimeError where C++ throws.
-_FAILURES = (OSError, RuntimeError, ValueError)
+#: Files that a process has open beside those of shards: libraries, models, connections, ledgers.
+_OTHER_FILES = 200
+
+
+def open_at_once(shards: int) -> None:
+    """Let this process have a file of each shard open: what is read in the order of the corpus comes from all of them in turn.
+
+    Raises:
+        UsageError: The system does not allow so many.
+    """
+    try:
+        import resource  # noqa: PLC0415 - Windows has no such module, and no such limit
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = shards + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"{shards:,} shards need as many open files, and this system allows a process {soft:,}.",
+            "Raise that limit ('ulimit -n'), or encode with fewer --shards.",
+        ) from error
 
 
 def is_url(spec: str) -> bool:
@@ -54,10 +77,11 @@ class ShardStore:
             ) from error
         try:
             self._files, self._root = fsspec.core.url_to_fs(spec)
-        except (ImportError, ValueError) as error:
-            raise UsageError(
-                f"{self.shown} cannot be opened: {first_line(error)}.",
-                "Name a folder, or install the package of that file system.",
+        except Exception as error:
+            reason = first_line(error) if self.shown == spec or isinstance(error, ImportError) else type(error).__name__
+            raise UsageError(  # an error may quote a part of the password
+                f"{self.shown} cannot be opened: {reason}.",
+                "Name a folder that this host can reach, and install the package of its file system.",
             ) from error
         self._root = self._root.rstrip("/")
 
@@ -116,17 +140,20 @@ class ShardStore:
             TermweaveError: It cannot be written.
         """
         scratch = self._path(f".{name}.{secrets.token_hex(6)}")
+        ours = True  # whether the body runs; its errors are its own, but for those of the system
         try:
             self._files.makedirs(self._root, exist_ok=True)
             with self._files.open(scratch, "wb") as stream:
+                ours = False
                 yield stream
+                ours = True
             self._files.mv(scratch, self._path(name))
         except BaseException as error:
-            with suppress(*_FAILURES):
+            with suppress(Exception):
                 self._files.rm(scratch)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) or (ours and isinstance(error, Exception)):
                 raise TermweaveError(
-                    f"{name} cannot be written to {self.shown}: {error.strerror or first_line(error)}.",
+                    f"{name} cannot be written to {self.shown}: {getattr(error, 'strerror', '') or first_line(error)}.",
                     "Free some space or check the permissions of that folder, then run the command again: it resumes.",
                 ) from error
             raise
@@ -142,7 +169,9 @@ class ShardStore:
             raise InputError(
                 f"{self.shown} has no {name}.", "Run 'termweave encode' again: it writes what is missing."
             ) from error
-        except _FAILURES as error:
+        except TermweaveError:
+            raise
+        except Exception as error:
             raise InputError(
                 f"{name} in {self.shown} cannot be read: {first_line(error)}.",
                 "If it is damaged, remove it and run 'termweave encode' again: it writes what is missing.",

@@ -1,10 +1,11 @@
 """A worker: does one task of a job, in a process of its own on this host or on another one.
 
-``python -m termweave.indexer.shards.worker`` reads the task on standard input and answers on standard output.
+A process reads the task on standard input and answers on standard output (`main`).
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -67,13 +68,17 @@ def perform(task: Task, report: Callable[[int], None] = lambda _: None) -> int:
 
 def main() -> int:
     """Do the task on standard input; print the number of texts, or the error, as JSON."""
+    signal.signal(signal.SIGTERM, _end)
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr  # a library that prints does not spoil the answer
     try:
         answer = {"texts": perform(Task.from_json(sys.stdin.buffer.read()))}
     except TermweaveError as error:
         answer = {"message": error.message, "hint": error.hint}  # type: ignore[dict-item]
-    sys.stdout.buffer.write(orjson.dumps(answer))
+    answers.write(orjson.dumps(answer))
+    answers.flush()
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _end(number: int, _frame: object) -> None:
+    """End by an exception, so that files which are half written are removed."""
+    sys.exit(128 + number)

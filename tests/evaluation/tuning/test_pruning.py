@@ -12,7 +12,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
-from termweave.errors import UsageError
+from termweave.errors import InputError, UsageError
 from termweave.evaluation.tuning.pruning import JudgedList, choose, find, mean_ndcg
 from termweave.indexer import BuildOptions, build
 from termweave.search import Index
@@ -39,6 +39,14 @@ def test_the_strongest_rule_that_keeps_the_share_is_chosen():
     # Where half of nDCG may be lost, further steps are allowed: the relevant document is second, which keeps 1 / log2(3) = .63.
     assert choose("set", [NEEDS_LIGHT], [NEEDS_LIGHT], 0.6, 255, []).rule == "0.5"
     assert choose("set", [NEEDS_LIGHT], [NEEDS_LIGHT], 0.7, 255, []).rule == "0.14"
+
+
+def test_where_nothing_relevant_is_found_no_rule_is_chosen():
+    """Every rule keeps all of nothing: the strongest would be advised."""
+    nothing = JudgedList({"a": 1.0}, {"wrong": {"a": 200}}, {"right": 1})
+    for halves in (([nothing], [NEEDS_LIGHT]), ([NEEDS_LIGHT], [nothing])):
+        with pytest.raises(InputError, match="rank no relevant document of set"):
+            choose("set", *halves, 0.99, 255, [])
 
 
 def test_a_rule_behind_one_that_fails_is_not_chosen():

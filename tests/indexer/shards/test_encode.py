@@ -65,6 +65,7 @@ def test_the_second_document_with_an_id_is_refused_or_left_out_as_in_a_build(wri
     said = encode(path, tmp_path / "s", "--shards", "3", status=1)
     assert "corpus.jsonl: line 34 has the id 'd2' of line 3, with other content" in said
     assert "--skip-bad" in said
+    assert "skip_bad was off and is on" in encode(path, tmp_path / "s", "--shards", "3", "--skip-bad", status=2)
     said = encode(path, tmp_path / "t", "--shards", "3", "--skip-bad")
     assert said["texts"] == 39
     assert said["statistics"] == one_pass(path, tmp_path, skip_bad=True).statistics.hash
@@ -186,6 +187,82 @@ def test_a_text_that_was_altered_is_named(write, encode, in_process, tmp_path):
     pq.write_table(table.set_column(table.column_names.index("title"), table.schema.field("title"), [titles]), shard)
     with pytest.raises(Exception, match="is damaged: the text 'd3' is another than was encoded"):
         list(corpora.open_source(folder).documents())
+
+
+def test_a_shard_of_another_number_model_or_length_is_named(write, encode, in_process, tmp_path):
+    """A file in the place of another one is whole and has right digests; its documents would be there twice, others not at all."""
+    import pyarrow.parquet as pq
+
+    folder, other, path = tmp_path / "shards", tmp_path / "other", write(texts(64))
+    encode(path, folder, "--shards", "2")
+    encode(path, other, "--shards", "2", "--weights", "bm25-dutch")
+    shard = folder / "shard-00001.parquet"
+    own = shard.read_bytes()
+    for wrong in (folder / "shard-00000.parquet", other / "shard-00001.parquet"):
+        shard.write_bytes(wrong.read_bytes())
+        with pytest.raises(Exception, match=r"shard-00001\.parquet in .* is another shard, or one of another folder"):
+            list(corpora.open_source(folder).documents())
+    shard.write_bytes(own)
+    whole = pq.ParquetFile(folder / "shard-00001.parquet").read_row_group(0)
+    pq.write_table(whole, shard)
+    with pytest.raises(Exception, match="hold 24 texts, and 64 were encoded: one is cut off"):
+        list(corpora.open_source(folder).documents())
+
+
+def test_a_file_beside_a_shard_is_written_again(write, encode, in_process, tmp_path):
+    path, folder = write(texts(64)), tmp_path / "shards"
+    encode(path, folder, "--shards", "2")
+    whole = files(folder, "")
+    (folder / "sample-00001.parquet").unlink()
+    assert encode(path, folder, "--shards", "2")["encoded"]["shards"] == 1
+    assert files(folder, "") == whole
+
+
+def test_an_address_is_shown_without_its_password(encode, tmp_path):
+    assert "https://me:***@old:9200/products is an index" in encode(
+        "https://me:secret@old:9200/products", tmp_path / "shards", status=2
+    )
+
+
+def test_more_shards_than_a_process_may_have_open_files(write, encode, tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    path, usual = write(texts(20)), resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= usual[1] < 700:
+        pytest.skip("this system allows fewer")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, usual[1]))
+    try:
+        assert encode(path, tmp_path / "shards", "--shards", "400", "--shard", "0")["texts"] == 20
+        with monkeypatch.context() as strict:
+            strict.setattr(resource, "getrlimit", lambda _: (256, 256))
+            strict.setattr(resource, "setrlimit", lambda *_: (_ for _ in ()).throw(ValueError("not allowed")))
+            said = encode(path, tmp_path / "refused", "--shards", "400", "--shard", "0", status=2)
+        assert "shards need as many open files, and this system allows a process 256." in said
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+
+
+class Strange(Exception):
+    """An error of a driver that is none of the system's."""
+
+
+def test_an_error_of_a_file_system_is_a_sentence(write, encode, monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def refused(*_, **__):
+        raise Strange("no credentials")
+
+    path = write(texts(3))
+    with monkeypatch.context() as there:
+        there.setattr(MemoryFileSystem, "exists", refused)
+        assert "termweave-shards.json in memory://refusing/a cannot be read: no credentials" in encode(
+            path, "memory://refusing/a", status=1
+        )
+    monkeypatch.setattr(MemoryFileSystem, "mv", refused)
+    assert "cannot be written to memory://refusing/b: no credentials" in encode(path, "memory://refusing/b", status=1)
+    monkeypatch.setattr(MemoryFileSystem, "__init__", refused)
+    MemoryFileSystem.clear_instance_cache()
+    said = encode(path, "memory://me:secret@refusing/c", status=2)
+    assert "memory://me:***@refusing/c cannot be opened: Strange" in said
 
 
 def test_missing_shards_are_named(write, encode, in_process, tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +14,7 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
+from termweave.errors import EngineError, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, build, builder
 from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
@@ -120,6 +122,85 @@ def test_a_builder_that_dies_finds_what_the_others_sent(
     assert check(opensearch_engine, name).ok
 
 
+def test_a_report_that_was_left_behind_keeps_nothing_from_being_sent(
+    opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch, first_joined
+):
+    """The server loses documents that builder and helper have sent, and the reports of both could not be removed."""
+    encode(write(texts(96)), tmp_path / "shards", "--shards", "4")
+    monkeypatch.setattr(Claims, "close", lambda *_: None)
+    first_joined(lambda: sharing.join(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions()))
+    finish, lost = builder._finish_and_verify, []
+
+    def loses(engine, target, options):
+        if not lost:
+            lost.extend(("d3", "d9", "d50"))
+            for identity in lost:
+                engine.request("DELETE", f"/{target.index}/_doc/{identity}")
+        return finish(engine, target, options)
+
+    monkeypatch.setattr(builder, "_finish_and_verify", loses)
+    with pytest.raises(VerificationFailed, match="3 missing"):
+        build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    built = build(opensearch_engine, corpora.open_source(tmp_path / "shards"), name, BuildOptions())
+    assert (built.documents, built.sent) == (96, 3)
+    assert check(opensearch_engine, name).ok
+
+
+def test_a_build_that_has_ended_is_not_joined(opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch):
+    encode(write(texts(30)), tmp_path / "shards", "--shards", "2")
+    folder = corpora.open_source(tmp_path / "shards")
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:  # everything is sent, and the announcement is left behind
+        dying.setattr(Claims, "close", lambda *_: None)
+        dying.setattr(builder, "_finish_and_verify", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, folder, name, BuildOptions())
+    claims = Claims(opensearch_engine, name)
+    announced = claims.announced()
+    assert announced
+    built = build(opensearch_engine, folder, name, BuildOptions())
+    assert claims.announced() is None
+    claims.announce(announced)
+    with pytest.raises(UsageError, match="has ended"):
+        sharing.join(opensearch_engine, folder, name, BuildOptions())
+    assert built.index == announced.index
+    claims.announce(replace(announced, index=f"{name}-20260101000000-00000000"))
+    with pytest.raises(UsageError, match="has ended"):
+        sharing.join(opensearch_engine, folder, name, BuildOptions())
+
+
+def test_a_host_whose_claim_was_taken_over_stops(opensearch_engine, name, write, encode, in_process, tmp_path, monkeypatch):
+    encode(write(texts(96)), tmp_path / "shards", "--shards", "4")
+    folder = corpora.open_source(tmp_path / "shards")
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(builder, "send_rest", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            build(opensearch_engine, folder, name, BuildOptions())
+    claims = Claims(opensearch_engine, name)
+    shared = claims.announced()
+    taken = build_lock.Lease.check
+
+    def asleep(lease):  # nothing is renewed while a host sleeps; meanwhile another one takes the shard
+        lease._lost = True
+        taken(lease)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(build_lock.Lease, "check", asleep)
+        with pytest.raises(EngineError, match="Another host has taken over shard 0"):
+            sharing.join(opensearch_engine, folder, name, BuildOptions())
+    assert claims.finished(shared, range(4)) == {}
+    monkeypatch.setattr(build_lock, "EXPIRY", 0.2)  # the claim that was lost is not given back
+    assert build(opensearch_engine, folder, name, BuildOptions()).documents == 96
+    assert check(opensearch_engine, name).ok
+
+
 def test_what_cannot_be_joined_is_refused(opensearch_engine, name, write, encode, in_process, tmp_path, capsys, first_joined):
     path = write(texts(30))
     encode(path, tmp_path / "shards", "--shards", "2")
@@ -157,7 +238,7 @@ def test_a_shard_that_another_process_sends_is_not_claimed_twice(opensearch_engi
     shared = SharedBuild(f"{name}-20260101000000-00000000", "f", 2)
     with first.held(shared, 0) as ours:
         with second.held(shared, 0) as theirs:
-            assert (ours, theirs) == (True, False)
+            assert (ours is None, theirs) == (False, None)
         with second.held(shared, 1) as theirs:
             assert theirs
     with second.held(shared, 0) as theirs:

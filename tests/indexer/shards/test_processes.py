@@ -88,3 +88,26 @@ def test_an_encoding_that_is_killed_goes_on_where_it_was(write, encode, tmp_path
     assert said["encoded"]["shards"] == 5 - there
     left = {name: content for name, content in files(folder, "").items() if not name.startswith(".")}
     assert left == files(tmp_path / "whole", "")
+
+
+#: `termweave` where Ctrl-C is not ignored, as it is for what a script starts in the background.
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from termweave.cli import main; main()"
+
+
+def test_ctrl_c_ends_the_processes_without_a_traceback_and_they_leave_nothing_half_written(write, tmp_path):
+    path, folder = write([{**each, "text": each["text"] * 40} for each in texts(20_000)]), tmp_path / "shards"
+    command = [sys.executable, "-c", INTERRUPTIBLE, "encode", str(path), "--out", str(folder), "--shards", "2", *QUICK]
+    child = subprocess.Popen(
+        [*command, "--processes", "2"], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    until = time.monotonic() + 120
+    while not files(folder, ".entries") if folder.exists() else True:  # both read the corpus
+        assert time.monotonic() < until
+        assert child.poll() is None
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all
+    said, _ = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Stopped." in said
+    assert "Traceback" not in said
+    assert files(folder, ".") == {}
