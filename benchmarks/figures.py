@@ -97,6 +97,8 @@ FIGURES = (
     Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
     Figures("ranker-gain", "docs/reproduction.md", "a ranker over hybrid+rNN", "ranker_gain.py --data DATA --set steps=260 --set every=130 --set batch=5 --set blocks=10,5 --set chunk=0 --set training_length=96 --set precision=bf16 --set dev=20 --set reranked=20"),
     Figures("expansion", "docs/figures-neighbours.md", "words that a text does not hold", "expansion.py SETS: cranfield nfcorpus"),
+    Figures("development", "docs/training.md", "the development figure and the test figure", "development_figure.py DATA/stackfaq DATA/medquad DATA/clinc150", model=False),
+    Figures("development-squad", "docs/training.md", "where held-out questions are searched", "development_figure.py DATA/squad --documents 18000 --test-documents 2500 --set documents=2000", model=False),
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
     Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),
     Figures("labels-speed", "docs/reproduction.md", "time of labels", "training_speed.py labels", model=False),
