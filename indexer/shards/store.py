@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The file that makes a folder a folder of shards.
 MANIFEST = "termweave-shards.json"
+#: The beginning of an fsspec URL: file systems may stand before each other.
+_URL = re.compile(r"(?:[a-z0-9+.-]+::)*(?P<scheme>[a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 #: Files that a process has open beside those of shards: libraries, models, connections, ledgers.
 _OTHER_FILES = 200
 
@@ -44,8 +47,12 @@ def open_at_once(shards: int) -> None:
 
 
 def is_url(spec: str) -> bool:
-    """Whether a folder is named by an fsspec URL such as ``s3://bucket/folder``; an http(s) address is that of a file."""
-    return "://" in spec and not spec.lower().startswith(("http://", "https://"))
+    """Whether a folder is named by an fsspec URL such as ``s3://bucket/folder`` or ``simplecache::s3://bucket/folder``.
+
+    An http(s) address is that of a file or an index, and ``ubi:https://...`` is the name of another source.
+    """
+    found = _URL.match(spec)
+    return found is not None and found["scheme"].lower() not in {"http", "https"}
 
 
 def holds_shards(spec: str) -> bool:

@@ -13,7 +13,7 @@ from termweave import corpora, encoders
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.shards import manifest, rows
-from termweave.indexer.shards.store import MANIFEST, ShardStore
+from termweave.indexer.shards.store import MANIFEST, ShardStore, is_url
 
 from .conftest import texts
 
@@ -284,3 +284,19 @@ def test_a_shard_without_a_document_keeps_the_order(write, encode, in_process, t
     assert read == [f"d{number}" for number in (*range(8), *range(16, 20))]
     shard = rows.ShardFile(ShardStore(str(tmp_path / "shards")), "shard-00001.parquet")
     assert list(shard.documents(encoded=True)) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("s3://bucket/folder", True),
+        ("simplecache::s3://bucket/folder", True),
+        ("memory://folder", True),
+        ("https://host/index", False),
+        ("ubi:http://127.0.0.1:9200", False),
+        ("opensearch:https://host", False),
+        ("folder/with:colon", False),
+    ],
+)
+def test_only_urls_of_file_systems_are_folders_elsewhere(spec, expected):
+    assert is_url(spec) == expected
