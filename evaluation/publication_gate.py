@@ -29,8 +29,8 @@ class PublicationGate:
         judged: The judged queries that the generation is measured on; None: nothing is required.
         required: Requirements.
         within: The largest loss of nDCG@10 against the live generation; None: it is not compared with it.
-        first: Whether `within` lets a generation pass if none is live; otherwise the name was deleted meanwhile, and stays deleted.
         say: Called with a sentence for each requirement that is met.
+        first: Whether `within` lets a generation pass if none is live; otherwise the name was deleted meanwhile, and stays deleted.
         verdicts: The verdict on each requirement as JSON data, once the generation was measured.
     """
 
@@ -40,8 +40,8 @@ class PublicationGate:
     judged: Dataset | None = None
     required: Sequence[Gate] = ()
     within: float | None = None
-    first: bool = True
     say: Callable[[str], None] = lambda _: None
+    first: bool = True
     verdicts: list[dict[str, Any]] = field(default_factory=list)
 
     def __call__(self, generation: str) -> None:

@@ -248,7 +248,8 @@ def _gate(
         raise UsageError(error.message, f"--on DATASET names the judged queries of the gate. {error.hint}") from None
     if judged is not None:
         gates.check_saved_runs(parsed, [query.id for query in judged.queries()], judged.qrels())
-    return PublicationGate(server, name, {"weights": options.weights, "dense": options.dense}, judged, parsed, within, out.say)
+    models = {"weights": options.weights, "dense": options.dense}
+    return PublicationGate(server, name, models, judged, parsed, within, say=out.say)
 
 
 def _join(server: Engine, opened: Source, name: str, options: BuildOptions, out: Output) -> None:
