@@ -10,7 +10,13 @@ import click
 from termweave.cli.options.number_types import IntRange
 from termweave.cli.options.option_groups import verb
 from termweave.cli.options.search_options import milliseconds
-from termweave.cli.options.shared_options import connection_options, model_options, models_to_open, output_options
+from termweave.cli.options.shared_options import (
+    check_together,
+    connection_options,
+    model_options,
+    models_to_open,
+    output_options,
+)
 
 if TYPE_CHECKING:
     from termweave.cli.common.output import Output
@@ -110,6 +116,9 @@ def command(
     from termweave.search import Index
     from termweave.search.catalog import lineage, profiles
 
+    others = measure != "nDCG@10" or profile != "tuned" or trials or rerank or rerank_budget is not None
+    rule = "--prune looks at nDCG@10 of the term weights, and stores no profile: leave --measure, --profile, --trials and --rerank out"
+    check_together((rule, prune is not None and bool(others)))
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     if prune is not None:
         _find_pruning(index, corpora.open_dataset(dataset), prune, seed, out)
