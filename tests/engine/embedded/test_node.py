@@ -200,7 +200,7 @@ def test_a_cluster_that_is_still_reading_its_state_has_lost_no_index(open_tmp, m
         node.stop(home)
         # As after the loss of most nodes: there is a manager, and it hides all indices.
         monkeypatch.setattr(process, "SETTINGS", process.SETTINGS + "gateway.recover_after_data_nodes: 2\n")
-        monkeypatch.setattr(startup, "_wait", lambda _, __, first, ___: joined(first.port))
+        monkeypatch.setattr(startup, "_wait", lambda *given: joined(given[3].port))
         # The request that makes sure waits until the cluster is ready, here until its time is over.
         with connect(load(url=node.start(home=home).url, timeout=3)) as engine, pytest.raises(EngineUnreachable, match="in time"):
             lineage.exists(engine, "notes")
