@@ -38,6 +38,15 @@ def check_together(*rules: tuple[str, bool]) -> None:
             raise click.UsageError(f"{sentence}.")
 
 
+def percentage(text: str) -> float | None:
+    """Convert a percentage to a share: "0.1%" becomes 0.001; None if the text is no percentage between 0% and 100%."""
+    try:
+        number = float(text.removesuffix("%")) / 100
+    except ValueError:
+        return None
+    return number if text.endswith("%") and 0.0 <= number <= 1.0 else None
+
+
 def share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """Convert a percentage to a share, as the callback of an option: "0.1%" becomes 0.001.
 
@@ -46,11 +55,8 @@ def share(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     """
     if value is None:
         return None
-    try:
-        number = float(value.removesuffix("%")) / 100
-    except ValueError:
-        number = -1.0
-    if not value.endswith("%") or not 0.0 <= number <= 1.0:
+    number = percentage(value)
+    if number is None:
         raise click.BadParameter(f"{value!r} is no percentage; write 0.1% or 5%.", ctx, param)
     return number
 

@@ -16,6 +16,7 @@ from termweave.cli.options.shared_options import (
     model_options,
     models_to_open,
     output_options,
+    percentage,
 )
 
 if TYPE_CHECKING:
@@ -33,11 +34,8 @@ def _share(_context: click.Context, _option: click.Parameter, text: str | None) 
 
     if text is None:
         return None
-    try:
-        value = float(text.removesuffix("%")) / 100
-    except ValueError:
-        value = 0.0
-    if not text.endswith("%") or not 0 < value <= 1:
+    value = percentage(text)
+    if not value:
         raise UsageError(f"{text!r} is not a share of nDCG@10 to keep.", "Write --prune 99%.")
     return value
 

@@ -126,3 +126,9 @@ def test_an_index_without_term_weights_has_nothing_to_prune(opensearch_engine, f
 def test_options_that_mean_nothing_with_prune_are_refused(capsys, other):
     assert run(["tune", "docs", "judged", "--prune", "99%", *other]) == 2
     assert "leave --measure, --profile, --trials" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("share", ["0%", "99", "101%", "nan%", "most"])
+def test_what_is_no_share_to_keep_is_refused(capsys, share):
+    assert run(["tune", "docs", "judged", "--prune", share]) == 2
+    assert share in capsys.readouterr().err
