@@ -74,7 +74,8 @@ def test_a_moved_slider_ranks_as_the_library_and_asks_nothing(
     later = [
         event["params"]["request"]["url"] for event in browser.events[asked:] if event["method"] == "Network.requestWillBeSent"
     ]
-    assert later == []
+    # The browser fetches the icon of its tab when it likes, on a busy machine after the page has loaded.
+    assert [url for url in later if url != f"{address}/static/icon.svg"] == []
     assert DOCUMENTS.keys() >= {"sched", "timer", "json"}
 
 
