@@ -2,7 +2,7 @@
 
 The builder, which holds the build lock and the ledger, announces the build in one document. Whoever sends a shard holds a lease of it, so that
 the shard of a host that dies is taken over. A shard that is sent gets a document with what the server acknowledged, which the builder
-enters in its ledger.
+enters in its ledger. What is larger than a request may be on small managed servers lies in several documents.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.engine import Engine
+
+
+#: Most characters of a document; some managed servers take requests of 10 MB at most.
+_MOST = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -56,15 +60,16 @@ class SentShard:
     acknowledged: list[tuple[str, int]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
-    def packed(self) -> dict[str, str]:
-        """The document that the cluster keeps."""
-        return {"packed": base64.b64encode(zlib.compress(orjson.dumps(asdict(self)))).decode()}
+    def packed(self) -> list[str]:
+        """What the cluster keeps, in one or more parts."""
+        whole = base64.b64encode(zlib.compress(orjson.dumps(asdict(self)))).decode()
+        return [whole[first : first + _MOST] for first in range(0, len(whole), _MOST)]
 
     @classmethod
-    def unpacked(cls, stored: dict[str, Any]) -> SentShard | None:
-        """Read `packed`; None if the document is damaged: the shard is sent again."""
+    def unpacked(cls, packed: str) -> SentShard | None:
+        """Read the parts of `packed`, joined; None if they are damaged: the shard is sent again."""
         try:
-            loaded = orjson.loads(zlib.decompress(base64.b64decode(stored["packed"])))
+            loaded = orjson.loads(zlib.decompress(base64.b64decode(packed)))
             acknowledged = [(str(identity), int(digest)) for identity, digest in loaded["acknowledged"]]
             return cls(acknowledged, [(str(identity), str(reason)) for identity, reason in loaded["refused"]])
         except (ValueError, KeyError, TypeError, zlib.error):
@@ -124,20 +129,44 @@ class Claims:
 
     def finish(self, build: SharedBuild, shard: int, sent: SentShard) -> None:
         """Note that a shard is sent."""
-        self._put(self._sent(build, shard), sent.packed())
+        first, *more = sent.packed()
+        for number, part in enumerate(more, start=1):
+            self._put(self._sent(build, shard, number), {"packed": part})
+        self._put(self._sent(build, shard), {"packed": first, "parts": 1 + len(more)})  # last: it says that the others are there
+
+    def empty(self, build: SharedBuild, shard: int) -> None:
+        """Forget what was acknowledged of a shard that is sent; that it is sent stays noted."""
+        parts = self._parts(self._get(self._sent(build, shard)))
+        self.finish(build, shard, SentShard())
+        if parts > 1:
+            self._delete([self._sent(build, shard, number) for number in range(1, parts)])
 
     def finished(self, build: SharedBuild, shards: Sequence[int]) -> dict[int, SentShard]:
         """Those of the shards that are sent, with what the server acknowledged."""
         found = {}
         for shard in shards:
-            stored = self._get(self._sent(build, shard))
-            sent = SentShard.unpacked(stored) if stored else None
+            first = self._get(self._sent(build, shard))
+            sent = SentShard.unpacked("".join(self._stored(build, shard, first))) if first else None
             if sent is not None:
                 found[shard] = sent
         return found
 
-    def _sent(self, build: SharedBuild, shard: int) -> str:
-        return f"sent/{build.index}/{shard}"
+    def _stored(self, build: SharedBuild, shard: int, first: dict[str, Any]) -> Iterator[str]:
+        """The parts of a shard's report, up to one that is missing."""
+        yield str(first.get("packed", ""))
+        for number in range(1, self._parts(first)):
+            stored = self._get(self._sent(build, shard, number))
+            if stored is None:
+                return
+            yield str(stored.get("packed", ""))
+
+    @staticmethod
+    def _parts(first: dict[str, Any] | None) -> int:
+        parts = (first or {}).get("parts", 1)
+        return parts if isinstance(parts, int) else 1
+
+    def _sent(self, build: SharedBuild, shard: int, part: int = 0) -> str:
+        return f"sent/{build.index}/{shard}" + (f"/{part}" if part else "")
 
     def _path(self, key: str) -> str:
         return f"/{build_lock.INDEX}/_doc/{quote(f'{self._name}/{key}')}"

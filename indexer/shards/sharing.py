@@ -92,7 +92,7 @@ def _collect(claims: Claims, build: SharedBuild, shard: int, ledger: Ledger) -> 
         ledger.acknowledge(sent.acknowledged)
         ledger.refuse(sent.refused)
         if sent.acknowledged or sent.refused:
-            claims.finish(build, shard, SentShard())
+            claims.empty(build, shard)
     return bool(found)
 
 

@@ -14,9 +14,10 @@ import pytest
 
 from termweave import corpora
 from termweave.cli import run
+from termweave.engine import EngineResponseError
 from termweave.errors import EngineError, UsageError, VerificationFailed
 from termweave.indexer import BuildOptions, build, builder
-from termweave.indexer.ledger import build_lock
+from termweave.indexer.ledger import build_lock, shard_claims
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.shards import sharing
 from tests.indexer.builds import check
@@ -28,7 +29,7 @@ SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 #: A host that joins and is killed in the middle of its first shard.
 DIES = """
 import os, signal, sys
-from termweave.indexer.ledger import build_lock
+from termweave.indexer.ledger import build_lock, shard_claims
 build_lock.BEAT, build_lock.EXPIRY = 0.5, 2.0
 from termweave.indexer.ledger.shard_claims import Claims
 Claims.finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -231,6 +232,27 @@ def test_what_another_program_wrote_is_no_build_and_no_report(opensearch_engine,
     assert claims.finished(shared, [0, 1]) == {0: SentShard([("a", 1)], [("b", "no")])}
     claims.close(shared)
     assert claims.finished(shared, [0, 1]) == {}
+
+
+def test_a_large_report_lies_in_several_documents(opensearch_engine, name, monkeypatch):
+    monkeypatch.setattr(shard_claims, "_MOST", 64)
+    claims = Claims(opensearch_engine, name)
+    shared = SharedBuild(f"{name}-20260101000000-00000000", "f", 1)
+    sent = SentShard([(f"d{place}", 7919 * place) for place in range(60)])
+    assert len(sent.packed()) > 3
+    claims.finish(shared, 0, sent)
+    assert claims.finished(shared, [0]) == {0: sent}
+    second = claims._path(claims._sent(shared, 0, 2))
+    kept = opensearch_engine.request("GET", second)["_source"]
+    opensearch_engine.request("DELETE", second)
+    assert claims.finished(shared, [0]) == {}  # and the shard is sent again
+    opensearch_engine.request("PUT", second, body=kept)
+    assert claims.finished(shared, [0]) == {0: sent}
+    claims.empty(shared, 0)
+    assert claims.finished(shared, [0]) == {0: SentShard()}
+    with pytest.raises(EngineResponseError) as raised:
+        opensearch_engine.request("GET", second)
+    assert raised.value.status == 404
 
 
 def test_a_shard_that_another_process_sends_is_not_claimed_twice(opensearch_engine, name):

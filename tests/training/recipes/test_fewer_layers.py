@@ -1,0 +1,116 @@
+"""A model of fewer layers: it begins as layers of its teacher, learns its states, and serves like any other."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.training.conftest import NOISE, SUBJECTS
+
+torch = pytest.importorskip("torch", reason="training needs the extra [train]")
+
+from termweave.encoders import load  # noqa: E402
+from termweave.encoders.analysis.registry import analysis_of  # noqa: E402
+from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
+from termweave.encoders.analysis.words import ANALYSIS  # noqa: E402
+from termweave.encoders.manifest import STATISTICS, TOKENIZER, ModelFolder  # noqa: E402
+from termweave.encoders.models import store  # noqa: E402
+from termweave.encoders.term_weighting.weight_function import Form  # noqa: E402
+from termweave.errors import UsageError  # noqa: E402
+from termweave.training.data.pairs import count  # noqa: E402
+from termweave.training.recipes import fewer_layers  # noqa: E402
+from termweave.training.recipes.shipped_model import SOURCES  # noqa: E402
+from termweave.training.term_weights.hidden_states import states  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture
+def teacher(model):
+    """A model whose heads say something."""
+    with torch.no_grad():
+        for kind in ("document", "query"):
+            model.heads.of(kind).outer.weight.normal_(std=0.5)
+    return model
+
+
+@pytest.fixture
+def documents(teacher, texts):
+    prepared = texts(Form())[0]
+    return fewer_layers.DistilledTexts("document", prepared, states(teacher, "toy", prepared.pieces))
+
+
+def test_a_student_of_all_layers_is_its_teacher(teacher, documents):
+    student = fewer_layers.student_of(teacher, [1, 2, 3]).eval()
+    ids = torch.randint(5, 60, (2, 9))
+    given = (ids, torch.ones_like(ids), torch.rand(2, 9, 2))
+    for one, other in zip(teacher.eval()(*given), student(*given), strict=True):
+        assert torch.equal(one, other)
+    # What is left is the rounding of int8 and of bf16.
+    assert loss(teacher, student, documents) < 0.1
+
+
+def loss(*given):
+    """The loss of the twelve documents."""
+    with torch.no_grad():
+        return float(fewer_layers.distillation_loss(*given, range(12)))
+
+
+@pytest.mark.parametrize("kept", [[2, 3], [3], [1, 2], [3, 1], [1, 1, 3], [0, 3]])
+def test_layers_that_cannot_be_kept(teacher, kept):
+    with pytest.raises(UsageError, match="cannot be kept"):
+        fewer_layers.student_of(teacher, kept)
+
+
+def test_a_student_learns_the_states_of_its_teacher(teacher, documents):
+    student = fewer_layers.student_of(teacher, [1, 3])
+    assert student.shape.layer == 1
+    before = loss(teacher, student, documents)
+    fewer_layers.distil(teacher, student, [documents], steps=60, tokens=256, rate=0.003)
+    after = loss(teacher, student, documents)
+    assert after < 0.7 * before
+
+
+def test_batches_hold_every_text_once_and_no_more_than_was_asked(documents):
+    lengths = [len(each.ids) for each in documents.prepared.pieces]
+    generator = fewer_layers.random.Random(0)
+    stream, seen = documents.batches(40, generator), []
+    while len(seen) < len(lengths):
+        batch = next(stream)
+        assert len(batch) == 1 or max(lengths[place] for place in batch) * len(batch) <= 40
+        seen += batch
+    assert sorted(seen) == list(range(len(lengths)))
+
+
+def test_the_command_makes_a_folder_that_serves(teacher, trained_folder, tmp_path, capsys):
+    home = trained_folder(teacher)
+    (home / STATISTICS).write_bytes(
+        count([SUBJECTS], analysis_of(ANALYSIS, PieceTokenizer(home / TOKENIZER).tokenizer, model="toy")).to_bytes()
+    )
+    data = tmp_path / "data"
+    for source in SOURCES:
+        (data / source.set / "qrels").mkdir(parents=True)
+        rows = [{"_id": f"d{place}", "text": f"{NOISE[place]} about {subject}"} for place, subject in enumerate(SUBJECTS[:9])]
+        (data / source.set / "corpus.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        (data / source.set / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": f"about {SUBJECTS[0]}"}))
+        (data / source.set / "qrels" / "train.tsv").write_text("q\td0\t1\n")
+    out = tmp_path / "faster"
+    asked = ["--data", str(data), "--model", str(home), "--out", str(out), "--steps", "50", "--layers"]
+    assert fewer_layers.main([*asked, "2,3"]) == 2
+    assert not out.exists()
+    assert fewer_layers.main([*asked, "1,3"]) == 0, capsys.readouterr().err
+    assert "step 50 of 50" in capsys.readouterr().err
+    manifest = ModelFolder.read(out).manifest
+    assert manifest.hash != ModelFolder.read(home, check=False).manifest.hash
+    student, _ = store.load(out)
+    assert student.backbone.config.num_hidden_layers == 2
+    encoded = load(str(out), str(out)).encode([f"about {SUBJECTS[0]}"], kind="document")[0]
+    assert encoded.weights is not None
+    assert np.linalg.norm(encoded.vector) == pytest.approx(1, abs=1e-5)
+    assert fewer_layers.main([*asked, "1,3"]) == 2
+    assert "exists" in capsys.readouterr().err
+    shutil.rmtree(out)
+    (home / store.HEADS).write_bytes(b"cut")
+    assert fewer_layers.main([*asked, "1,3"]) != 0
+    assert "Traceback" not in capsys.readouterr().err

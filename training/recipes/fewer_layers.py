@@ -1,0 +1,274 @@
+"""A faster model of term weights and vectors: some layers of a trained one, which learn to give what all layers gave.
+
+    python -m termweave.training.recipes.fewer_layers --data ../shared/data --layers 2,3,6 --out DIR
+
+The teacher is the shipped model, or a folder that `termweave train` wrote (`--model`). Its hidden states are computed once, with the int8 graph
+that serves, and cached (`training.term_weights.hidden_states`). The student begins as the layers of the teacher that `--layers` names (1
+is the lowest), with its embeddings and heads. With H, H' the states of teacher and student after the lower and the last layer that the heads
+read, v, v' the vectors, and z, z' the logits of pieces:
+
+    loss = mean (H_lower - H'_lower)^2 / var(H_lower) + mean (H_last - H'_last)^2 / var(H_last) + 5 (1 - v . v') + mean (z - z')^2
+
+The texts are documents and training questions of squad, medquad and stackfaq, the data of the shipped model, without any judgement. A student's
+vectors lie in the teacher's space, but an index is built and searched with one model: their hashes differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from termweave.encoders.analysis.registry import analysis_of
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.manifest import STATISTICS, TOKENIZER, ModelFolder
+from termweave.encoders.model_lookup import DEFAULT, resolve
+from termweave.encoders.models import store
+from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean, pooled
+from termweave.encoders.models.store import HEADS
+from termweave.encoders.onnx.export import export
+from termweave.encoders.term_weighting.bm25_anchor import BM25
+from termweave.encoders.term_weighting.weight_function import Form
+from termweave.errors import TermweaveError, UsageError
+from termweave.training.backbone import loading, lookup
+from termweave.training.data.pairs import Collection
+from termweave.training.recipes.shipped_model import SOURCES
+from termweave.training.term_weights.hidden_states import States, states
+from termweave.training.term_weights.inputs import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from termweave.encoders.analysis.word_pieces import Pieces
+    from termweave.encoders.manifest import Manifest
+    from termweave.encoders.term_weighting.anchored_terms import Kind
+    from termweave.training.term_weights.batch import Prepared
+
+#: Share of the vectors in the loss.
+_VECTORS = 5.0
+#: Steps between two lines about the progress.
+_SAY_EVERY = 50
+
+
+@dataclass(frozen=True)
+class DistilledTexts:
+    """Texts of one kind, and what the teacher makes of them.
+
+    Attributes:
+        kind: "document" or "query".
+        prepared: The analysed texts.
+        states: Hidden states of the teacher.
+    """
+
+    kind: Kind
+    prepared: Prepared
+    states: States
+
+    def batches(self, tokens: int, generator: random.Random) -> Iterator[list[int]]:
+        """Texts of similar length, at most so many word-pieces a batch, padding included; without end."""
+        lengths = [len(each.ids) for each in self.prepared.pieces]
+        while True:
+            shuffled = generator.sample(range(len(lengths)), len(lengths))
+            whole: list[list[int]] = []
+            for first in range(0, len(shuffled), 1024):  # alike in length, but not the same texts each time
+                batch: list[int] = []
+                for place in sorted(shuffled[first : first + 1024], key=lengths.__getitem__):
+                    if batch and lengths[place] * (len(batch) + 1) > tokens:
+                        whole.append(batch)
+                        batch = []
+                    batch.append(place)
+                whole.append(batch)
+            generator.shuffle(whole)
+            yield from whole
+
+
+def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
+    """Load backbone and heads of a model with both outputs; the shipped one takes the backbone of its package."""
+    path = resolve(name)
+    manifest = ModelFolder.read(path, check=False).manifest
+    if manifest.kind != "anchored" or set(manifest.outputs) != {"weights", "dense"}:
+        raise UsageError(
+            f"{name} does not give term weights and vectors from one pass.", "Name a model that `train fectek` made."
+        )
+    if (path / store.BACKBONE).is_file():
+        model, _ = store.load(path)
+    else:  # the shipped folder has the heads alone
+        model = JointModel(store.load_backbone(lookup.find("", [], path, {})), HeadShape(**manifest.heads))
+        model.heads.load_state_dict(load_file(path / HEADS))
+    if not model.shape.lower:
+        raise UsageError(f"The heads of {name} read the last layer alone.", "Name a model with hidden > 0.")
+    return model.eval().float(), manifest, path
+
+
+def student_of(teacher: JointModel, kept: Sequence[int]) -> JointModel:
+    """Make a model of these layers of the teacher, counted from 1; its lower states are those after the last kept layer up to the teacher's lower one."""
+    layers = int(teacher.backbone.config.num_hidden_layers)
+    if list(kept) != sorted(set(kept)) or not 1 <= kept[0] <= teacher.shape.layer or kept[-1] != layers:
+        raise UsageError(
+            f"--layers {','.join(map(str, kept))} cannot be kept.",
+            f"Name layers in rising order, at least one up to {teacher.shape.layer}, and {layers} at the end.",
+        )
+    torch.manual_seed(0)
+    config = type(teacher.backbone.config).from_dict({**teacher.backbone.config.to_dict(), "num_hidden_layers": len(kept)})
+    config._attn_implementation = "eager"  # noqa: SLF001 - as `store.load_backbone` asks for
+    backbone = type(teacher.backbone)(config, add_pooling_layer=False)
+    shape = replace(teacher.shape, layer=sum(layer <= teacher.shape.layer for layer in kept))
+    student = JointModel(backbone, shape)
+    student.heads.load_state_dict(teacher.heads.state_dict())
+    backbone.embeddings.load_state_dict(teacher.backbone.embeddings.state_dict())
+    for place, layer in enumerate(kept):
+        backbone.encoder.layer[place].load_state_dict(teacher.backbone.encoder.layer[layer - 1].state_dict())
+    return student
+
+
+def distillation_loss(teacher: JointModel, student: JointModel, texts: DistilledTexts, batch: Sequence[int]) -> Tensor:
+    """The loss of one batch, as the docstring of this file has it."""
+    ids, mask, features, expected = _padded(texts, batch)
+    half = expected.shape[-1] // 2
+    real = mask.bool()
+    with torch.autocast("cpu", torch.bfloat16):
+        lower, last = student.states(ids, mask)
+    lower, last = lower.float(), last.float()
+    both = torch.cat((lower, last), dim=-1)
+    loss = torch.zeros(())
+    for given, wanted in ((lower, expected[..., :half]), (last, expected[..., half:])):
+        loss = loss + nn.functional.mse_loss(given[real], wanted[real]) / wanted[real].var()
+    cosine = (pooled(last, mask) * pooled(expected[..., half:], mask)).sum(dim=-1)
+    with torch.no_grad():
+        z = teacher.heads.of(texts.kind)(expected, features, masked_mean(expected, mask).unsqueeze(1))
+    own = student.heads.of(texts.kind)(both, features, masked_mean(both, mask).unsqueeze(1))
+    words = features[..., 0] > 0  # the others are no pieces of terms, and their logits are not used
+    return loss + _VECTORS * (1 - cosine).mean() + (nn.functional.mse_loss(own[words], z[words]) if bool(words.any()) else 0.0)
+
+
+def _padded(texts: DistilledTexts, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ids ``(T, n)``, mask ``(T, n)``, features ``(T, n, 2)`` and the teacher's states ``(T, n, 2d)``."""
+    pieces: list[Pieces] = [texts.prepared.pieces[place] for place in batch]
+    longest = max(len(each.ids) for each in pieces)
+    ids, mask = torch.zeros(len(batch), longest, dtype=torch.int64), torch.zeros(len(batch), longest, dtype=torch.int64)
+    features, expected = torch.zeros(len(batch), longest, 2), torch.zeros(len(batch), longest, texts.states.values.shape[1])
+    for row, (place, each) in enumerate(zip(batch, pieces, strict=True)):
+        length = len(each.ids)
+        first, end = texts.states.starts[place], texts.states.starts[place + 1]
+        ids[row, :length], mask[row, :length] = torch.from_numpy(each.ids), 1
+        features[row, :length] = torch.from_numpy(texts.prepared.anchors[place].features(each.words, texts.kind))
+        expected[row, :length] = torch.from_numpy(_float32(texts.states.values[first:end]))
+    return ids, mask, features, expected
+
+
+def _float32(values: NDArray[np.float16]) -> NDArray[np.float32]:
+    return values.astype("float32")
+
+
+def texts_of(data: Path, most: int, teacher: JointModel, manifest: Manifest, path: Path, length: int) -> list[DistilledTexts]:
+    """Documents and training questions of the shipped model's sets, at most so many of each, with the teacher's states."""
+    tokenizer = PieceTokenizer(path / TOKENIZER)
+    analysis = analysis_of(manifest.analysis, tokenizer.tokenizer, model=manifest.name)
+    bm25 = BM25(float(manifest.anchor["k1"]), float(manifest.anchor["b"]))
+    parts = []
+    for source in SOURCES:
+        collection = Collection(data / source.set)
+        statistics = collection.statistics(analysis)
+        kinds: dict[Kind, list[str]] = {
+            "document": collection.texts,
+            "query": [query.text for query in collection.judged("train")[0]],
+        }
+        for kind, texts in kinds.items():
+            drawn = random.Random(0).sample(texts, min(most, len(texts)))  # noqa: S311
+            prepared = prepare(drawn, analysis, tokenizer, statistics, bm25, kind, length, Form.of(manifest.anchor))
+            held = states(teacher, loading.fingerprint(teacher.backbone), prepared.pieces, say=say)
+            parts.append(DistilledTexts(kind, prepared, held))
+    return parts
+
+
+def distil(
+    teacher: JointModel, student: JointModel, parts: Sequence[DistilledTexts], steps: int, tokens: int, rate: float
+) -> None:
+    """Train the student in place: AdamW, one cycle; a part is drawn by its number of word-pieces."""
+    generator = random.Random(0)  # noqa: S311
+    streams = [part.batches(tokens, generator) for part in parts]
+    shares = [float(part.states.starts[-1]) for part in parts]
+    optimizer = torch.optim.AdamW(student.parameters(), lr=rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.05)
+    student.train()
+    for module in student.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0  # the teacher's states have none
+    began, total = time.monotonic(), 0.0
+    for step in range(1, steps + 1):
+        chosen = generator.choices(range(len(parts)), shares)[0]
+        loss = distillation_loss(teacher, student, parts[chosen], next(streams[chosen]))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        total += float(loss.detach())
+        if step % _SAY_EVERY == 0:
+            left = (time.monotonic() - began) / step * (steps - step)
+            say(f"step {step} of {steps}: loss {total / _SAY_EVERY:.4f}, {left:.0f} s left")
+            total = 0.0
+    student.eval()
+
+
+def write(student: JointModel, manifest: Manifest, path: Path, out: Path, described: dict[str, Any]) -> None:
+    """Write and export the student's folder."""
+    out.mkdir(parents=True)
+    for name in (TOKENIZER, STATISTICS):
+        shutil.copyfile(path / name, out / name)
+    made = {**described, "backbone_hash": loading.fingerprint(student.backbone)}
+    store.save(student, out, replace(manifest, name=out.name, hash="", files={}, quantisation={}, training=made))
+    say(f"exported: {export(out)}")
+
+
+def say(message: str) -> None:
+    """Tell what happens, on standard error."""
+    print(message, file=sys.stderr, flush=True)  # noqa: T201 - a recipe that one runs by hand
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; see the docstring of this file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m termweave.training.recipes.fewer_layers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets: squad, medquad, stackfaq")
+    parser.add_argument("--model", default=DEFAULT, help="the teacher [%(default)s]")
+    parser.add_argument("--layers", default="2,3,6", help="layers of the teacher that stay [%(default)s]")
+    parser.add_argument("--out", type=Path, required=True, help="new folder of the student")
+    parser.add_argument("--texts", type=int, default=20_000, help="most documents and most questions of a set [%(default)s]")
+    parser.add_argument("--length", type=int, default=128, help="word-pieces of a text [%(default)s]")
+    parser.add_argument("--steps", type=int, default=2000, help="[%(default)s]")
+    parser.add_argument("--tokens", type=int, default=2048, help="word-pieces of a step [%(default)s]")
+    parser.add_argument("--rate", type=float, default=3e-4, help="largest learning rate [%(default)s]")
+    given = parser.parse_args(arguments)
+    try:
+        if given.out.exists():
+            raise UsageError(f"{given.out} exists.", "Name a new folder with --out.")
+        teacher, manifest, path = teacher_of(given.model)
+        student = student_of(teacher, [int(layer) for layer in given.layers.split(",")])
+        parts = texts_of(given.data, given.texts, teacher, manifest, path, given.length)
+        distil(teacher, student, parts, given.steps, given.tokens, given.rate)
+        described = {"method": f"layers {given.layers} of {manifest.name} ({manifest.hash}), {given.steps} steps of distillation"}
+        write(student, manifest, path, given.out, described)
+    except TermweaveError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
