@@ -51,6 +51,8 @@ def of(
         where: Filters, as `SearchOptions.where` holds them.
     """
     remarks = []
+    if empty and candidates.liked is None and not candidates.query.text.strip():
+        remarks.append("The query is empty. Give it some words.")
     by_vector = {signal.name for signal in opened.layout.signals if signal.needs == "dense"}
     words = candidates.lists.keys() - by_vector
     if candidates.query.text.strip() and words and shown and not any(candidates.lists[name].scores for name in words):

@@ -331,6 +331,7 @@ def test_an_answer_says_what_nobody_may_have_meant(index):
         return index.answer(query, k=3, **options).remarks
 
     assert remarks("json functions", fields=("title", "text", "metadata")) == ()
+    assert remarks("  ") == ("The query is empty. Give it some words.",)
     assert remarks("zyzzyva") == ("No document contains a word of the query. These hits were found by vectors alone.",)
     assert remarks("zyzzyva", mode="dense") == ()  # nobody asked for words
     assert remarks("zyzzyva", mode="weights") == ()  # nothing found is answer enough
