@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--passages", type=int, help="passages of each set; all of them if left out")
     parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--shards", type=int, default=1, help="shards of the index in the cluster; three for three nodes")
     parser.add_argument("--plot", type=Path, help="where the growth is drawn")
     parser.add_argument("--quick", action="store_true", help="200 and 400 documents, 3 queries")
     asked = parser.parse_args()
@@ -70,19 +71,19 @@ def main() -> None:
     found = {}
     for size in sizes:
         say(f"{size:,} documents")
-        found[size] = measured(server, passages, size, count)
+        found[size] = measured(server, passages, size, count, asked.shards)
     report(found, len(passages.documents), min(count, len(passages.queries)))
     if asked.plot:
         draw(found, asked.plot)
 
 
-def measured(server, passages, size, count):
+def measured(server, passages, size, count, shards):
     """The figures of one size: name -> number."""
     name = f"{NAME}-{size}-{os.getpid()}"
     with tempfile.TemporaryDirectory() as folder:
         write(passages, size, max(1, min(16, size // 1000)), Path(folder))
         try:
-            figures = built(server, name, folder)
+            figures = built(server, name, folder, shards)
             figures |= verified(server, name)
             figures |= searched(server, name, passages, count)
         finally:
@@ -90,13 +91,14 @@ def measured(server, passages, size, count):
     return figures
 
 
-def built(server, name, folder):
+def built(server, name, folder, shards):
     """Index the folder in a process of its own."""
     command = [sys.executable, "-m", "termweave", "index", folder, name, "--json", "--quiet", "--url", server.url]
-    with largest(server_process(server)) as server_memory:
+    command += ["--shards", str(shards)]
+    with largest(server_processes(server)) as server_memory:
         began = time.perf_counter()
         # Not `ru_maxrss` of the child: Linux counts the memory of the process that forked it.
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child, largest(psutil.Process(child.pid)) as client_memory:
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child, largest([psutil.Process(child.pid)]) as client_memory:
             said = child.stdout.read()
         seconds = time.perf_counter() - began
     if child.returncode:
@@ -112,26 +114,25 @@ def built(server, name, folder):
     }
 
 
-def server_process(server):
-    """The process of the server, if it runs on this host; else None."""
+def server_processes(server):
+    """The processes of the cluster's nodes, if they run on this host; else none."""
     nodes = server.request("GET", "/_nodes/process")["nodes"]
-    pids = {node["process"]["id"] for node in nodes.values()}
     try:
-        process = psutil.Process(pids.pop())
-        return process if "java" in process.name() else None
+        processes = [psutil.Process(node["process"]["id"]) for node in nodes.values()]
+        return processes if all("java" in process.name() for process in processes) else []
     except psutil.Error:
-        return None
+        return []
 
 
 @contextmanager
-def largest(process):
-    """Note the largest resident memory of a process meanwhile."""
+def largest(processes):
+    """Note the largest resident memory of processes together meanwhile."""
     most, ended = [0], threading.Event()
 
     def look():
-        while process is not None and not ended.wait(0.2):
-            with suppress(psutil.Error):  # it has ended
-                most[0] = max(most[0], process.memory_info().rss)
+        while processes and not ended.wait(0.2):
+            with suppress(psutil.Error):  # one has ended
+                most[0] = max(most[0], sum(process.memory_info().rss for process in processes))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

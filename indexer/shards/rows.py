@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -152,15 +153,19 @@ class ShardFile:
         Raises:
             InputError: The file is missing or damaged.
         """
-        for group in self.groups([*_TEXT, *(_ENCODING if encoded else ())]):
-            encodings = _encodings(group) if encoded else [None] * group.num_rows
-            documents: list[Document] = []
-            for row, encoding in zip(group.select(_TEXT).to_pylist(), encodings, strict=True):
-                document = _document(row, encoding)
-                if not encoded and source_digest(document) != row["source_digest"]:
-                    raise self._damaged(f"the text {row['id']!r} is another than was encoded")
-                documents.append(document)
-            yield documents
+        # Many shards are read in turns: `map` keeps no block of the shards that wait.
+        yield from map(partial(self._documents, encoded=encoded), self.groups([*_TEXT, *(_ENCODING if encoded else ())]))
+
+    def _documents(self, group: Any, *, encoded: bool) -> list[Document]:
+        """The documents of a row group."""
+        encodings = _encodings(group) if encoded else [None] * group.num_rows
+        documents: list[Document] = []
+        for row, encoding in zip(group.select(_TEXT).to_pylist(), encodings, strict=True):
+            document = _document(row, encoding)
+            if not encoded and source_digest(document) != row["source_digest"]:
+                raise self._damaged(f"the text {row['id']!r} is another than was encoded")
+            documents.append(document)
+        return documents
 
 
 def in_order(parts: Sequence[Iterator[list[Any]]]) -> Iterator[list[Any]]:

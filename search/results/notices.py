@@ -85,7 +85,7 @@ def on_filters(engine: Engine, index: str, layout: DocumentLayout, where: Any, *
     if own:
         yield (
             f"Filter expressions read metadata, and this index has {few([repr(name) for name in own])} as {'a field' if len(own) == 1 else 'fields'} "
-            'beside it: write a clause of the query DSL, such as {"range": {FIELD: {"gte": 1}}}.'
+            'beside it: write a clause of the query DSL, such as {"match": {FIELD: VALUE}} or {"range": {FIELD: {"gte": 1}}}.'
         )
     yield from (_nowhere(name, layout) for name in unknown.values() if name not in own)
     missing = list(unknown)

@@ -70,7 +70,7 @@ INDEXED = {
     ),
     "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
 }
-#: Scripts that make models or measure one; they need torch and a base model. corpus_alone.py leaves the model for encoding.py.
+#: Scripts that make models or measure one; they need torch and a base model. corpus_alone.py leaves the model for encoding.py and faster_models.py.
 SMALL = "--set backbone={base} --set steps=4 --set every=2"
 MODEL = "--model {runs}/squad --full {runs}/squad --fewer {runs}/squad"
 TRAINING = {
@@ -108,6 +108,10 @@ TRAINING = {
     "expansion": (
         "{data}/cranfield --sources vectors,neighbours",
         ("| cranfield | none |", "| vectors | 10 |", "| neighbours | 30 |"),
+    ),
+    "faster_models": (
+        "models precision --data {data} --base {base} --sets cranfield --model {runs}/squad --quick",
+        ("| squad | cranfield |", "| all int8 | 1.00 |", "| the last two in fp32 |"),
     ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
