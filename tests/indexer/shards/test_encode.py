@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from termweave import corpora, encoders
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.shards import manifest, rows
+from termweave.indexer.shards.source import EncodedFolder
 from termweave.indexer.shards.store import MANIFEST, ShardStore, is_url
+from termweave.records import Document
 
 from .conftest import texts
 
@@ -300,3 +304,28 @@ def test_a_shard_without_a_document_keeps_the_order(write, encode, in_process, t
 )
 def test_only_urls_of_file_systems_are_folders_elsewhere(spec, expected):
     assert is_url(spec) == expected
+
+
+def test_readers_of_many_shards_hold_one_block(write, encode, in_process, tmp_path):
+    encode(write(texts(160)), tmp_path / "shards", "--shards", "10")
+    folder = EncodedFolder(str(tmp_path / "shards"))
+    gc.collect()
+    before = sum(isinstance(each, Document) for each in gc.get_objects())
+    blocks = rows.in_order([folder.shard(number).documents(encoded=True) for number in range(10)])
+    for _ in range(12):
+        block = next(blocks)
+    gc.collect()
+    assert len(block) == 8
+    assert sum(isinstance(each, Document) for each in gc.get_objects()) == before + 8
+
+
+def test_reading_a_shard_imports_no_pandas(write, encode, in_process, tmp_path):
+    """Pandas takes 40 MB and half a second, and is imported by Arrow's own conversion to NumPy."""
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    encode(write(texts(20)), tmp_path / "shards", "--shards", "2")
+    code = (
+        "import sys; from termweave import corpora; folder = corpora.open_source(sys.argv[1]); "
+        "print(len(list(folder.encoded().documents())), 'pandas' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "shards")], capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["20", "False"], ended.stderr
