@@ -19,6 +19,8 @@ from termweave.signals.layout import source_digest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from termweave.indexer.shards.store import ShardStore
 
 #: The columns that hold a text without its encoding.
@@ -192,7 +194,8 @@ def _encodings(group: Any) -> list[Encoding]:
     terms, weights, vector = (group.column(name).combine_chunks() for name in _ENCODING)
     found: list[TermWeights | None] = [None] * count
     if count and terms.null_count < count:
-        names, impacts = terms.flatten().to_pylist(), np.from_dlpack(weights.flatten())
+        names = terms.flatten().to_pylist()
+        impacts: NDArray[Any] = np.from_dlpack(weights.flatten())
         ends = np.from_dlpack(terms.offsets)
         found = [TermWeights(tuple(names[start:end]), impacts[start:end]) for start, end in pairwise((ends - ends[0]).tolist())]
     vectors: Any = [None] * count

@@ -211,7 +211,7 @@ def distil(
         chosen = generator.choices(range(len(parts)), shares)[0]
         loss = distillation_loss(teacher, student, parts[chosen], next(streams[chosen]))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimizer.step()
         schedule.step()
