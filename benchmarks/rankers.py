@@ -160,7 +160,8 @@ def quality(model: Path, dataset: corpora.Dataset, name: str, most: int, options
     print("| | nDCG@10 | difference to the line above it | p | documents scored |\n|---|---:|---:|---:|---:|")
     row("first stage", base, base, "0")
     with tempfile.TemporaryDirectory() as work:
-        rankers = exported(model, Path(work) / "out")
+        folder = str(Path(work) / "out")  # it says whether the ranker reads vectors
+        rankers = exported(model, Path(folder))
         texts = [
             [each.texts[place.id] for place in places[:depth] if each.texts.get(place.id, "").strip()]
             for each, places in zip(candidates, first, strict=True)
@@ -173,11 +174,11 @@ def quality(model: Path, dataset: corpora.Dataset, name: str, most: int, options
                 scores = ranker.score(query.text, each, windows=WINDOWS)
                 seconds.append(time.process_time() - began)
                 logits |= {(query.text, text): float(score) for text, score in zip(each, scores, strict=True)}
-            reranking = Reranking((CrossEncoderReranker("m", scorer=Recorded(logits, anchor=ranker.anchor), **options),))
+            reranking = Reranking((CrossEncoderReranker(folder, scorer=Recorded(logits, anchor=ranker.anchor), **options),))
             values = measured([order(each, mode, reranking) for each in candidates])
             row(precision, values, above, f"{np.mean([len(each) for each in texts]):.1f}")
             above, known = values, logits
-            print_budgets(ranker, precision, candidates, mode, (options, base, measured))
+            print_budgets(ranker, precision, candidates, mode, ({**options, "model": folder}, base, measured))
     exits(known, queries, candidates, first, options)
 
 
@@ -206,7 +207,7 @@ def print_budgets(ranker: Ranker, precision: str, candidates: list, mode: object
     for share in SHARES:
         places, reports = [], []
         for each in candidates:
-            full = Reranking((CrossEncoderReranker("m", scorer=ranker, **options),))
+            full = Reranking((CrossEncoderReranker(scorer=ranker, **options),))
             began = time.perf_counter()
             order(each, mode, full)
             limited = full.within(share * (time.perf_counter() - began) * 1000)
