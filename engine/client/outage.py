@@ -52,17 +52,24 @@ class Outage:
             if self._said or lasted >= patience or (lasted < _NOTICEABLE and not isinstance(error, EngineUnreachable)):
                 return
             self._said = True
-        self._say(
-            f"{clipped(error.message, _LONGEST)} Waiting for the server, up to {patience - lasted:.0f} s; "
-            "the work goes on by itself when it answers."
-        )
+            # Under the lock: or another thread could say first that the server answers again.
+            self._say(
+                f"{clipped(error.message, _LONGEST)} Waiting for the server, up to {patience - lasted:.0f} s; "
+                "the work goes on by itself when it answers."
+            )
 
-    def answered(self) -> None:
-        """Note that a request succeeded."""
+    def answered(self, sent: float) -> None:
+        """Note that a request succeeded.
+
+        Args:
+            sent: When it was sent (`time.monotonic`). One that was on its way when another failed does not show that the server is back.
+        """
         if self._began is None:  # as nearly always: no lock is needed
             return
         with self._lock:
             began, said = self._began, self._said
+            if began is None or sent < began:
+                return
             self._began, self._said = None, False
-        if said and began is not None:
-            self._say(f"The server answers again, after {time.monotonic() - began:.0f} s; the work goes on.")
+            if said:
+                self._say(f"The server answers again, after {time.monotonic() - began:.0f} s; the work goes on.")

@@ -107,19 +107,20 @@ class Retries:
 
     def _attempt(self, call: Callable[[float | None], T], end: float | None, expected: Callable[[EngineError], bool]) -> T:
         """Call once. A failure after which the request is sent again may be the first that makes the outage worth a line."""
+        sent = time.monotonic()
         try:
-            result = call(None if end is None else max(_SHORTEST_TIMEOUT, end - time.monotonic()))
+            result = call(None if end is None else max(_SHORTEST_TIMEOUT, end - sent))
         except EngineError as error:
             self._answered = self._answered or not isinstance(error, EngineUnreachable)
             if not is_temporary(error):  # the server answers
                 self._failing_since = None
-                self.outage.answered()
+                self.outage.answered(sent)
             elif self.patience is not None and self._answered and expected(error):
                 self.outage.failed(error, self.patience)
             raise
         self._answered = True
         self._failing_since = None
-        self.outage.answered()
+        self.outage.answered(sent)
         return result
 
     def _may_repeat(self, error: BaseException, *, repeatable: bool) -> bool:

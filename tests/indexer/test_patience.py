@@ -116,7 +116,7 @@ def test_the_line_names_each_outage_once_and_a_busy_server_only_if_it_stays_busy
     for _ in range(3):  # passes at once: nothing to say
         watched.failed(busy, 60)
         clock[0] += 0.5
-    watched.answered()
+    watched.answered(clock[0])
     assert said == []
     for _ in range(2):
         watched.failed(busy, 60)
@@ -124,10 +124,24 @@ def test_the_line_names_each_outage_once_and_a_busy_server_only_if_it_stays_busy
         watched.failed(busy, 60)
         watched.failed(EngineUnreachable("Nobody answers."), 60)
         clock[0] += 9
-        watched.answered()
-        watched.answered()
+        watched.answered(clock[0])
+        watched.answered(clock[0])
     line = "The server has too many requests. Waiting for the server, up to 57 s; the work goes on by itself when it answers."
     assert said == [line, "The server answers again, after 12 s; the work goes on."] * 2
+
+
+def test_an_answer_to_an_earlier_request_is_no_return_of_the_server(monkeypatch):
+    """Another thread's request was on its way when the server went."""
+    clock, said = [100.0], []
+    monkeypatch.setattr(outage.time, "monotonic", lambda: clock[0])
+    watched = outage.Outage(said.append)
+    watched.failed(EngineUnreachable("Nobody answers."), 60)
+    watched.answered(99.0)
+    watched.failed(EngineUnreachable("Nobody answers."), 60)
+    assert len(said) == 1
+    clock[0] += 4
+    watched.answered(103.0)
+    assert said[1:] == ["The server answers again, after 4 s; the work goes on."]
 
 
 def test_when_the_patience_is_over_no_line_says_that_it_waits(monkeypatch):
