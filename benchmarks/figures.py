@@ -87,6 +87,7 @@ FIGURES = (
     Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 2000 --queries 225 SETS: cranfield nfcorpus stackfaq"),
     Figures("upgrade", "docs/indexing.md", "a rolling upgrade", "rolling_upgrade.py", model=False),
     Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
+    Figures("fewer-layers", "docs/encoding.md", "speed of models of fewer layers, which the recipe fewer_layers made", "faster_models.py models --data DATA --model WORK/three WORK/four"),
     Figures("layers-fp32", "docs/encoding.md", "which layers stay in fp32", "faster_models.py precision --data DATA"),
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
     Figures("variants", "docs/term-weights.md", "variants of the head", "term_weights.py --data DATA --results WORK/term-weights.jsonl --sets cranfield stackfaq", model=False),
