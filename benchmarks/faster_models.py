@@ -82,8 +82,9 @@ def print_set(name, texts, theirs, ours, rounds) -> None:
                 times[model].append(seconds)
     for model in ours:
         ratio = median(a / b for a, b in zip(times["theirs"], times[model], strict=True))
-        near = cosines(vectors[model], vectors["shipped"])
         rate = len(texts) / median(times[model])
+        alike = vectors[model].shape == vectors["shipped"].shape  # a model of another width has no cosine to it
+        near = cosines(vectors[model], vectors["shipped"]) if alike else np.full(1, np.nan)
         print(f"| {Path(model).name} | {name} | {rate:.1f} | {ratio:.2f} | {near.mean():.4f} | {near.min():.4f} |", flush=True)
 
 
