@@ -29,7 +29,8 @@ from encoding import MAX_LENGTH, base_model, texts_of
 from entry_point import enter
 
 from termweave.encoders import load
-from termweave.encoders.manifest import GRAPHS, Manifest, ModelFolder
+from termweave.encoders.analysis.word_pieces import PieceTokenizer
+from termweave.encoders.manifest import GRAPHS, TOKENIZER, Manifest, ModelFolder
 from termweave.encoders.onnx.graph_writer import attention_heads, write_fp32
 from termweave.encoders.onnx.quantisation import write_int8
 from termweave.encoders.onnx.runtime import OnnxModel
@@ -90,11 +91,10 @@ def print_set(name, texts, theirs, ours, rounds) -> None:
 
 def precision(given, count: int, rounds: int) -> None:
     """Cosine of vectors and correlation of logits to fp32, and time, with each layer left in fp32."""
-    model, manifest, _ = teacher_of(given.model[0] if given.model else "shipped")
+    model, manifest, path = teacher_of(given.model[0] if given.model else "shipped")
     layers = int(model.backbone.config.num_hidden_layers)
     texts = [text for name in given.sets for text in texts_of(given.data, name, count)]
-    tokenizer = load("", "shipped")._dense.tokenizer  # noqa: SLF001
-    ids = [pieces.ids for pieces in tokenizer.encode(texts, MAX_LENGTH)]
+    ids = [pieces.ids for pieces in PieceTokenizer(path / TOKENIZER).encode(texts, MAX_LENGTH)]
     features = [np.random.default_rng(0).uniform(0, 1, (len(each), 2)).astype(np.float32) for each in ids]
     variants = {"all int8": (), **{f"layer {layer + 1} in fp32": (f"/layer.{layer}/",) for layer in range(layers)}}
     variants |= {

@@ -48,9 +48,6 @@ from termweave.training.term_weights.inputs import prepare
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from termweave.encoders.analysis.word_pieces import Pieces
     from termweave.encoders.manifest import Manifest
     from termweave.encoders.term_weighting.anchored_terms import Kind
@@ -114,11 +111,11 @@ def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
 
 def student_of(teacher: JointModel, kept: Sequence[int]) -> JointModel:
     """Make a model of these layers of the teacher, counted from 1; its lower states are those after the last kept layer up to the teacher's lower one."""
-    layers = int(teacher.backbone.config.num_hidden_layers)
-    if list(kept) != sorted(set(kept)) or not 1 <= kept[0] <= teacher.shape.layer or kept[-1] != layers:
+    last = int(teacher.backbone.config.num_hidden_layers)
+    if list(kept) != sorted(set(kept)) or not 1 <= kept[0] <= teacher.shape.layer or kept[-1] != last:
         raise UsageError(
             f"--layers {','.join(map(str, kept))} cannot be kept.",
-            f"Name layers in rising order, at least one up to {teacher.shape.layer}, and {layers} at the end.",
+            f"Name layers in rising order, at least one up to {teacher.shape.layer}, and {last} at the end.",
         )
     torch.manual_seed(0)
     config = type(teacher.backbone.config).from_dict({**teacher.backbone.config.to_dict(), "num_hidden_layers": len(kept)})
@@ -164,12 +161,8 @@ def _padded(texts: DistilledTexts, batch: Sequence[int]) -> tuple[Tensor, Tensor
         first, end = texts.states.starts[place], texts.states.starts[place + 1]
         ids[row, :length], mask[row, :length] = torch.from_numpy(each.ids), 1
         features[row, :length] = torch.from_numpy(texts.prepared.anchors[place].features(each.words, texts.kind))
-        expected[row, :length] = torch.from_numpy(_float32(texts.states.values[first:end]))
+        expected[row, :length] = torch.from_numpy(texts.states.values[first:end].astype("float32"))
     return ids, mask, features, expected
-
-
-def _float32(values: NDArray[np.float16]) -> NDArray[np.float32]:
-    return values.astype("float32")
 
 
 def texts_of(data: Path, most: int, teacher: JointModel, manifest: Manifest, path: Path, length: int) -> list[DistilledTexts]:
@@ -238,6 +231,11 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)  # noqa: T201 - a recipe that one runs by hand
 
 
+def layers(text: str) -> list[int]:
+    """Numbers with commas between them; argparse says in one line what is none."""
+    return [int(part) for part in text.split(",")]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; see the docstring of this file."""
     parser = argparse.ArgumentParser(
@@ -247,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of BEIR data sets: squad, medquad, stackfaq")
     parser.add_argument("--model", default=DEFAULT, help="the teacher [%(default)s]")
-    parser.add_argument("--layers", default="2,3,6", help="layers of the teacher that stay [%(default)s]")
+    parser.add_argument("--layers", type=layers, default="2,3,6", help="layers of the teacher that stay [%(default)s]")
     parser.add_argument("--out", type=Path, required=True, help="new folder of the student")
     parser.add_argument("--texts", type=int, default=20_000, help="most documents and most questions of a set [%(default)s]")
     parser.add_argument("--length", type=int, default=128, help="word-pieces of a text [%(default)s]")
@@ -259,10 +257,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.out.exists():
             raise UsageError(f"{given.out} exists.", "Name a new folder with --out.")
         teacher, manifest, path = teacher_of(given.model)
-        student = student_of(teacher, [int(layer) for layer in given.layers.split(",")])
+        student = student_of(teacher, given.layers)
         parts = texts_of(given.data, given.texts, teacher, manifest, path, given.length)
         distil(teacher, student, parts, given.steps, given.tokens, given.rate)
-        described = {"method": f"layers {given.layers} of {manifest.name} ({manifest.hash}), {given.steps} steps of distillation"}
+        described = {
+            "method": f"layers {', '.join(map(str, given.layers))} of {manifest.name} ({manifest.hash}), {given.steps} steps of distillation"
+        }
         write(student, manifest, path, given.out, described)
     except TermweaveError as error:
         print(error, file=sys.stderr)  # noqa: T201

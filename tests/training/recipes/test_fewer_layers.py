@@ -97,6 +97,9 @@ def test_the_command_makes_a_folder_that_serves(teacher, trained_folder, tmp_pat
         (data / source.set / "qrels" / "train.tsv").write_text("q\td0\t1\n")
     out = tmp_path / "faster"
     asked = ["--data", str(data), "--model", str(home), "--out", str(out), "--steps", "50", "--layers"]
+    with pytest.raises(SystemExit):
+        fewer_layers.main([*asked, "two,3"])
+    assert "argument --layers: invalid layers value: 'two,3'" in capsys.readouterr().err
     assert fewer_layers.main([*asked, "2,3"]) == 2
     assert not out.exists()
     assert fewer_layers.main([*asked, "1,3"]) == 0, capsys.readouterr().err
