@@ -95,7 +95,7 @@ $(STAMPS)/base: pyproject.toml
 
 # All tests train and export, too: torch comes here, and only here.
 $(STAMPS)/test: $(STAMPS)/base
-	$(PIP) -e '.[train,parquet,shards,ir]' --group test
+	$(PIP) -e '.[train,parquet,shards,ray,ir]' --group test
 	@touch $@
 
 $(STAMPS)/check: $(STAMPS)/test

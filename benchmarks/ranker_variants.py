@@ -4,7 +4,8 @@
     python benchmarks/reproduction.py sir --data DIR --sets stackfaq --quick
 
 Every row begins with the same backbone and a new head, without an anchor, and stops after `--pairs` scored pairs: those of the blocks, of each
-level again for V3 and V4 (Algorithm 1), and those that V1 and V2 score to select (top). The candidates of training and test questions are
+level again for V3 and V4 (Algorithm 1), and those that V1 and V2 score to select (top). A step costs processor seconds: those of a row,
+its selections and evaluations included, divided by the steps of all its fits. The candidates of training and test questions are
 BM25's best. The best `--depth` documents of the test questions are reranked.
 
 Rows: random, static hard negatives, lcl (localized contrastive loss), and v1 to v4 with their selector.
@@ -61,14 +62,10 @@ def steps_of(settings: dict[str, Any], pairs: int, questions: int) -> int:
     """Steps of each fit in which a run scores so many pairs, at least two."""
     from termweave.training.methods import sir
 
-    sizes, variant, batch = sir.chain_of(settings), settings["variant"], int(settings["batch"])
-    if variant in ("v3", "v4"):
-        return max(2, pairs // (batch * sum(sizes)))
-    if variant == "v2" or (variant == "v1" and settings["selector"] == "top"):
+    sizes, selected = sir.chain_of(settings), 0
+    if settings["variant"] in ("v1", "v2") and settings["selector"] == "top":
         selected = questions * (int(settings["candidates"]) + sum(sizes[1:-1]) - len(sizes[1:-1]))
-        left = pairs - (selected if settings["selector"] == "top" else 0)
-        return max(2, left // (batch * sum(sizes)))
-    return max(2, pairs // (batch * sizes[-1]))
+    return max(2, (pairs - selected) // (int(settings["batch"]) * sum(sir.trained_blocks(settings))))
 
 
 def main() -> None:
@@ -85,7 +82,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="further settings of every row")
     arguments = parser.parse_args()
 
-    from termweave.training.methods import base
+    from termweave.training.methods import base, sir
     from termweave.training.mixture import learn, parts
 
     method = base.get("sir")
@@ -108,7 +105,8 @@ def main() -> None:
                     data = [replace(part, settings=fitted) for part in data]
                     begun = time.process_time()
                     trained = learn(method, fitted, data, Path(work) / "run")
-                    seconds += (time.process_time() - begun) / steps / arguments.seeds
+                    fits = len(sir.trained_blocks(settings)) if settings["variant"] in ("v1", "v2") else 1
+                    seconds += (time.process_time() - begun) / steps / fits / arguments.seeds
                     figures.append(_measures(tested, trained.model))
             cells = [f"{values.mean():.4f}{_spread(values)}" for values in np.array(figures).T]
             print(

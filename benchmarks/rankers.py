@@ -166,7 +166,7 @@ def quality(model: Path, dataset: corpora.Dataset, name: str, most: int, options
             [each.texts[place.id] for place in places[:depth] if each.texts.get(place.id, "").strip()]
             for each, places in zip(candidates, first, strict=True)
         ]
-        above, known = base, {}
+        above, known, anchor = base, {}, {}
         for precision, ranker in rankers.items():
             seconds, logits = [], {}
             for query, each in zip(queries, texts, strict=True):
@@ -177,9 +177,9 @@ def quality(model: Path, dataset: corpora.Dataset, name: str, most: int, options
             reranking = Reranking((CrossEncoderReranker(folder, scorer=Recorded(logits, anchor=ranker.anchor), **options),))
             values = measured([order(each, mode, reranking) for each in candidates])
             row(precision, values, above, f"{np.mean([len(each) for each in texts]):.1f}")
-            above, known = values, logits
+            above, known, anchor = values, logits, ranker.anchor
             print_budgets(ranker, precision, candidates, mode, ({**options, "model": folder}, base, measured))
-    exits(known, queries, candidates, first, options)
+    exits(known, anchor, queries, candidates, first, options)
 
 
 def stand_in(dataset: corpora.Dataset, name: str, most: int, options: dict) -> None:
@@ -198,7 +198,7 @@ def stand_in(dataset: corpora.Dataset, name: str, most: int, options: dict) -> N
         for document, text in each.texts.items()
         if document in each.vectors
     }
-    exits(known, queries, candidates, [order(each, mode) for each in candidates], options)
+    exits(known, {}, queries, candidates, [order(each, mode) for each in candidates], options)
 
 
 def print_budgets(ranker: Ranker, precision: str, candidates: list, mode: object, rest: tuple) -> None:
@@ -223,7 +223,7 @@ def print_budgets(ranker: Ranker, precision: str, candidates: list, mode: object
         )
 
 
-def exits(known: dict, queries: list, candidates: list, first: list, options: dict) -> None:
+def exits(known: dict, anchor: dict, queries: list, candidates: list, first: list, options: dict) -> None:
     """The early exit after `patience` documents in a row that did not enter the best k: risk of another best k, and what is saved.
 
     One half of the questions chooses the smallest patience whose risk, with one more question that fails, is within the
@@ -237,11 +237,12 @@ def exits(known: dict, queries: list, candidates: list, first: list, options: di
             each.query,
             [place.id for place in head],
             [place.score for place in head],
+            vectors=each.matrix([place.id for place in head]) if anchor else None,
             texts=[each.texts[place.id] for place in head],
         )
         after = []
         for count in range(len(head) + 1):
-            scorer = Recorded(known, count)
+            scorer = Recorded(known, count, anchor)
             result = CrossEncoderReranker("m", budget=1.0, scorer=scorer, **options).rerank(request)
             totals = [result.keep * score + share for score, share in zip(request.scores, result.shares, strict=True)]
             after.append([head[row].id for row in sorted(range(len(head)), key=lambda row: -totals[row])])

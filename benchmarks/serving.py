@@ -16,13 +16,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import orjson
+from clients import calls_a_second
 from entry_point import enter
 
 from termweave import corpora, engine, settings
@@ -65,21 +65,13 @@ def cpu_seconds(pid):
 
 
 def a_second(seconds, make):
-    """Calls a second of `CLIENTS` threads; `make` gives each thread its own function of a query."""
-    done, until = [0] * CLIENTS, time.perf_counter() + seconds
+    """Calls a second of `CLIENTS` clients; `make` gives each its own function of a query."""
 
     def client(number):
         ask = make()
-        while time.perf_counter() < until:
-            ask(QUERIES[(done[number] + number) % len(QUERIES)])
-            done[number] += 1
+        return lambda turn: ask(QUERIES[(turn + number) % len(QUERIES)])
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(done) / seconds
+    return calls_a_second([client(number) for number in range(CLIENTS)], seconds)
 
 
 def asker(url, path):

@@ -18,14 +18,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import statistics
-import threading
-import time
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import latency
 import opensearchpy
 import orjson
+from clients import calls_a_second
 from entry_point import enter
 
 from termweave import corpora, engine, settings
@@ -82,7 +81,7 @@ def measure(server: engine.Engine, name: str, rounds: int, seconds: float) -> No
     calls = {row: (ours(index, *how), plain(index, questions, *how)) for row, how in ROWS.items()}
     for number in range(rounds + 1):  # the first round warms up
         for row, (_, size) in ROWS.items():
-            parts = list(in_parts(questions, size))
+            parts = [part for part in in_parts(questions, size) if len(part) == size]
             found = tuple(size * a_second(call, parts, seconds) for call in calls[row])
             if number:
                 rates[row].append((found[0], found[1]))
@@ -128,19 +127,11 @@ def plain(index: Index, questions: Sequence[str], rerank: str | None, size: int)
 
 def a_second(call: Callable[[Sequence[str]], object], parts: Sequence[Sequence[str]], seconds: float) -> float:
     """Calls a second of all clients, each of which begins elsewhere in the queries."""
-    done, began = [0] * CLIENTS, time.perf_counter()
 
-    def client(number: int) -> None:
-        while time.perf_counter() - began < seconds:
-            call(parts[(number * len(parts) // CLIENTS + done[number]) % len(parts)])
-            done[number] += 1
+    def client(number: int) -> Callable[[int], object]:
+        return lambda turn: call(parts[(number * len(parts) // CLIENTS + turn) % len(parts)])
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(done) / (time.perf_counter() - began)
+    return calls_a_second([client(number) for number in range(CLIENTS)], seconds)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def rank_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--rerank-budget",
             metavar="TIME",
             callback=milliseconds,
-            help="Time in which a ranker scores the candidates of a query, best first: 80ms or 0.5s. Documents that "
+            help="Time in which a ranker scores the candidates of a query, in the order so far: 80ms or 0.5s. Documents that "
             "it cannot score in time follow in their former order. Loading the model does not count. none: no limit.  [default: what the profile says, "
             "else none]",
         ),

@@ -113,6 +113,8 @@ def command(
 
 
 def _report(encoded: Encoded, out: Output) -> None:
+    from termweave.support.messages import counted
+
     for warning in encoded.counted.warnings:
         out.warn(warning)
     for note in encoded.counted.notes:
@@ -131,9 +133,9 @@ def _report(encoded: Encoded, out: Output) -> None:
         "notes": [*plan.notes, *encoded.counted.notes],
         "warnings": [*plan.warnings, *encoded.counted.warnings],
     }
-    texts = "passages" if plan.window else "documents"
+    texts = counted(encoded.counted.texts, "passage" if plan.window else "document")
     line = (
-        f"{encoded.folder}: {encoded.done} of {plan.shards} shards, {encoded.counted.texts:,} {texts} of {plan.source['name']} "
+        f"{encoded.folder}: {encoded.done} of {plan.shards} shards, {texts} of {plan.source['name']} "
         f"({encoded.texts:,} encoded now)"
     )
     if encoded.complete:

@@ -115,7 +115,10 @@ def command(
     from termweave.search.catalog import lineage, profiles
 
     others = measure != "nDCG@10" or profile != "tuned" or trials or rerank or rerank_budget is not None
-    rule = "--prune looks at nDCG@10 of the term weights, and stores no profile: leave --measure, --profile, --trials and --rerank out"
+    rule = (
+        "--prune looks at nDCG@10 of the term weights, and stores no profile: "
+        "leave --measure, --profile, --trials, --rerank and --rerank-budget out"
+    )
     check_together((rule, prune is not None and bool(others)))
     index = Index.pinned(engine.connect(settings), name, **models_to_open(models, settings))
     if prune is not None:

@@ -182,12 +182,14 @@ def _kind(name: str, path: Path, config: Mapping[str, Any], about: Mapping[str, 
     """The kind of a model: what sentence-transformers wrote, what its modules say, or what its architecture is."""
     family = about.get("model_type")
     families = {"SentenceTransformer": "dense", "SparseEncoder": "sparse", "CrossEncoder": "ranker"}
-    if family is not None and family not in families:
+    if family is not None and (not isinstance(family, str) or family not in families):
         raise ModelError(f"The model {name!r} is a {family}, which termweave does not run.", "Name a SentenceTransformer model.")
     if family is not None and families[family] != "dense":
         return families[family]
-    architectures = config.get("architectures") or []
-    classifier = any(str(architecture).endswith("ForSequenceClassification") for architecture in architectures)
+    architectures = config.get("architectures")
+    classifier = isinstance(architectures, list) and any(
+        str(each).endswith("ForSequenceClassification") for each in architectures
+    )
     return "ranker" if classifier and not (path / MODULES).is_file() else kind
 
 
@@ -199,6 +201,8 @@ def _labels(name: str, config: Mapping[str, Any]) -> int:
     """
     listed = config.get("id2label")
     labels = len(listed) if isinstance(listed, dict) else config.get("num_labels", 2)
+    if not isinstance(labels, int):
+        raise ModelError(f"The {CONFIG} of the model {name!r} has num_labels={labels!r}, which is no number.", AGAIN)
     if labels not in {1, 2}:
         raise ModelError(
             f"The model {name!r} has {labels} labels; a ranker has one score, or two labels (not relevant, relevant).",
@@ -215,7 +219,8 @@ def _truncation(about: Mapping[str, Any], dimension: int) -> int:
 
 def _default_prompt(about: Mapping[str, Any]) -> str:
     """The text before every query of a cross-encoder: the default prompt, which CrossEncoder puts before the first text of a pair."""
-    prompt = (about.get("prompts") or {}).get(str(about.get("default_prompt_name")), "")
+    prompts = about.get("prompts")
+    prompt = prompts.get(str(about.get("default_prompt_name")), "") if isinstance(prompts, dict) else ""
     return prompt if isinstance(prompt, str) else ""
 
 
@@ -225,7 +230,7 @@ def has_types(home: Path) -> bool:
     names = config.get("model_input_names")
     if isinstance(names, list):
         return "token_type_ids" in names
-    return config.get("tokenizer_class") not in {"PreTrainedTokenizerFast", "TokenizersBackend"}
+    return config.get("tokenizer_class") not in ["PreTrainedTokenizerFast", "TokenizersBackend"]
 
 
 def _check_similarity(name: str, about: Mapping[str, Any], *, normalised: bool) -> None:

@@ -104,13 +104,13 @@ def choose(
     recorded: RecordedLogits,
     progress: Callable[[str, int, int | None], None],
 ) -> CrossEncoderReranker | None:
-    """The best depth and weight on the fitted queries; None if the ranker gains nothing there.
+    """The best depth and weight on the fitted queries; None if the ranker gains nothing there, or has no time for any depth.
 
     Args:
         queries: The fitted queries.
         mode: The signals.
         first: The rerankers before the ranker.
-        ranker: The ranker. With a budget, only depths that it has time for are tried.
+        ranker: The ranker. With a budget, only depths that it has time for on average are tried, and these without a clock.
         recorded: The scorer of the ranker, which times it.
         progress: Called with (stage, trials so far, number of trials).
     """
@@ -132,8 +132,18 @@ def choose(
 
 
 def _points(budget: float | None, milliseconds: float) -> list[dict[str, Any]]:
-    """Every depth that the budget has time for, with every weight; at least the smallest depth."""
+    """Every depth that the budget has time for, with every weight."""
     depths, weights = SPACE[0].values, SPACE[1].values
     if budget is not None:
-        depths = tuple(depth for depth in depths if depth * milliseconds <= budget) or depths[:1]
+        depths = tuple(depth for depth in depths if depth * milliseconds <= budget)
     return [{"candidates": depth, "weight": weight} for depth in depths for weight in weights]
+
+
+def too_short(budget: float | None, recorded: RecordedLogits) -> list[str]:
+    """A remark if the budget, in milliseconds, has no time for any depth."""
+    if _points(budget, recorded.milliseconds):
+        return []
+    least = SPACE[0].values[0]
+    return [
+        f"The ranker was left out: {least} documents take it {least * recorded.milliseconds:.0f} ms, and its budget is {budget:g} ms."
+    ]

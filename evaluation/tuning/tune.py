@@ -18,11 +18,12 @@ from termweave.evaluation.gates import interval
 from termweave.evaluation.report.wording import label
 from termweave.evaluation.significance import randomisation_test
 from termweave.evaluation.tuning.parameter_search import ParameterSearch
-from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose
+from termweave.evaluation.tuning.ranker_search import RankedQueries, RecordedLogits, choose, too_short
 from termweave.evaluation.tuning.trial_ranker import TrialRanker
 from termweave.search.catalog import models
 from termweave.search.catalog.profiles import Profile, find
 from termweave.search.ranking import modes, rerankers
+from termweave.search.ranking.ranker import open_ranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.support import arguments
@@ -148,6 +149,7 @@ def tune(
     ]
     first = [] if reranking is None else [reranking]
     chosen = choose(ranked[0], mode, first, ranker, recorded, progress) if ranker and recorded else None
+    unused = too_short(ranker.budget, recorded) if ranker and recorded else []
     tuned = ranked[1].values(mode, [*first, replace(chosen, budget=None)]) if chosen else held_out_half.values(mode, reranking)
     untuned = _untuned(held_out_half, index.signals)
     if ranker is not None:
@@ -175,15 +177,13 @@ def tune(
         low=low,
         high=high,
         p=randomisation_test(tuned, default),
-        notes=(*notes, *fetcher.notes(), *_remarks(others, default, tuned)),
+        notes=(*notes, *fetcher.notes(), *unused, *_remarks(others, default, tuned)),
     )
 
 
 def _recorded(ranker: CrossEncoderReranker) -> RecordedLogits:
-    """The ranker's model, opened, as a scorer that reads no pair twice."""
-    from termweave.encoders import Ranker  # noqa: PLC0415 - compiled libraries load when a model does
-
-    return RecordedLogits(ranker.scorer or Ranker.load(ranker.model))
+    """The ranker's model, opened, as a scorer that reads no pair twice. No pair pays for the opening of the graph."""
+    return RecordedLogits(ranker.scorer or open_ranker(ranker.model, ranker.hash))
 
 
 def _stored(ranker: CrossEncoderReranker | None, recorded: RecordedLogits | None) -> dict[str, Any] | None:

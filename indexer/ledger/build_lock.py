@@ -58,6 +58,11 @@ class Lease:
         self._version: tuple[int, int] | None = None
         self._lost = False
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the cluster holds it; not if this role may not write to ``termweave-leases``."""
+        return self._version is not None
+
     def check(self) -> None:
         """Check that the renewals have not found another holder.
 
@@ -89,7 +94,7 @@ class Lease:
                 raise TermweaveError(
                     f"Another build of {self._name!r} is running on {holder['host']} "
                     f"(process {holder['process']}, since {holder['since']}).",
-                    f"Wait until it has ended, or stop it. If it was killed, its lease ends by itself after {EXPIRY:.0f} s.",
+                    f"Wait until it has ended, or stop it. If it was killed, its lease ends by itself after {2 * EXPIRY:.0f} s at most.",
                 )
             if self._write(version, retry=True):
                 return

@@ -20,7 +20,7 @@ import orjson
 
 from termweave.engine import EngineResponseError
 from termweave.engine.client.connection import quote
-from termweave.errors import EngineError, TermweaveError
+from termweave.errors import EngineError, TermweaveError, UsageError
 from termweave.indexer.ledger import build_lock
 
 if TYPE_CHECKING:
@@ -106,14 +106,24 @@ class Claims:
             return SharedBuild(index, fingerprint, shards)
         return None
 
+    def is_building(self) -> bool:
+        """Whether a builder holds the lock of the name, or died with it."""
+        return self._get("") is not None
+
     def close(self, build: SharedBuild) -> None:
         """Remove everything: all shards are sent. A document that cannot be removed does no harm."""
         with suppress(EngineError):
-            self._delete(["build", *(self._sent(build, shard) for shard in range(build.shards))])
+            if self.announced() == build:  # not that of a build that has taken over
+                self._delete(["build"])
+            self._delete([self._sent(build, shard) for shard in range(build.shards)])
 
     @contextmanager
     def held(self, build: SharedBuild, shard: int) -> Iterator[build_lock.Lease | None]:
-        """Hold a shard while the body runs; yields its lease, or None if another host is sending it."""
+        """Hold a shard while the body runs; yields its lease, or None if another host is sending it.
+
+        Raises:
+            UsageError: This user may not claim shards.
+        """
         lease = build_lock.held(self._engine, f"{build.index}/{shard}", self._place)
         try:
             ours = lease.__enter__()
@@ -123,6 +133,11 @@ class Claims:
             yield None
             return
         try:
+            if not ours.is_written:
+                raise UsageError(
+                    f"This user may not write to {build_lock.INDEX}, where hosts note which shards they send.",
+                    "Grant it (docs/permissions.md), or let one host send everything.",
+                )
             yield ours
         finally:
             lease.__exit__(None, None, None)
@@ -169,7 +184,7 @@ class Claims:
         return f"sent/{build.index}/{shard}" + (f"/{part}" if part else "")
 
     def _path(self, key: str) -> str:
-        return f"/{build_lock.INDEX}/_doc/{quote(f'{self._name}/{key}')}"
+        return f"/{build_lock.INDEX}/_doc/{quote(f'{self._name}/{key}' if key else self._name)}"
 
     def _put(self, key: str, body: dict[str, Any]) -> None:
         self._engine.request("PUT", self._path(key), body=body, retry=True)

@@ -61,6 +61,8 @@ class EncodingJob:
             UsageError: The source cannot be read by several processes.
         """
         _refuse_stream(source)
+        if not folder.strip():
+            raise UsageError("--out names no folder.", "Name the folder of the shards: --out ./shards. Is a variable empty?")
         values = {name: getattr(options, name) for name in ("weights", "dense", "dense_query")}
         chosen = {name: value if value is None else _absolute(str(value)) for name, value in values.items()}
         window = options.passages.parameters() if options.passages else {}

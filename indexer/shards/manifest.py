@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ _FORMAT = 1
 STATISTICS = "statistics.bin"
 #: Parts of a plan that do not change what is encoded.
 _SAID = ("termweave", "notes", "warnings")
+#: The names of the files below, but for that of the statistics, which is written again.
+_FILES = re.compile(r"(shard|sample|entries)-\d{5}\.parquet|counts-\d{5}\.bin")
 
 
 def shard_file(shard: int) -> str:
@@ -129,9 +132,23 @@ def read(store: ShardStore) -> tuple[EncodingPlan, Counted | None]:
             counted = Counted(
                 **{**counted, **{name: [(each[0], each[1]) for each in counted[name]] for name in ("left_out", "sample")}}
             )
-        return EncodingPlan(**loaded["plan"]), counted
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{MANIFEST} in {store.shown} is damaged.", "Encode again, into another folder.") from error
+        plan = EncodingPlan(**loaded["plan"])
+        sound = _sound(plan, counted)
+    except (ValueError, KeyError, TypeError, IndexError):
+        sound = False
+    if not sound:
+        raise InputError(f"{MANIFEST} in {store.shown} is damaged.", "Encode again, into another folder.")
+    return plan, counted
+
+
+def _sound(plan: EncodingPlan, counted: Counted | None) -> bool:
+    """Whether the values of a manifest can be worked with; it may have been edited."""
+    numbers = [plan.shards, plan.block, *([counted.texts] if counted else [])]
+    tables = [plan.source, plan.models, plan.passages]
+    if not all(isinstance(each, dict) for each in tables) or not all(isinstance(each, dict) for each in plan.models.values()):
+        return False
+    names = [plan.source.get("name"), plan.source.get("fingerprint"), plan.analyzer, *([counted.statistics] if counted else [])]
+    return all(type(number) is int and number > 0 for number in numbers) and all(isinstance(name, str) for name in names)
 
 
 def write(store: ShardStore, plan: EncodingPlan, counted: Counted | None = None) -> None:
@@ -144,9 +161,15 @@ def begin(store: ShardStore, plan: EncodingPlan) -> tuple[EncodingPlan, Counted 
     """Begin a folder, or continue one that has the same plan.
 
     Raises:
-        UsageError: The folder holds shards of another corpus, model or option.
+        UsageError: The folder holds shards of another corpus, model or option, or files of shards without a manifest.
     """
     if not store.exists(MANIFEST):
+        others = sorted(name for name in store.names() if _FILES.fullmatch(name))
+        if others and not store.exists(MANIFEST):  # the manifest comes first: another host may have begun in this moment
+            raise UsageError(
+                f"{store.shown} has files of shards, such as {others[0]}, and no {MANIFEST} that says what they are of.",
+                "Name another folder with --out, or remove these files.",
+            )
         write(store, plan)
         return plan, None
     before, counted = read(store)

@@ -136,7 +136,7 @@ class _ShardLedger(Ledger):
 def join(
     engine: Engine, source: Source, name: str, options: BuildOptions, report: Callable[[StageCounts], None] = lambda _: None
 ) -> Joined:
-    """Send shards of a build that another process runs, until none is left that nobody sends.
+    """Send those shards of a build that another process runs which no host has taken, in one pass over all shards.
 
     Args:
         engine: The server.
@@ -156,6 +156,11 @@ def join(
     engine = engine.patient(options.patience)
     claims = Claims(engine, name)
     build = claims.announced()
+    if build is None and claims.is_building():
+        raise UsageError(
+            f"The build of {name!r} sends no shards that other hosts could take: it still reads their ids, or has --neighbours.",
+            "Run this command again in a moment. With --neighbours one host sends everything.",
+        )
     if build is None:
         raise UsageError(
             f"No build of {name!r} can be joined: none sends shards now.",

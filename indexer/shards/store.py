@@ -83,7 +83,10 @@ class ShardStore:
                 f"Run `{install('shards')}`.",
             ) from error
         try:
-            self._files, self._root = fsspec.core.url_to_fs(spec)
+            if _URL.match(spec):
+                self._files, self._root = fsspec.core.url_to_fs(spec)
+            else:  # fsspec would take "::" in a path for a chain of file systems
+                self._files, self._root = fsspec.filesystem("file"), Path(spec).absolute().as_posix()
         except Exception as error:
             reason = first_line(error) if self.shown == spec or isinstance(error, ImportError) else type(error).__name__
             raise UsageError(  # an error may quote a part of the password

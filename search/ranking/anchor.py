@@ -26,27 +26,31 @@ if TYPE_CHECKING:
 _NEIGHBOURS, _AVERAGED = 10, 3
 
 
-@cache
 def needs_vectors(model: str, expected: str = "") -> bool:
-    """Whether a ranker's anchor reads vectors. A model that is not on this host, or cannot be read, has no anchor.
+    """Whether a ranker's anchor reads vectors; False for a model that cannot be opened, because opening it says what is wrong.
+
+    A model on the hub is fetched, as opening it would fetch it.
 
     Args:
         model: A name or folder.
         expected: The model's hash, if the profile of an index names it: then only models that this host has are read.
     """
-    from termweave.encoders import hub, model_lookup  # noqa: PLC0415 - `--help` looks no model up
+    try:
+        return _reads_vectors(model, expected)
+    except TermweaveError:
+        return False
+
+
+@cache
+def _reads_vectors(model: str, expected: str) -> bool:
+    from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` looks no model up
     from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
     from termweave.encoders.manifest import MANIFEST, ModelFolder  # noqa: PLC0415
     from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
     from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
 
-    if hub.named(model) and not expected:
-        return False
-    try:
-        folder = Path(ranker_folder(ModelLineage(model, expected))) if expected else model_lookup.resolve(model)
-        weights = anchor_of(ModelFolder.read(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
-    except TermweaveError:  # opening the model says what is wrong
-        return False
+    folder = Path(ranker_folder(ModelLineage(model, expected))) if expected else model_lookup.resolve(model)
+    weights = anchor_of(ModelFolder.read(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
     return bool({"cosine", "jaccard"} & weights.keys())
 
 

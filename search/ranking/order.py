@@ -203,9 +203,7 @@ def _run(reranker: Reranker, candidates: Candidates, ranking: Scored, size: int)
             "Use --rerank none or rnn.",
         )
     totals = [keep * score + share for score, share in zip(scores, shares, strict=True)]
-    best = sorted(range(len(head)), key=lambda row: (-totals[row], ids[row]))
-    if result.scored == 0:  # documents with equal scores keep their order, too
-        best = list(range(len(head)))
+    best = sorted(range(len(head)), key=lambda row: -totals[row])  # documents with equal scores keep their order
     keep_below = result.keep_below if result.keep_below is not None else (keep or 1.0)
     offset = 0.0
     if tail and best:

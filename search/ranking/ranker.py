@@ -77,6 +77,11 @@ class CrossEncoderReranker:
             raise UsageError(f"A ranker needs at least 1 candidate, not {self.candidates}.", "Use --rerank none to leave it out.")
         if not 0 <= self.weight <= 1:
             raise UsageError(f"The weight of a ranker must lie in [0, 1]; it is {self.weight}.")
+        if self.budget is not None and not (isinstance(self.budget, int | float) and self.budget >= 0):
+            raise UsageError(
+                f"The budget of a ranker is a number of milliseconds, not {self.budget!r}.",
+                "Write budget=80, or None for no limit.",
+            )
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Imported by the scripts, no scripts themselves.
 MODULES = {
     "cluster_record",
+    "clients",
     "entry_point",
     "large_collection",
     "figures",  # runs the others: test_figures.py

@@ -37,7 +37,7 @@ class Examples:
         corpus: Every document as an index would hold it, for statistics and for display.
         train: Pairs to train on; indices into `texts`.
         dev: Held-out pairs; a question may be in `train` under another id (`setup.set_up` leaves it out there).
-        sources: Ids of the training questions, where they have ids.
+        queries: Id -> question, of the training and the held-out questions; a question of a click log is its own id.
         remark: What was left out; "" where nothing was.
     """
 
@@ -47,7 +47,7 @@ class Examples:
     corpus: list[str]
     train: Pairs
     dev: Pairs
-    sources: list[str]
+    queries: Mapping[str, str]
     remark: str = ""
 
 
@@ -165,17 +165,18 @@ def _judged(documents: Sequence[Document], base: str, split: str, settings: Mapp
         return [each[0] for each in questions], Pairs([each[1] for each in questions], [each[2] for each in questions])
 
     names, train = pairs(split)
+    queries = dict(zip(names, train.questions, strict=True))
     texts, ids = [document.content for document in documents], [document.id for document in documents]
     try:
-        dev: Pairs | None = pairs("dev")[1] if split != "dev" else None
+        dev_names, dev = pairs("dev") if split != "dev" else ([], None)
     except UsageError:
-        dev = None
+        dev_names, dev = [], None
     if dev is None:
-        train, dev, kept = _held_out(train, settings)
-        names = [names[each] for each in kept]
+        train, dev = _held_out(train, settings)
     else:
+        queries |= zip(dev_names, dev.questions, strict=True)
         dev = dev.part(_drawn(len(dev), int(settings["dev"]), int(settings["seed"]) + 1))
-    return Examples("qrels", ids, texts, texts, train, dev, names)
+    return Examples("qrels", ids, texts, texts, train, dev, queries)
 
 
 def _clicked(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
@@ -185,8 +186,8 @@ def _clicked(documents: Sequence[Document], base: str, split: str, settings: Map
     clicked = click_log.gather(str(settings["clicks"]), place, split=str(settings["click_counts"]))
     every = clicked.pairs()
     texts, ids = [document.content for document in documents], [document.id for document in documents]
-    train, dev, kept = _held_out(every, settings)
-    return Examples("clicks", ids, texts, texts, train, dev, [every.questions[each] for each in kept], clicked.remark)
+    train, dev = _held_out(every, settings)
+    return Examples("clicks", ids, texts, texts, train, dev, {each: each for each in every.questions}, clicked.remark)
 
 
 def _made(documents: Sequence[Document], base: str, split: str, settings: Mapping[str, Any]) -> Examples:
@@ -216,16 +217,17 @@ def _made(documents: Sequence[Document], base: str, split: str, settings: Mappin
         for place, (*_, document_id, is_part) in enumerate(examples)
     ]
     relevant = [frozenset({place}) for place in range(len(examples))]
-    train, dev, kept = _held_out(Pairs([each[1] for each in examples], relevant, spared=spared), settings)
+    train, dev = _held_out(Pairs([each[1] for each in examples], relevant, spared=spared), settings)
     texts, ids = [each[2] for each in examples], [each[0] for each in examples]
-    return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, [ids[each] for each in kept])
+    queries = {name: question for name, question, *_ in examples}
+    return Examples("corpus", ids, texts, [document.content for document in documents], train, dev, queries)
 
 
-def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs, list[int]]:
-    """Split questions into training and held-out ones (a tenth at most); also return the indices of the former."""
+def _held_out(every: Pairs, settings: Mapping[str, Any]) -> tuple[Pairs, Pairs]:
+    """Split questions into training and held-out ones (a tenth at most)."""
     held_out = set(_drawn(len(every), min(int(settings["dev"]), max(1, len(every) // 10)), int(settings["seed"]) + 1))
     kept = [place for place in range(len(every)) if place not in held_out]
-    return every.part(kept), every.part(sorted(held_out)), kept
+    return every.part(kept), every.part(sorted(held_out))
 
 
 def _drawn(size: int, count: int, seed: int) -> list[int]:

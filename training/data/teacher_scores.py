@@ -175,11 +175,10 @@ def written(spec: str, setup: RunSetup) -> Written | None:
     if not path.is_file():
         raise UsageError(f"There is no file of scores {path}.", f"Name a TREC run, or set teacher={', '.join((*MADE, NONE))}.")
     position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
-    text_of = dict(zip(setup.examples.sources, setup.examples.train.questions, strict=True))
     scores: dict[str, dict[int, float]] = {}
     for query, document, score in scored(path):
         if document in position:
-            scores.setdefault(text_of.get(query, query), {})[position[document]] = score
+            scores.setdefault(setup.examples.queries.get(query, query), {})[position[document]] = score
     by_question: list[Mapping[int, float]] = [scores.get(question, {}) for question in setup.train.questions]
     if not any(by_question):
         raise InputError(f"{path} scores no pair of a training question.", "Its queries are ids or texts of the training split.")

@@ -34,10 +34,13 @@ class DenseVectors:
     kind = "dense"
 
     def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
-        """Refuse a file of candidates that is not there."""
+        """Refuse a file of candidates that is not there, and a ranker that cannot teach."""
         del method, setup
         from pathlib import Path  # noqa: PLC0415
 
+        from termweave.training.ranker import teacher  # noqa: PLC0415 - compiled libraries
+
+        teacher.check(str(settings.get("teacher", "")))
         for name in ("mined_by", "candidates_from"):
             given = str(settings.get(name, "model"))
             if given not in ("bm25", "model") and not given.startswith("index:") and not Path(given).is_file():

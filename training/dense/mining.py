@@ -84,8 +84,7 @@ def _by_index(context: TargetContext, index: Index, depth: int) -> RankedLists:
 
 
 def _question_ids(context: TargetContext) -> list[str]:
-    examples = context.setup.examples
-    ids = dict(zip(examples.train.questions, examples.sources, strict=True))
+    ids = {question: name for name, question in context.setup.examples.queries.items()}
     return [ids.get(question, question) for question in context.setup.train.questions]
 
 

@@ -15,8 +15,8 @@ Eq. 7 as printed is a softmax of numbers between 0 and 1: CPR of the right docum
 16, .2797 of 8, and the loss cannot fall below 4.4718, 3.8613, 2.7460, 2.0341. `chain=log` takes softmax(log P_1 + ... + log P_i), the
 normalised product. Indices of a selection carry no gradient, probabilities of all levels do.
 
-Readings. With the random selector a compressor that is followed by one which begins anew (V1) decides nothing, so only the last one is
-trained. With the top selector V1 and V2 select once, from all candidates of a question. Baselines have one block of the last size:
+Readings. In V1 every compressor starts from the same checkpoint. So with the random selector the earlier ones have no effect, and only the
+last one is trained. With the top selector V1 and V2 select once, from all candidates of a question. Baselines have one block of the last size:
 random (wrong documents of the whole collection), static (the first stage's best), lcl (localized contrastive loss: -log P(o^0), wrong
 documents drawn anew from the candidates).
 """
@@ -212,10 +212,17 @@ def _block(settings: Mapping[str, Any]) -> int:
     return int(settings.get("compressor", 0)) or (sizes[-1] if settings["variant"] in _BASELINES else sizes[0])
 
 
+def trained_blocks(settings: Mapping[str, Any]) -> list[int]:
+    """The sizes of the blocks that are scored with gradients: in a step, or with V1 and V2 in a step of each fit."""
+    sizes = chain_of(settings)
+    if settings["variant"] in _BASELINES or (settings["variant"] == "v1" and _selector(settings) == "random"):
+        return sizes[-1:]
+    return sizes[:1] if settings["variant"] in _TOGETHER and settings["reuse"] else sizes
+
+
 def _scored(settings: Mapping[str, Any]) -> int:
-    """Pairs that a step scores."""
-    again = settings["variant"] in _TOGETHER and not settings["reuse"]
-    return int(settings["batch"]) * (sum(chain_of(settings)) if again else _block(settings))
+    """Pairs that a step scores, or with V1 and V2 a step of every fit together; what selects between two fits is not counted."""
+    return int(settings["batch"]) * (int(settings.get("compressor", 0)) or sum(trained_blocks(settings)))
 
 
 def _check(settings: Mapping[str, Any]) -> None:

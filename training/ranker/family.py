@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from termweave.errors import UsageError
 from termweave.training.families import CardText, PreparedData
 
 if TYPE_CHECKING:
@@ -38,11 +37,9 @@ class Rankers:
     def check(self, method: TrainingMethod, settings: Mapping[str, Any], setup: RunSetup) -> None:
         """Refuse a run file that is not there."""
         del method, setup
-        from pathlib import Path  # noqa: PLC0415
+        from termweave.training.ranker import first_stage  # noqa: PLC0415 - compiled libraries
 
-        given = str(settings["candidates_from"])
-        if given not in ("hybrid", "bm25") and not given.startswith("index:") and not Path(given).is_file():
-            raise UsageError(f"There is no run file {given}.", "Set candidates_from to hybrid, bm25, index:NAME, or a TREC run.")
+        first_stage.check(str(settings["candidates_from"]))
 
     def estimate(
         self, method: TrainingMethod, model: AnchoredRanker, settings: Mapping[str, Any], setup: RunSetup

@@ -13,9 +13,10 @@ from termweave import settings as machine_settings
 from termweave.encoders import load
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.engine import connect
-from termweave.errors import UsageError
+from termweave.errors import InputError, UsageError
 from termweave.records import Capabilities
 from termweave.search import Index
+from termweave.search.ranking import modes
 from termweave.search.ranking.anchor import neighbourhood_features
 from termweave.search.ranking.fusion import Ranked, fuse
 from termweave.search.ranking.ranker import CrossEncoderReranker
@@ -24,6 +25,7 @@ from termweave.signals.dense import Dense
 from termweave.signals.weights import Weights
 from termweave.statistics import StatisticsCounter
 from termweave.support.batching import in_parts
+from termweave.support.messages import counted
 from termweave.training.data.bm25_index import SparseIndex, bm25_weights
 from termweave.training.data.teacher_scores import scored
 from termweave.training.ranker.inputs import NOTHING, CandidateLists
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Before the name of a live index.
 INDEX = "index:"
+#: Documents of each signal that search looks at: their scores are fused, or those of one signal scaled to [0, 1].
+_WINDOW = 100
 #: Texts analysed at a time.
 _BLOCK = 1024
 
@@ -56,6 +60,16 @@ class FirstStage(Protocol):
         ...
 
 
+def check(name: str) -> None:
+    """Refuse a run file that is not there.
+
+    Raises:
+        UsageError: There is no such file.
+    """
+    if name not in ("hybrid", "bm25") and not name.startswith(INDEX) and not Path(name).is_file():
+        raise UsageError(f"There is no run file {name}.", "Set candidates_from to hybrid, bm25, index:NAME, or a TREC run.")
+
+
 def first_stage(name: str, setup: RunSetup, say: Callable[[str], None], mode: str = "hybrid") -> FirstStage:
     """The first stage that the setting `candidates_from` names; `mode` is that of a live index."""
     if name.startswith(INDEX):
@@ -63,7 +77,7 @@ def first_stage(name: str, setup: RunSetup, say: Callable[[str], None], mode: st
     if name == "hybrid":
         say(f"encoding {len(setup.places):,} documents for hybrid search")
         return HybridStage(setup.texts)
-    return BM25Stage(setup) if name == "bm25" else RunFileStage(Path(name), setup)
+    return BM25Stage(setup) if name == "bm25" else RunFileStage(Path(name), setup, say)
 
 
 def lists_of(stage: FirstStage, pairs: Pairs, depth: int, *, with_relevant: bool = False) -> CandidateLists:
@@ -99,7 +113,7 @@ class HybridStage:
     """
 
     texts: Sequence[str]
-    window: int = 100
+    window: int = _WINDOW
     names: tuple[str, ...] = ("score", "cosine", "jaccard")
 
     @cached_property
@@ -164,20 +178,20 @@ def _named(documents: NDArray[np.int64], scores: NDArray[np.floating]) -> list[t
 
 @dataclass(frozen=True)
 class BM25Stage:
-    """BM25. Scores are divided by that of the best document."""
+    """BM25."""
 
     setup: RunSetup
     names: tuple[str, ...] = ("score",)
 
     def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
-        """See `FirstStage`."""
+        """See `FirstStage`. Scores are scaled to [0, 1] for each question, as search scales those of one signal for a reranker."""
         common = (self.setup.analysis, self.setup.statistics, BM25())
         index = SparseIndex(bm25_weights(self.setup.texts, *common, "document"))
         rows: list[dict[int, tuple[float, ...]]] = []
         for question, left_out in zip(bm25_weights(questions, *common, "query"), spared, strict=True):
-            best, scores = index.search(question, depth, left_out)
-            top = float(scores[0]) if len(scores) else 1.0
-            rows.append({document: (score / top,) for document, score in zip(best.tolist(), scores.tolist(), strict=True)})
+            best, scores = index.search(question, max(depth, _WINDOW), left_out)
+            found = dict(zip(best.tolist(), scores.tolist(), strict=True))
+            rows.append(_best(found, left_out, depth, fused=False))
         return rows
 
 
@@ -191,44 +205,56 @@ class LiveIndexStage:
     names: tuple[str, ...] = ("score",)
 
     def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
-        """See `FirstStage`. Scores of a fusion lie in [0, 1]; those of one signal are scaled to it for each question.
+        """See `FirstStage`. Scores of a fusion lie in [0, 1]; those of one signal are scaled to it for each question, as search does it.
 
         Raises:
             UsageError: The index has none of the documents.
         """
         index, examples = Index.pinned(connect(machine_settings.load()), self.name), self.setup.examples
+        fused = not modes.parse(self.mode, index.signals).single
         position = {examples.ids[place]: number for number, place in enumerate(self.setup.places)}
         asked = {str(number): question for number, question in enumerate(questions)}
-        run = index.run(asked, k=depth, candidates=depth, mode=self.mode, rerank="none")
+        window = max(depth, _WINDOW)
+        run = index.run(asked, k=window, candidates=window, mode=self.mode, rerank="none")
         known = [{position[each]: score for each, score in run.scores[number].items() if each in position} for number in asked]
         if not any(known):
             raise UsageError(
                 f"The index {self.name} found no document of the training data.",
                 "Name an index of the same documents, by their ids.",
             )
-        fused = all(0 <= score <= 1 for row in known for score in row.values())
         return [_best(row, left_out, depth, fused=fused) for row, left_out in zip(known, spared, strict=True)]
 
 
 @dataclass(frozen=True)
 class RunFileStage:
-    """A run file. Questions that are missing in it are ranked by BM25."""
+    """A run file. Questions that are missing in it are ranked by BM25, which is said."""
 
     file: Path
     setup: RunSetup
+    say: Callable[[str], None]
     names: tuple[str, ...] = ("score",)
 
     def rank(self, questions: Sequence[str], spared: Sequence[frozenset[int]], depth: int) -> list[dict[int, tuple[float, ...]]]:
-        """See `FirstStage`. Scores of a fusion, which lie in [0, 1], stay as they are; others are scaled to it for each question."""
+        """See `FirstStage`. Scores of a fusion, which lie in [0, 1], stay as they are; others are scaled to it for each question.
+
+        Raises:
+            InputError: The file ranks no document of any question.
+        """
         setup = self.setup
         position = {setup.examples.ids[place]: index for index, place in enumerate(setup.places)}
-        text_of = dict(zip(setup.examples.sources, setup.examples.train.questions, strict=True))
         known: dict[str, dict[int, float]] = {}
         for query, document, score in scored(self.file):
             if document in position:
-                known.setdefault(text_of.get(query, query), {})[position[document]] = score
+                known.setdefault(setup.examples.queries.get(query, query), {})[position[document]] = score
         fused = all(0 <= score <= 1 for row in known.values() for score in row.values())
         missing = [place for place, question in enumerate(questions) if question not in known]
+        if known.keys().isdisjoint(setup.examples.queries.values()):
+            raise InputError(
+                f"{self.file} ranks no document of the training data for any of its {counted(len(setup.examples.queries), 'question')}.",
+                "Its queries are ids or texts of the data set's questions, its documents ids of the corpus.",
+            )
+        if missing:
+            self.say(f"{self.file} has no ranking of {counted(len(missing), 'question')}; BM25 ranks for them")
         words = BM25Stage(setup).rank([questions[place] for place in missing], [spared[place] for place in missing], depth)
         by_words = dict(zip(missing, words, strict=True))
         return [
@@ -239,8 +265,10 @@ class RunFileStage:
 
 def _best(known: dict[int, float], spared: frozenset[int], depth: int, *, fused: bool) -> dict[int, tuple[float, ...]]:
     """The best documents, best first, with a score in [0, 1]."""
-    own = sorted((-score, document) for document, score in known.items() if document not in spared)[:depth]
+    own = sorted((-score, document) for document, score in known.items() if document not in spared)[: max(depth, _WINDOW)]
     if fused or not own:
-        return {document: (-negative,) for negative, document in own}
+        return {document: (-negative,) for negative, document in own[:depth]}
     low, extent = -own[-1][0], own[-1][0] - own[0][0]
-    return {document: ((-negative - low) / extent if extent else 1.0,) for negative, document in own}  # as `Ranked.normalised`
+    return {
+        document: ((-negative - low) / extent if extent else 1.0,) for negative, document in own[:depth]
+    }  # as `Ranked.normalised`

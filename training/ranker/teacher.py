@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from termweave.encoders import Ranker, hub
+from termweave.encoders.kinds.ranker import anchor_of
 from termweave.encoders.manifest import ModelFolder
-from termweave.encoders.model_lookup import resolve
+from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.support import atomic_files, paths
 from termweave.training.data.teacher_scores import RANKER, Written
-from termweave.training.ranker.first_stage import first_stage
+from termweave.training.ranker import first_stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +31,13 @@ def check(spec: str) -> None:
     """Refuse a teacher that cannot be opened.
 
     Raises:
-        UsageError: There is no such model.
+        UsageError: There is no such model, or the run file that its anchor reads is not there.
         ModelError: It is no ranker.
     """
     if spec.startswith(RANKER) and not hub.named(spec.removeprefix(RANKER)):
-        Ranker.load(spec.removeprefix(RANKER))
+        ranker = Ranker.load(spec.removeprefix(RANKER))
+        if ranker.anchor:
+            first_stage.check(_stage(ModelFolder.read(ranker.info.folder))[0])
 
 
 def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Callable[[str], None]) -> Written:
@@ -47,15 +50,17 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
         say: Told what happens.
 
     Raises:
-        UsageError: There is no such model.
+        UsageError: There is no such model, or the index that its anchor reads has none of the documents.
         ModelError: It is no ranker, or gives something that is no number.
     """
     name = spec.removeprefix(RANKER)
-    file = paths.cache() / "teachers" / f"{_key(name, setup, wanted)}.npy"
-    if file.is_file():
+    folder = ModelFolder.read(resolve(name))
+    file = paths.cache() / "teachers" / f"{_key(folder, setup, wanted)}.npy"
+    lasting = not anchor_of(folder.manifest) or _stage(folder)[0] in ("hybrid", "bm25")  # an index or a run file may change
+    if lasting and file.is_file():
         return _unpacked(np.load(file), wanted)
     ranker = Ranker.load(name)
-    anchored = _anchor(ranker.anchor, setup, say)
+    anchored = _anchor(ranker.anchor, folder, setup, say)
     say(f"scoring {sum(map(len, wanted)):,} pairs with the ranker {name}")
     rows = []
     for number, (question, documents) in enumerate(zip(setup.train.questions, wanted, strict=True), 1):
@@ -64,6 +69,8 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
         if number % _SAY_EVERY == 0:
             say(f"scored {number:,} of {len(wanted):,} questions")
     flat = np.concatenate(rows) if rows else np.zeros(0)
+    if not lasting:
+        return _unpacked(flat, wanted)
     file.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     np.save(content, flat)
@@ -71,11 +78,20 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
     return _unpacked(flat, wanted)
 
 
-def _anchor(weights: Mapping[str, float], setup: RunSetup, say: Callable[[str], None]) -> Callable[[int, int], float]:
+def _stage(folder: ModelFolder) -> tuple[str, str]:
+    """The first stage that a ranker was trained on, and its mode: what its anchor reads."""
+    options = folder.manifest.training.get("options", {})
+    return str(options.get("candidates_from", "hybrid")), str(options.get("candidates_mode", "hybrid"))
+
+
+def _anchor(
+    weights: Mapping[str, float], folder: ModelFolder, setup: RunSetup, say: Callable[[str], None]
+) -> Callable[[int, int], float]:
     """What the ranker's anchor adds to the logit of a question and a document."""
     if not weights:
         return lambda question, document: 0.0  # noqa: ARG005 - the names are the contract
-    stage = first_stage("hybrid" if len(weights) > 1 else "bm25", setup, say)
+    name, mode = _stage(folder)
+    stage = first_stage.first_stage(name, setup, say, mode)
     rows = stage.rank(setup.train.questions, setup.train.spared, _DEPTH)
     factors = [weights.get(name, 0.0) for name in stage.names]
 
@@ -87,9 +103,13 @@ def _anchor(weights: Mapping[str, float], setup: RunSetup, say: Callable[[str], 
     return added
 
 
-def _key(name: str, setup: RunSetup, wanted: Sequence[Sequence[int]]) -> str:
-    """Digest of the model, the questions, the documents and the pairs."""
-    state = blake2b(ModelFolder.read(resolve(name)).manifest.hash.encode(), digest_size=16)
+def _key(folder: ModelFolder, setup: RunSetup, wanted: Sequence[Sequence[int]]) -> str:
+    """Digest of the model and its first stage, the questions, the documents and the pairs."""
+    models = [folder.manifest.hash, str(folder.graph("int8") is not None)]
+    if anchor_of(folder.manifest):
+        shipped = ModelFolder.read(resolve(DEFAULT)).manifest.hash if _stage(folder)[0] == "hybrid" else ""
+        models += [*_stage(folder), shipped, setup.statistics.hash, *(repr(sorted(each)) for each in setup.train.spared)]
+    state = blake2b(repr(models).encode(), digest_size=16)
     for part in (setup.train.questions, setup.texts, [list(map(int, each)) for each in wanted]):
         state.update(repr(part).encode())
     return state.hexdigest()

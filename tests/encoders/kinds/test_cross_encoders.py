@@ -3,6 +3,8 @@
 import json
 import shutil
 import time
+from contextlib import suppress
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -110,6 +112,23 @@ def test_a_budget_scores_the_first_texts(ranked, texts):
     assert some.tolist() == (everything * 2000)[: len(some)]
 
 
+def test_a_budget_does_not_start_a_long_text_that_it_has_no_time_for():
+    class Timed:
+        """A model that takes .1 ms for a character, two texts at a time."""
+
+        graph = SimpleNamespace(on_gpu=False, threads=2)
+        manifest = SimpleNamespace(max_length=512)
+
+        def score(self, _query, documents, _windows):
+            time.sleep(max(map(len, documents)) / 10_000)
+            return np.ones(len(documents), dtype=np.float32)
+
+    began = time.perf_counter()
+    scored = Ranker(Timed()).score_within("q", ["x" * 40] * 4 + ["x" * 5_000] * 2, 0.08, windows=4)
+    assert time.perf_counter() - began < 0.3
+    assert len(scored) == 4
+
+
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
 def test_export(ranked, texts, tmp_path, architecture):
     from sentence_transformers import CrossEncoder
@@ -150,6 +169,25 @@ def test_three_labels_are_refused(folder):
     change(folder / "config.json", id2label={"0": "entailment", "1": "neutral", "2": "contradiction"})
     with pytest.raises(ModelError, match=r"has 3 labels; a ranker has one score, or two labels"):
         Ranker.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("config.json", {"num_labels": [1], "id2label": None}),
+        ("config.json", {"num_labels": "1", "id2label": None}),
+        ("config.json", {"architectures": 5}),
+        ("config_sentence_transformers.json", {"prompts": ["a"], "model_type": "CrossEncoder"}),
+        ("config_sentence_transformers.json", {"model_type": ["CrossEncoder"]}),
+        ("tokenizer_config.json", {"tokenizer_class": ["x"]}),
+    ],
+    ids=str,
+)
+def test_a_malformed_configuration_is_never_a_traceback(folder, file, changed):
+    known = json.loads((folder / file).read_text()) if (folder / file).is_file() else {}
+    (folder / file).write_text(json.dumps({**known, **changed}))
+    with suppress(ModelError):
+        Ranker.load(folder).score("cat", ["a cat"])
 
 
 def test_a_tokeniser_without_a_pair_template_is_refused(folder):

@@ -87,7 +87,18 @@ def test_a_budget_limits_the_depth_and_is_kept(monkeypatch):
     assert {each.candidates for each in tried} == {10, 20, 30}  # 100 ms would be too much for 50
     assert all(each.budget is None for each in tried)  # the clock of tuning is not that of searches
     assert chosen is None or chosen.budget == 70.0
-    assert {point["candidates"] for point in ranker_search._points(1.0, 2.0)} == {10}  # too short for any: the smallest
+
+
+def test_a_budget_without_time_for_any_depth_leaves_the_ranker_out(monkeypatch):
+    monkeypatch.setattr(RecordedLogits, "milliseconds", 2.0)
+    recorded = RecordedLogits(Judge())
+    ranker = CrossEncoderReranker("m", scorer=recorded, budget=5.0)
+    assert choose(queries(useful=True), MODE, [], ranker, recorded, lambda *_: None) is None
+    assert ranker_search.too_short(5.0, recorded) == [
+        "The ranker was left out: 10 documents take it 20 ms, and its budget is 5 ms."
+    ]
+    assert not ranker_search.too_short(20.0, recorded)
+    assert not ranker_search.too_short(None, recorded)
 
 
 def test_a_profile_holds_rnn_and_a_ranker():

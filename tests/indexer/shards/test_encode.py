@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from termweave import corpora, encoders
+from termweave.errors import InputError
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.preparation.corpus_pass import read_corpus
 from termweave.indexer.shards import manifest, rows
@@ -125,6 +126,46 @@ def test_what_cannot_be_encoded_is_refused(write, encode, tmp_path, monkeypatch,
     write(texts(3))
     monkeypatch.chdir(tmp_path)
     assert said in encode(source, tmp_path / "shards", *options, status=2)
+
+
+@pytest.mark.parametrize("change", [{"shards": 0}, {"shards": "2"}, {"block": -1}, {"models": []}, {"source": "x"}], ids=str)
+def test_a_manifest_that_was_edited_is_damaged(write, encode, in_process, tmp_path, change):
+    folder = tmp_path / "shards"
+    encode(write(texts(9)), folder, "--shards", "2")
+    manifest = json.loads((folder / "termweave-shards.json").read_text())
+    manifest["plan"] |= change
+    (folder / "termweave-shards.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"termweave-shards.json in .* is damaged"):
+        corpora.open_source(folder)
+
+
+def test_files_of_shards_without_a_manifest_are_refused(write, encode, in_process, tmp_path):
+    folder = tmp_path / "shards"
+    encode(write(texts(20)), folder, "--shards", "2")
+    (folder / "termweave-shards.json").unlink()
+    for left_out in ("shard-*", "sample-*", "entries-*"):  # counts alone would be taken for those of another corpus
+        said = encode(write(texts(20, seed=1), "other.jsonl"), folder, "--shards", "2", status=2)
+        assert "has files of shards, such as" in said
+        for path in folder.glob(left_out):
+            path.unlink()
+    (folder / "notes.txt").write_text("no file of a shard")
+    for path in folder.glob("counts-*"):
+        path.unlink()
+    assert encode(write(texts(20, seed=1), "other.jsonl"), folder, "--shards", "2")["finished"] == 2
+
+
+def test_a_folder_whose_name_has_colons_is_a_folder(write, encode, in_process, tmp_path):
+    encode(write(texts(9)), tmp_path / "a::b", "--shards", "2")
+    assert not (tmp_path / "a").exists()
+    assert len(list(corpora.open_source(tmp_path / "a::b").documents())) == 9
+
+
+def test_an_empty_name_is_no_folder(write, encode, tmp_path, monkeypatch):
+    path = write(texts(3))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert "--out names no folder" in encode(path, "", status=2)
+    assert not list((tmp_path / "here").iterdir())
 
 
 def test_a_folder_of_shards_is_not_encoded_again(write, encode, in_process, tmp_path):

@@ -234,6 +234,38 @@ def test_what_another_program_wrote_is_no_build_and_no_report(opensearch_engine,
     assert claims.finished(shared, [0, 1]) == {}
 
 
+def test_a_builder_that_was_taken_over_leaves_the_announcement_of_the_other(opensearch_engine, name):
+    first, second = (SharedBuild(f"{name}-2026010100000{number}-00000000", "f", 2) for number in (0, 1))
+    claims = Claims(opensearch_engine, name)
+    claims.announce(first)
+    claims.announce(second)
+    claims.close(first)
+    assert claims.announced() == second
+    claims.close(second)
+    assert claims.announced() is None
+
+
+def test_a_build_that_does_not_send_yet_is_named(opensearch_engine, name, write, encode, in_process, tmp_path, capsys):
+    encode(write(texts(9)), tmp_path / "shards", "--shards", "2")
+    with build_lock.held(opensearch_engine, name, "elsewhere"):
+        assert run(["index", str(tmp_path / "shards"), name, "--join", "--url", opensearch_engine.url]) == 2
+    assert "sends no shards that other hosts could take" in capsys.readouterr().err
+
+
+def test_a_user_who_may_not_claim_shards_does_not_send_them(opensearch_engine, name, monkeypatch):
+    once = opensearch_engine.request
+
+    def request(method, path, *arguments, **options):
+        if method == "PUT" and build_lock.INDEX in path:
+            raise EngineResponseError(403, "security_exception", "no permissions")
+        return once(method, path, *arguments, **options)
+
+    monkeypatch.setattr(opensearch_engine, "request", request)
+    shared = SharedBuild(f"{name}-20260101000000-00000000", "f", 2)
+    with pytest.raises(UsageError, match="may not write to termweave-leases"), Claims(opensearch_engine, name).held(shared, 0):
+        pytest.fail("the shard is not held")
+
+
 def test_a_large_report_lies_in_several_documents(opensearch_engine, name, monkeypatch):
     monkeypatch.setattr(shard_claims, "_MOST", 64)
     claims = Claims(opensearch_engine, name)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from termweave.encoders import hub
 from termweave.encoders.kinds.ranker import anchor_of
 from termweave.encoders.manifest import Manifest
 from termweave.errors import ModelError, UsageError
@@ -46,7 +47,7 @@ def test_a_malformed_anchor_is_refused(weights):
         anchor_of(manifest(weights))
 
 
-def test_a_ranker_says_whether_it_needs_vectors(tmp_path):
+def test_a_ranker_says_whether_it_needs_vectors(tmp_path, monkeypatch):
     for name, weights, needs in (("words", {"score": 1.0}, False), ("both", {"score": 1.0, "jaccard": 0.5}, True)):
         folder = tmp_path / name
         folder.mkdir()
@@ -55,5 +56,14 @@ def test_a_ranker_says_whether_it_needs_vectors(tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "termweave.json").write_text(json.dumps({"schema": 1}))
     assert not anchor.needs_vectors(str(tmp_path / "broken"))
-    assert not anchor.needs_vectors("hf:owner/name")
     assert not anchor.needs_vectors("nowhere")
+    monkeypatch.setattr(hub, "fetch", lambda name: tmp_path / name.rpartition("/")[2])
+    assert anchor.needs_vectors("hf:owner/both")
+    assert not anchor.needs_vectors("hf:owner/words")
+
+
+def test_a_model_that_arrives_later_is_found_without_a_restart(tmp_path):
+    assert not anchor.needs_vectors(str(tmp_path / "later"))
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "termweave.json").write_bytes(manifest({"score": 1.0, "cosine": 0.5}).to_bytes())
+    assert anchor.needs_vectors(str(tmp_path / "later"))

@@ -144,7 +144,9 @@ def test_wrong_names_are_one_sentence(name, message):
         rerankers.choose(name)
 
 
-@pytest.mark.parametrize("options", [{"candidates": 0}, {"weight": 1.5}, {"weight": float("nan")}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"candidates": 0}, {"weight": 1.5}, {"weight": float("nan")}, {"budget": "80ms"}, {"budget": -1.0}], ids=str
+)
 def test_parameters_out_of_range_are_refused(options):
     with pytest.raises(UsageError):
         CrossEncoderReranker("m", **options)
@@ -190,3 +192,13 @@ def test_long_documents_are_read_in_four_windows():
     rerank_with = CrossEncoderReranker("m", scorer=scorer)
     order(candidates(), DENSE, Reranking((rerank_with,)))
     assert scorer.windows == 4
+
+
+def test_equal_scores_keep_the_order_of_the_first_stage():
+    lists = {"z": Ranked.of([("q", 1.0), ("z", 0.5), ("a", 0.5), ("c", 0.0)])}
+    texts = dict.fromkeys("qzac", "one word")
+    found = Candidates(Encoding("q", None, None), lists, {}, {}, texts=texts)
+    mode = Mode("z", {"z": 1.0})
+    first = [place.id for place in order(found, mode)]
+    for budget in (None, 0.0, 1.0, 2.0, 3.0):
+        assert [place.id for place in order(found, mode, Reranking((counting(budget=budget),)))] == first

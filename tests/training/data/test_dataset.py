@@ -42,7 +42,8 @@ def test_judgements(folder):
     assert not set(found.train.questions) & set(found.dev.questions)
     for question, relevant in asked.items():
         assert [found.ids[place] for place in relevant] == [f"d{int(question.split()[1]) % 40}"]
-    assert [f"question {source[1:]}" for source in found.sources] == found.train.questions
+    assert all(question == f"question {name[1:]}" for name, question in found.queries.items())
+    assert set(found.queries.values()) == asked.keys()
 
 
 def test_a_dev_split_judges(folder):

@@ -1,6 +1,7 @@
 """SIR: the equations against slow transcriptions, the bounds of Eq. 7, the selection, and V3 and V4 against a pass of the whole block."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,3 +142,137 @@ def test_random_documents_have_no_anchor():
 def test_a_chain_that_does_not_fall_is_refused(blocks):
     with pytest.raises(UsageError, match="chain of block sizes"):
         sir.METHOD.settings({"blocks": blocks})
+
+
+def objective(scores, **settings):
+    """Stands for the model: it gives known scores, also of the documents at places of the first block."""
+    settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **settings})
+    return SimpleNamespace(
+        settings=settings, device="cpu", score=lambda _, places: scores if places is None else scores.gather(1, places)
+    )
+
+
+def blocks(size=24, seed=1):
+    keys = np.random.default_rng(seed).random((3, size)).astype(np.float32)
+    return SimpleNamespace(documents=np.arange(3 * size).reshape(3, size), keys=keys)
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_v3_learns_from_the_first_and_the_last_block_and_v4_from_all(reuse):
+    levels = [slow_levels(row, [12, 5]) for row in SCORES.tolist()]
+    for variant, wanted in (("v3", [0, 2]), ("v4", [0, 1, 2])):
+        found = sir.loss(objective(SCORES, variant=variant, reuse=reuse), blocks())
+        assert list(found) == [f"level{place + 1}" for place in wanted]  # Eq. 5, Eq. 9
+        for place in wanted:
+            each = [
+                slow_conditional(row, documents, "literal")[place]
+                if variant == "v4"
+                else softmax([row[document] for document in documents[place]])
+                for row, documents in zip(SCORES.tolist(), levels, strict=True)
+            ]
+            assert float(found[f"level{place + 1}"]) == pytest.approx(np.mean([slow_loss(one) for one in each]), abs=1e-6)
+
+
+def test_one_block_has_equation_1_or_the_contrastive_loss():
+    shares = [softmax(row) for row in SCORES.tolist()]
+    for variant in ("static", "v1", "v2"):
+        found = sir.loss(objective(SCORES, variant=variant), blocks())
+        assert float(found["block"]) == pytest.approx(np.mean([slow_loss(one) for one in shares]), abs=1e-6)
+    contrast = sir.loss(objective(SCORES, variant="lcl"), blocks())
+    assert float(contrast["block"]) == pytest.approx(np.mean([-math.log(one[0]) for one in shares]), abs=1e-6)
+
+
+def test_the_random_selector_keeps_the_right_document_and_draws_anew():
+    worst = SCORES.clone()
+    worst[:, 0] = -50.0  # the right document is the worst by far
+    drawn = []
+    for seed in (1, 2):
+        levels, kept, _ = sir._levels(
+            objective(worst, variant="v3", selector="random"), blocks(seed=seed), torch.ones_like(worst, dtype=torch.bool)
+        )
+        assert [each.shape[1] for each in levels] == [24, 12, 5]
+        assert all((each[:, 0] == 0).all() for each in kept)
+        drawn.append(kept[0].tolist())
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize(("variant", "selector"), [("v1", "random"), ("v2", "random"), ("v3", "top"), ("v4", "top")])
+def test_the_default_selector_is_the_one_that_the_paper_found_best(variant, selector):
+    assert sir._selector(sir.METHOD.settings({"variant": variant})) == selector
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({"variant": "static"}, [5]),
+        ({"variant": "v1"}, [5]),
+        ({"variant": "v1", "selector": "top"}, [24, 12, 5]),
+        ({"variant": "v2"}, [24, 12, 5]),
+        ({"variant": "v3"}, [24]),
+        ({"variant": "v4", "reuse": False}, [24, 12, 5]),
+    ],
+    ids=str,
+)
+def test_what_a_step_scores(given, sizes):
+    settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "batch": 3, "anchor": False, **given})
+    assert sir.trained_blocks(settings) == sizes
+    assert sir.METHOD.scored(settings) == 3 * sum(sizes)
+
+
+class _Model:
+    """A model that counts how often it starts anew, and ranks a document by its number."""
+
+    def __init__(self):
+        self.restarts = 0
+
+    def state_dict(self):
+        return {"weight": torch.ones(1)}
+
+    def load_state_dict(self, _state):
+        self.restarts += 1
+
+    def rank(self, _reader, _question, texts, _features):
+        return np.array([float(text) for text in texts])
+
+
+@pytest.mark.parametrize(
+    ("given", "fits", "restarts", "left"),
+    [
+        ({"variant": "v1"}, [5], 1, [30]),
+        ({"variant": "v1", "selector": "top"}, [24, 12, 5], 3, [30, 11, 4]),
+        ({"variant": "v2"}, [24, 12, 5], 0, [30, 30, 30]),
+        ({"variant": "v2", "selector": "top"}, [24, 12, 5], 0, [30, 11, 4]),
+        ({"variant": "v3"}, [0], 0, [30]),
+    ],
+    ids=str,
+)
+def test_compressors_are_trained_one_after_the_other_on_what_the_one_before_selected(given, fits, restarts, left):
+    from dataclasses import dataclass, field
+
+    from termweave.training.ranker.inputs import CandidateLists
+
+    @dataclass(frozen=True)
+    class Inputs:
+        lists: CandidateLists = field(
+            default_factory=lambda: CandidateLists(np.arange(30)[None], np.zeros((1, 30, 1), np.float32))
+        )
+        negatives: tuple = (np.random.default_rng(0).permutation(30),)
+        documents: tuple = tuple(map(str, range(30)))
+        questions: tuple = ("q",)
+        reader: None = None
+
+    settings = sir.METHOD.settings({"blocks": "24,12,5", "candidates": 30, "anchor": False, **given})
+    asked = []
+
+    def ask(inputs=None, compressor=0):
+        columns = (inputs or context.inputs)[0].negatives[0].tolist()
+        asked.append((compressor, columns))
+        return SimpleNamespace()
+
+    context = SimpleNamespace(settings=settings, inputs=[Inputs()], model=_Model(), objective=ask)
+    list(sir._fits(context))
+    assert [size for size, _ in asked] == fits
+    assert [len(columns) for _, columns in asked] == left
+    assert context.model.restarts == restarts
+    for _, columns in asked[1:]:
+        assert len(columns) == 30 or set(columns) == set(range(30 - len(columns), 30))  # Eq. 4: the best ones

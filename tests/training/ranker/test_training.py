@@ -9,6 +9,7 @@ import pytest
 
 from termweave.encoders import Ranker
 from termweave.encoders.manifest import ModelFolder
+from termweave.errors import InputError
 from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import RerankRequest
 from termweave.training import families
@@ -179,13 +180,46 @@ def test_a_run_file_gives_the_candidates(folder, complete, tmp_path):
     given = dict(each.split("=") for each in QUICK)
     chosen = method.settings({"backbone": str(complete), **given})
     (part,) = parts(method, str(folder), chosen, tmp_path / "out", lambda _: None)
-    names = part.setup.examples.sources
+    names = part.setup.examples.queries
     run = tmp_path / "run.trec"
     run.write_text("".join(f"{name} Q0 d{place} {place} {90 - place} x\n" for name in names for place in range(7)))
     lists = lists_of(first_stage(str(run), part.setup, print), part.setup.train, 5)
     ids = [part.setup.examples.ids[part.setup.places[document]] for document in lists.documents[0].tolist() if document >= 0]
     assert ids == [f"d{place}" for place in range(7) if f"d{place}" in ids][:5]
     assert lists.features[0, 0, 0] == 1.0
+    held_out = lists_of(
+        first_stage(str(run), part.setup, lambda _: pytest.fail("every question is in the run")), part.setup.dev, 5
+    )
+    best = [part.setup.examples.ids[part.setup.places[document]] for document in held_out.documents[:, 0].tolist()]
+    assert set(best) <= {f"d{place}" for place in range(7)}
+
+    run.write_text("".join(f"{name} Q0 d1 1 1.0 x\n" for name in list(names)[:3]))
+    said = []
+    lists_of(first_stage(str(run), part.setup, said.append), part.setup.train, 5)
+    assert "BM25 ranks for them" in said[0]
+    run.write_text("somebody Q0 d1 1 1.0 x\n")
+    with pytest.raises(InputError, match="ranks no document of the training data"):
+        lists_of(first_stage(str(run), part.setup, print), part.setup.train, 5)
+
+
+def test_bm25_is_scaled_as_search_scales_one_signal(folder, complete, tmp_path):
+    from termweave.search.ranking.fusion import Ranked
+    from termweave.training.data.bm25_index import SparseIndex, bm25_weights
+    from termweave.training.ranker.first_stage import BM25, first_stage
+
+    method = methods.get("sir")
+    chosen = method.settings({"backbone": str(complete), **dict(each.split("=") for each in QUICK)})
+    (part,) = parts(method, str(folder), chosen, tmp_path / "out", lambda _: None)
+    setup, nothing = part.setup, [frozenset()]
+    (short,) = first_stage("bm25", setup, print).rank(setup.train.questions[:1], nothing, 3)
+    plain = (setup.analysis, setup.statistics, BM25())
+    documents, question = (
+        bm25_weights(setup.texts, *plain, "document"),
+        bm25_weights(setup.train.questions[:1], *plain, "query")[0],
+    )
+    found = SparseIndex(documents).search(question, 100, frozenset())
+    ranked = Ranked.of([(str(document), score) for document, score in zip(*(each.tolist() for each in found), strict=True)])
+    assert [score for (score,) in short.values()] == pytest.approx(ranked.normalised()[:3])
 
 
 def test_a_live_index_gives_the_candidates(folder, complete, tmp_path, name, opensearch_engine, monkeypatch):
