@@ -6,7 +6,9 @@ import json
 import random
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import jsonschema
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 import termweave as tw
 from termweave import corpora
 from termweave.cli import run
+from termweave.encoders.text_encoder import ModelInfo
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import evaluate, per_query
 from termweave.evaluation.tuning import tune as tuning
@@ -28,6 +31,7 @@ from termweave.search.ranking import fusion, modes
 from termweave.search.ranking.fusion import Ranked
 from termweave.search.ranking.modes import Mode
 from termweave.search.ranking.order import order
+from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import Reranking
 from termweave.search.ranking.rnn import ReciprocalNeighbours
 from termweave.search.retrieval.candidates import Candidates
@@ -295,6 +299,45 @@ def test_optuna_goes_on_from_there(untouched, folder):
     plain, sampled = tuning.tune(untouched, dataset), tuning.tune(untouched, dataset, trials=20)
     assert sampled.trials > plain.trials
     assert tuning.tune(untouched, dataset, trials=20) == sampled
+
+
+@pytest.fixture
+def knowing(folder, monkeypatch):
+    """A ranker that knows the judgements: it gives relevant documents a high logit. Opening it takes no time of a pair."""
+    dataset = corpora.open_dataset(folder)
+    qrels, texts = dataset.qrels(), {each.id: each.content for each in dataset.documents()}
+    relevant = {query.text: {texts[key] for key, grade in qrels[query.id].items() if grade > 0} for query in dataset.queries()}
+
+    class Knowing:
+        anchor: ClassVar[dict[str, float]] = {}
+        info = ModelInfo("knowing", "0" * 16, folder, None, None, 256)
+
+        def score(self, query, documents, *, windows=1):
+            del windows
+            return np.array([float(text in relevant.get(query, ())) for text in documents], dtype=np.float32)
+
+        def score_within(self, query, documents, seconds, *, windows=1):
+            return self.score(query, documents[: round(1000 * seconds)], windows=windows)
+
+    monkeypatch.setattr("termweave.search.catalog.models.remember", lambda _: None)
+    return CrossEncoderReranker("knowing", scorer=Knowing())
+
+
+@pytest.mark.engine
+def test_a_ranker_that_gains_is_tuned_measured_and_stored(untouched, folder, knowing):
+    dataset = corpora.open_dataset(folder)
+    plain = tuning.tune(untouched, dataset)
+    report = tuning.tune(untouched, dataset, ranker=knowing)
+    assert plain.profile.ranker is None
+    assert report.profile.ranker["model"] == "knowing"
+    assert report.profile.ranker["candidates"] >= 10
+    assert report.figures["tuned"] > plain.figures["tuned"]
+    assert report.figures["hybrid+ranker@knowing"] > report.figures["default"]
+    limited = tuning.tune(untouched, dataset, ranker=replace(knowing, budget=60_000.0))
+    assert limited.profile.ranker["budget"] == 60_000.0
+    without = tuning.tune(untouched, dataset, ranker=replace(knowing, budget=0.0))
+    assert without.profile.ranker is None
+    assert any("The ranker was left out" in note for note in without.notes)
 
 
 @pytest.mark.engine

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
+import numpy as np
 import orjson
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from termweave.indexer.pipeline import dead_letters
 from termweave.indexer.preparation.passages import WORD, Window, sentences, spans, split
 from termweave.records import Document
 from termweave.search import Index
+from termweave.search.ranking.ranker import CrossEncoderReranker
 
 LETTERS = st.text("ab .!?\n\"')(中文。，é\t1", max_size=300)
 SMALL = Window(size=20, stride=12)
@@ -144,6 +147,29 @@ def test_a_search_answers_with_documents_and_shows_the_best_passage(opensearch_e
     assert (nowhere.rank, nowhere.passage.number) == (0, 1)
     found = evaluate(index, open_dataset(folder))
     assert {row.system: row.values["MRR@10"] for row in found.rows}["weights"] == 1.0
+
+
+@pytest.mark.engine
+def test_a_ranker_reads_the_best_passage_of_a_document(opensearch_engine, name, folder):
+    read = []
+
+    class Reading:
+        """Notes what it reads, and likes short texts."""
+
+        anchor: ClassVar[dict[str, float]] = {}
+
+        def score(self, _query, documents, *, windows=1):
+            del windows
+            read.extend(documents)
+            return np.array([-float(len(text)) for text in documents], dtype=np.float32)
+
+    build(opensearch_engine, corpora.open_source(folder), name, BuildOptions(passages=SMALL))
+    index = Index.open(opensearch_engine, name)
+    hits = index.search("json details markerjson2", mode="lexical", k=6, rerank=CrossEncoderReranker("m", scorer=Reading()))
+    assert len({hit.id for hit in hits}) == len(hits) == len(read)
+    (text,) = [each for each in read if "json" in each]
+    assert "markerjson2" in text
+    assert len(text) < len(long_text("json")) / 2
 
 
 @pytest.mark.engine

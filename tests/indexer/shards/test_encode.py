@@ -41,11 +41,11 @@ def one_pass(path, tmp_path, **options):
 def test_shards_have_the_same_bytes_in_one_process_and_in_four(write, encode, tmp_path, monkeypatch):
     monkeypatch.undo()  # processes of their own have usual blocks
     path = write(texts(2_000))
-    said = encode(path, tmp_path / "four", "--shards", "4", "--processes", "4")
+    said = encode(path, f"file://{tmp_path}/four", "--shards", "4", "--processes", "4")
     jsonschema.validate(said, SCHEMA)
     assert (said["texts"], said["finished"], said["encoded"]) == (2_000, 4, {"shards": 4, "texts": 2_000})
     for shard in "2031":
-        encode(path, tmp_path / "one", "--shards", "4", "--shard", shard)
+        encode(path, f"file://{tmp_path}/one", "--shards", "4", "--shard", shard)  # a URL, which fsspec opens
     assert files(tmp_path / "four", "") == files(tmp_path / "one", "")
     assert [path.name for path in (tmp_path / "one").iterdir() if path.name.startswith(".")] == []
 

@@ -237,3 +237,33 @@ def test_a_live_index_gives_the_candidates(folder, complete, tmp_path, name, ope
     assert (lists.documents[:, 0] >= 0).all()
     assert lists.features[:, 0, 0] == pytest.approx(1.0)
     assert (lists.features[:, :, 0] <= 1).all()
+
+    assert run(["index", str(folder), f"{name}-vectors", "--signals", "dense", "--url", url, "-q"]) == 0
+    stage = first_stage.first_stage(f"index:{name}-vectors", part.setup, print, "dense")
+    (row,) = stage.rank(part.setup.train.questions[:1], [frozenset()], 200)
+    scores = [score for (score,) in row.values()]
+    assert max(scores) == 1.0  # cosines, scaled as search scales those of one signal for a reranker
+    assert min(scores) == 0.0
+
+
+def test_hybrid_in_memory_ranks_as_search_does(name, opensearch_engine, tmp_path):
+    from termweave import corpora
+    from termweave.cli import run
+    from termweave.search import Index
+    from termweave.training.ranker.first_stage import HybridStage
+
+    demo = corpora.open_dataset("demo")
+    documents = [each for number, each in enumerate(demo.documents()) if number % 30 == 0]
+    path = tmp_path / "part.jsonl"
+    path.write_text("\n".join(json.dumps({"_id": each.id, "title": each.title, "text": each.text}) for each in documents))
+    questions = [query.text for query in demo.queries()][:20]
+    assert run(["index", str(path), name, "--url", opensearch_engine.url, "-q"]) == 0
+    index = Index.open(opensearch_engine, name)
+    found = HybridStage([each.content for each in documents]).rank(questions, [frozenset()] * len(questions), 10)
+    searched = index.run(
+        {str(number): question for number, question in enumerate(questions)}, k=100, mode="hybrid", rerank="none"
+    )
+    for number, features in enumerate(found):
+        scores = searched.scores[str(number)]
+        assert [score for score, *_ in features.values()] == pytest.approx(sorted(scores.values(), reverse=True)[:10], abs=5e-3)
+        assert all(scores[documents[place].id] == pytest.approx(score, abs=5e-3) for place, (score, *_) in features.items())
