@@ -36,7 +36,7 @@ function reranked(query, ranking, weight) {
   const head = ranking
     .filter(([number]) => query.jaccard[number] !== null)
     .map(([number, score]) => [number, weight * score + (1 - weight) * query.jaccard[number]])
-    .sort(([first, one], [second, other]) => other - one || first - second);
+    .sort(([, one], [, other]) => other - one); // equal scores keep their order
   const tail = ranking.filter(([number]) => query.jaccard[number] === null);
   if (!tail.length || !head.length) return [...head, ...tail];
   const keep = weight || 0;
