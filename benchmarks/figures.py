@@ -109,6 +109,7 @@ FIGURES = (
     Figures("coder", "docs/reproduction.md", "CODER", "reproduction.py coder --data DATA --seeds 3", model=False),
     Figures("dtr", "docs/reproduction.md", "DTR", "reproduction.py dtr --data DATA --seeds 3", model=False),
     Figures("own-data", "docs/reproduction.md", "own data", "reproduction.py own-data --data DATA --seeds 3", model=False),
+    Figures("sir-short", "docs/reproduction.md", "SIR with 16,000 pairs", "reproduction.py sir --data DATA --sets stackfaq,wikiqa --quick --pairs 16000 --set layers=3 --set questions=200 --set batch=2 --set chunk=0 --set precision=bf16 --set layers_rate=1e-4 --set dev=40", model=False),
     Figures("sir", "docs/reproduction.md", "SIR", "reproduction.py sir --data DATA --sets stackfaq,wikiqa --seeds 3", model=False),
 )  # fmt: skip
 
