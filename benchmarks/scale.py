@@ -31,6 +31,7 @@ from unittest import mock
 
 import numpy as np
 import psutil
+from clients import encode_beforehand
 from entry_point import enter
 from recombined import EncodedPassages, write
 
@@ -163,8 +164,7 @@ def searched(server, name, passages, count):
     """Latency of each mode with one and with several clients, and how often a known answer is among the first ten."""
     index = Index.open(server, name)
     questions = passages.queries[:count]
-    encoded = dict(zip(questions, index.encode(questions), strict=True))
-    index.encode = lambda queries, *_: [encoded[query] for query in queries]
+    encode_beforehand(index, questions)
     figures = {}
     for mode, how in MODES.items():
 

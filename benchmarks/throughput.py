@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, urlsplit
 import latency
 import opensearchpy
 import orjson
-from clients import calls_a_second
+from clients import calls_a_second, encode_beforehand
 from entry_point import enter
 
 from termweave import corpora, engine, settings
@@ -75,8 +75,7 @@ def measure(server: engine.Engine, name: str, rounds: int, seconds: float) -> No
     """Measure and print."""
     index = Index.open(server, name)
     questions = [query.text for query in corpora.open_dataset("demo").queries()]
-    encoded = dict(zip(questions, index.encode(questions), strict=True))
-    index.encode = lambda queries, *_: [encoded[query] for query in queries]  # type: ignore[method-assign]
+    encode_beforehand(index, questions)
     rates: dict[str, list[tuple[float, float]]] = {row: [] for row in ROWS}
     calls = {row: (ours(index, *how), plain(index, questions, *how)) for row, how in ROWS.items()}
     for number in range(rounds + 1):  # the first round warms up

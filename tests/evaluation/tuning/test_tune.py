@@ -326,15 +326,12 @@ def knowing(folder, monkeypatch):
 @pytest.mark.engine
 def test_a_ranker_that_gains_is_tuned_measured_and_stored(untouched, folder, knowing):
     dataset = corpora.open_dataset(folder)
-    plain = tuning.tune(untouched, dataset)
-    report = tuning.tune(untouched, dataset, ranker=knowing)
-    assert plain.profile.ranker is None
+    report = tuning.tune(untouched, dataset, ranker=replace(knowing, budget=60_000.0))
     assert report.profile.ranker["model"] == "knowing"
     assert report.profile.ranker["candidates"] >= 10
-    assert report.figures["tuned"] > plain.figures["tuned"]
+    assert report.profile.ranker["budget"] == 60_000.0
+    assert report.figures["tuned"] > report.figures["default"]
     assert report.figures["hybrid+ranker@knowing"] > report.figures["default"]
-    limited = tuning.tune(untouched, dataset, ranker=replace(knowing, budget=60_000.0))
-    assert limited.profile.ranker["budget"] == 60_000.0
     without = tuning.tune(untouched, dataset, ranker=replace(knowing, budget=0.0))
     assert without.profile.ranker is None
     assert any("The ranker was left out" in note for note in without.notes)
