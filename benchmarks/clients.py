@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from typing import TYPE_CHECKING
+from unittest import mock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,9 +32,12 @@ def calls_a_second(clients: Sequence[Callable[[int], object]], seconds: float) -
 
 
 def encode_beforehand(index: Index, queries: Sequence[str]) -> dict[str, Encoding]:
-    """Encode queries now; searches of this process for them run no model from now on."""
+    """Encode queries now; searches of this process for them run no model from now on, until this is called for another index."""
     from termweave.search import single_query
 
+    mock.patch.stopall()  # or the table of another index, with other statistics, would answer here
     known = dict(zip(queries, index.encode(queries), strict=True))
-    single_query.encode = lambda _, wanted: [known[each] if isinstance(each, str) else each for each in wanted]  # type: ignore[assignment]
+    mock.patch.object(
+        single_query, "encode", lambda _, wanted: [known[each] if isinstance(each, str) else each for each in wanted]
+    ).start()
     return known

@@ -184,6 +184,11 @@ class Lease:
         return True
 
 
+def is_held(engine: Engine, name: str) -> bool:
+    """Whether a builder holds the lease of a name, or died with it."""
+    return Lease(engine, name, "")._read() is not None  # noqa: SLF001 - of this module
+
+
 @contextmanager
 def held(engine: Engine, name: str, place: str) -> Iterator[Lease]:
     """Hold the lease of a name while the body runs.

@@ -106,16 +106,11 @@ class Claims:
             return SharedBuild(index, fingerprint, shards)
         return None
 
-    def is_building(self) -> bool:
-        """Whether a builder holds the lock of the name, or died with it."""
-        return self._get("") is not None
-
     def close(self, build: SharedBuild) -> None:
         """Remove everything: all shards are sent. A document that cannot be removed does no harm."""
         with suppress(EngineError):
-            if self.announced() == build:  # not that of a build that has taken over
-                self._delete(["build"])
-            self._delete([self._sent(build, shard) for shard in range(build.shards)])
+            announced = ["build"] if self.announced() == build else []  # not that of a build that has taken over
+            self._delete([*announced, *(self._sent(build, shard) for shard in range(build.shards))])
 
     @contextmanager
     def held(self, build: SharedBuild, shard: int) -> Iterator[build_lock.Lease | None]:
@@ -184,7 +179,7 @@ class Claims:
         return f"sent/{build.index}/{shard}" + (f"/{part}" if part else "")
 
     def _path(self, key: str) -> str:
-        return f"/{build_lock.INDEX}/_doc/{quote(f'{self._name}/{key}' if key else self._name)}"
+        return f"/{build_lock.INDEX}/_doc/{quote(f'{self._name}/{key}')}"
 
     def _put(self, key: str, body: dict[str, Any]) -> None:
         self._engine.request("PUT", self._path(key), body=body, retry=True)

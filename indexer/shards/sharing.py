@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from termweave.errors import EngineError, UsageError
+from termweave.indexer.ledger import build_lock
 from termweave.indexer.ledger.ledger import Ledger
 from termweave.indexer.ledger.shard_claims import Claims, SentShard, SharedBuild
 from termweave.indexer.pipeline.pipeline import Pipeline
@@ -156,7 +157,7 @@ def join(
     engine = engine.patient(options.patience)
     claims = Claims(engine, name)
     build = claims.announced()
-    if build is None and claims.is_building():
+    if build is None and build_lock.is_held(engine, name):
         raise UsageError(
             f"The build of {name!r} sends no shards that other hosts could take: it still reads their ids, or has --neighbours.",
             "Run this command again in a moment. With --neighbours one host sends everything.",
