@@ -64,6 +64,7 @@ def create(engine: Engine, options: ServeOptions) -> Guard:
         ],
         exception_handlers={TermweaveError: _failed, HTTPException: _refused, Exception: _fault},
     )
+    app.router.redirect_slashes = False  # such a redirect would name the host that the request named
     app.state.workspace = Workspace(engine, options)
     app.state.sessions = sessions
     app.state.jobs = JobBoard()
@@ -93,9 +94,10 @@ def _refused(request: Request, error: Exception) -> Response:
     """An address that does not exist, a method that it does not take, a page that was refused."""
     if not isinstance(error, HTTPException):
         raise error
-    hint = "'/api/openapi.json' lists the addresses." if request.url.path.startswith("/api/") else "The search is at /search."
+    path = request.scope["path"]
+    hint = "'/api/openapi.json' lists the addresses." if path.startswith("/api/") else "The search is at /search."
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return problem(request, error.status_code, f"There is nothing at {request.url.path}.", hint)
+        return problem(request, error.status_code, f"There is nothing at {path}.", hint)
     answer = problem(request, error.status_code, f"{error.detail}.")
     answer.headers.update(error.headers or {})
     return answer

@@ -6,11 +6,11 @@ The guard is plain ASGI, so that it also covers static files and addresses that 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -52,7 +52,8 @@ BURST, EACH_SECOND = 2_000, 500
 TRIES, TRIES_EACH_SECOND = 10, 0.1
 #: Addresses that are remembered; the one that was silent longest is forgotten first.
 _ADDRESSES = 10_000
-_OPEN = ("/login", "/static/")
+#: A header Host: a name, and perhaps a port.
+_HOST = re.compile(r"(.+?)(?::[0-9]+)?")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -99,7 +100,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("cache-control", "max-age=3600" if request.url.path.startswith("/static/") else "no-store")
+                headers.setdefault("cache-control", "max-age=3600" if scope["path"].startswith("/static/") else "no-store")
                 self._sessions.remember(request, headers)
             await send(message)
 
@@ -113,7 +114,7 @@ class Guard:
         """The answer to a request that no page may see; None for the others."""
         host = request.headers.get("host", "")
         length = request.headers.get("content-length", "0")
-        if _without_port(host) not in self._options.hosts:
+        if _name(host) not in self._options.hosts:
             message = "This server does not know the name that the address has."
             hint = "Open the address that 'termweave serve' printed, or start it with --name."
             return problem(request, HTTPStatus.BAD_REQUEST, message, hint)
@@ -130,22 +131,23 @@ class Guard:
 
     def _unknown(self, request: Request) -> Response | None:
         """The answer to a client that has not given the token; None for the others."""
-        if self._sessions.known(request) or request.url.path.startswith(_OPEN):
+        path = request.scope["path"]  # what the routes see; the URL of a request is made with its header Host
+        if self._sessions.known(request) or path == "/login" or path.startswith("/static/"):
             return None
         if "authorization" in request.headers and not self._tries.allows(_client(request)):
             answer = problem(request, HTTPStatus.TOO_MANY_REQUESTS, "Too many tries of the token.", "Wait a minute.")
             answer.headers["retry-after"] = "60"
             return answer
-        if request.url.path.startswith("/api/"):
+        if path.startswith("/api/"):
             hint = "Send the header 'Authorization: Bearer TOKEN'."
             return problem(request, HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.", hint)
         return RedirectResponse("/login", status_code=HTTPStatus.SEE_OTHER)
 
 
-def _without_port(host: str) -> str:
-    """The name in a header Host, in lower case: "LOCALHOST:80" is "localhost", "[::1]:80" is "[::1]"."""
-    name = host.lower()
-    return name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
+def _name(host: str) -> str:
+    """The name in a header Host, in lower case: "LOCALHOST:80" is "localhost", "[::1]:80" is "[::1]". All of the rest belongs to the name."""
+    match = _HOST.fullmatch(host.lower())
+    return match[1] if match else ""
 
 
 def _client(request: Request) -> str:
@@ -165,7 +167,7 @@ def _foreign(request: Request, host: str) -> bool:
     if request.method in _SAFE:
         return False
     origin = headers.get("origin")
-    return origin is not None and (origin == "null" or urlsplit(origin).netloc.lower() != host.lower())
+    return origin is not None and origin.lower() not in {f"http://{host.lower()}", f"https://{host.lower()}"}
 
 
 def _limited(receive: Receive) -> Receive:

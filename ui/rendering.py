@@ -52,7 +52,7 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
     """
     app = request.scope.get("app")  # none where the guard refuses a request
     read_only = app is not None and app.state.workspace.options.read_only
-    context = {"path": request.url.path, "version": __version__, "read_only": read_only, "index": "", **values}
+    context = {"path": request.scope["path"], "version": __version__, "read_only": read_only, "index": "", **values}
     return HTMLResponse(allowed(_templates().get_template(template).render(context)), status_code=status)
 
 
@@ -69,7 +69,7 @@ def status_of(error: TermweaveError) -> HTTPStatus:
 
 def problem(request: Request, status: int, message: str, hint: str = "") -> Response:
     """Report an error: as JSON below /api/, else as a page."""
-    if request.url.path.startswith("/api/"):
+    if request.scope["path"].startswith("/api/"):
         return data({"schema": "termweave.error/1", "error": message, "hint": hint}, status)
     title = _TITLES.get(HTTPStatus(status), HTTPStatus(status).phrase)
     return page(request, "problem.html", {"title": title, "message": message, "hint": hint}, status)

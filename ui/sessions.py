@@ -70,7 +70,7 @@ class Sessions:
         """Send the cookie of a session that began with this request."""
         if session := getattr(request.state, "session", None):
             kind, _, number = session.partition(".")
-            secure = "; Secure" if request.url.scheme == "https" else ""
+            secure = "; Secure" if request.scope["scheme"] == "https" else ""
             value = f"{kind}.{number}.{self._sign(kind, number)}"
             headers.append("set-cookie", f"{COOKIE}={value}; Path=/; Max-Age={LIFE}; HttpOnly; SameSite=Strict{secure}")
 

@@ -28,7 +28,54 @@ def test_another_name_of_the_server_is_refused(unreachable, host):
     assert "does not know the name" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8321", "localhost", "LOCALHOST:80", "[::1]:8321"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:8321/login?x=",
+        "127.0.0.1:8321/static/",
+        "127.0.0.1:8321@evil.example",
+        "127.0.0.1:",
+        "127.0.0.1:80:80",
+        "127.0.0.1:8321, 127.0.0.1",
+        "[::1]/login?x=",
+        "[::1]evil.example",
+        "::1",
+    ],
+)
+def test_a_host_is_a_name_and_perhaps_a_port(unreachable, host):
+    """Starlette before 1.1 puts the header into request.url: its path would then be one that needs no token."""
+    client = client_of(unreachable, token=TOKEN)
+    answer = client.get("/api/indices", headers={"host": host})
+    assert answer.status_code == 400
+    assert "does not know the name" in answer.text
+
+
+def test_only_the_path_decides_who_needs_no_token(unreachable):
+    client = client_of(unreachable, token=TOKEN)
+    for path in ("/login?x=1", "/static/style.css"):
+        assert client.get(path).status_code == 200
+    for path in (
+        "/login/",
+        "/login2",
+        "/loginx/../search",
+        "/static",
+        "//static/style.css",
+        "/search?x=/login",
+        "/search#/login",
+    ):
+        assert client.get(path).headers["location"] == "/login", path
+    for file in FOLDER.rglob("*.py"):
+        assert not re.search(r"request\.(url|base_url)\b|url_for", file.read_text(encoding="utf-8")), file
+
+
+def test_no_answer_names_the_host_of_its_request(unreachable):
+    """A redirect to the path without the slash would."""
+    answer = client_of(unreachable).get("/search/", headers={"host": "127.0.0.1:9"})
+    assert answer.status_code == 404
+    assert "127.0.0.1:9" not in f"{answer.text} {answer.headers}"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8321", "localhost", "LOCALHOST:80", "[::1]:8321", "[::1]"])
 def test_the_names_of_this_machine_are_served(unreachable, host):
     assert client_of(unreachable).get("/login", headers={"host": host}).status_code == 200
 
@@ -61,6 +108,9 @@ def test_templates_have_nothing_inline_and_load_nothing_from_elsewhere():
         {"origin": "http://evil.example"},
         {"origin": "null"},
         {"origin": "http://127.0.0.1:9999"},
+        {"origin": "http://["},
+        {"origin": "http://evil.example@127.0.0.1:8321"},
+        {"origin": "ftp://127.0.0.1:8321"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site", "origin": URL},
     ],
