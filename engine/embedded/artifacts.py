@@ -6,25 +6,20 @@ official ones. Their SHA-256 checksums are in this file, so that the version tha
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import os
 import shutil
 import tempfile
 import zipfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from termweave.engine.embedded import folders
 from termweave.errors import TermweaveError
+from termweave.support import maven
 from termweave.support.file_locks import one_at_a_time
-from termweave.support.messages import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 VERSION = "3.6.0"
 
@@ -36,25 +31,14 @@ _NEEDED_BYTES = 600_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(maven.MavenArtifact):
     """An archive of the server or of a plugin.
 
     Attributes:
-        group, name, version: Maven coordinates.
-        sha256: Checksum of the archive.
         plugin: Folder of the plugin below `plugins/`; "" for the server itself.
     """
 
-    group: str
-    name: str
-    version: str
-    sha256: str
     plugin: str = ""
-
-    @property
-    def file_name(self) -> str:
-        """Name of the file in a Maven repository."""
-        return f"{self.name}-{self.version}.zip"
 
 
 ARTIFACTS = (
@@ -98,7 +82,8 @@ def distribution(say: Callable[[str], None] = lambda _: None) -> Path:
     with one_at_a_time(cache / "lock", lambda: say("Another process is downloading the server; waiting for it.")):
         if not ready.is_dir():  # another process may have done it while we waited
             folders.require_space(cache, _NEEDED_BYTES, "the OpenSearch server")
-            archives = [archive(artifact, cache, say) for artifact in ARTIFACTS]
+            folders.make(cache / VERSION)
+            archives = [shelf(cache).archive(artifact, say) for artifact in ARTIFACTS]
             say("Unpacking the server.")
             unpack(archives, ready)
     return ready
@@ -114,99 +99,12 @@ def missing() -> list[str]:
     cache = folders.distribution_cache()
     if unpacked(cache).is_dir():
         return []
-    override = os.environ.get(OVERRIDE)
-    places = [cache / VERSION, *([_override_folder(override)] if override else [])]
-    return [each.file_name for each in ARTIFACTS if not any((place / each.file_name).is_file() for place in places)]
+    return [each.file_name for each in ARTIFACTS if not shelf(cache).holds(each)]
 
 
-def archive(artifact: Artifact, cache: Path, say: Callable[[str], None]) -> Path:
-    """An archive with the right checksum: from the user's folder, from the cache, or downloaded.
-
-    Args:
-        artifact: The archive.
-        cache: Folder of `folders.distribution_cache`.
-        say: Called with a message before a download.
-
-    Raises:
-        TermweaveError: There is no network, the disk is full, or the checksum is wrong.
-    """
-    override = os.environ.get(OVERRIDE)
-    if override:
-        provided = _override_folder(override) / artifact.file_name
-        if not provided.is_file():
-            names = ", ".join(each.file_name for each in ARTIFACTS)
-            raise TermweaveError(
-                f"{provided} does not exist, but ${OVERRIDE} names its folder.", f"Put these files there: {names}."
-            )
-        check(provided, artifact)
-        return provided
-    cached = cache / VERSION / artifact.file_name
-    if cached.is_file():
-        check(cached, artifact)
-        return cached
-    # Downloaded to a temporary folder and moved when complete: an interrupted download must not look like an archive.
-    with tempfile.TemporaryDirectory(dir=cache, prefix="download-") as staging:
-        say(f"Downloading {artifact.file_name}.")
-        downloaded = _download(artifact, Path(staging))
-        check(downloaded, artifact)
-        folders.make(cached.parent)
-        downloaded.replace(cached)
-    return cached
-
-
-def _override_folder(value: str) -> Path:
-    """The folder that $TERMWEAVE_OPENSEARCH_ARCHIVES names, as a path or as a ``file:`` address."""
-    return Path(unquote(urlsplit(value).path)) if value.startswith("file:") else Path(value).expanduser()
-
-
-def check(archive: Path, artifact: Artifact) -> None:
-    """Compare an archive with its checksum.
-
-    Raises:
-        TermweaveError: The checksums differ.
-    """
-    with archive.open("rb") as file:
-        checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    if checksum != artifact.sha256:
-        raise TermweaveError(
-            f"{archive} is not the archive that was tested: its SHA-256 is {checksum[:12]}…, expected {artifact.sha256[:12]}….",
-            "Delete the file and start again. If it happens again, a proxy or firewall changes the download.",
-        )
-
-
-def _download(artifact: Artifact, folder: Path) -> Path:
-    """Download an archive from Maven Central into a folder."""
-    import requests  # noqa: PLC0415 - jgo uses it, 100 ms
-    from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
-
-    context = MavenContext(repo_cache=folder, resolver=PythonResolver(progress_callback=_bar))
-    try:
-        archive: Any = (
-            context.project(artifact.group, artifact.name).at_version(artifact.version).artifact(packaging="zip").resolve()
-        )
-    except (requests.RequestException, RuntimeError) as error:
-        reason = "there is no network" if _is_offline(error) else first_line(error)
-        files = ", ".join(each.file_name for each in ARTIFACTS)
-        raise TermweaveError(
-            f"{artifact.file_name} could not be downloaded from Maven Central: {reason}.",
-            f"Check the network; or put {files} in a folder and name it in ${OVERRIDE}.",
-        ) from error
-    except OSError as error:
-        raise _disk_error(error, folder) from error
-    return Path(archive)
-
-
-@contextmanager
-def _bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show the progress of a download as a bar, if standard error is a terminal. jgo calls this."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(name, total=total)
-        yield lambda count: progress.update(task, advance=count)
+def shelf(cache: Path) -> maven.Shelf:
+    """The archives below a folder of `folders.distribution_cache`."""
+    return maven.Shelf(cache / VERSION, OVERRIDE)
 
 
 def unpack(archives: list[Path], target: Path) -> None:
@@ -230,7 +128,7 @@ def unpack(archives: list[Path], target: Path) -> None:
         _make_readable(server)
         server.rename(target)
     except OSError as error:
-        raise _disk_error(error, target) from error
+        raise maven.disk_error(error, target) from error
     except zipfile.BadZipFile as error:
         raise TermweaveError(
             f"An archive of the server is damaged: {error}.", f"Delete {archives[0].parent} and start again."
@@ -243,21 +141,3 @@ def _make_readable(folder: Path) -> None:
     """Let all users read the server, because root runs it as another user. zipfile does not restore modes anyway."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
-
-
-def _disk_error(error: OSError, path: Path) -> TermweaveError:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return TermweaveError(
-            f"The disk that holds {path} became full while the server was unpacked.",
-            "Free 600 MB and start again; no incomplete files are left.",
-        )
-    return TermweaveError(
-        f"The server cannot be unpacked to {path}: {error.strerror or error}.",
-        "Check the folder, or set XDG_CACHE_HOME to another one.",
-    )
-
-
-def _is_offline(error: Exception) -> bool:
-    import requests  # noqa: PLC0415
-
-    return isinstance(error, requests.ConnectionError | requests.Timeout)

@@ -177,7 +177,7 @@ def _distribution(version):
     if not place.is_dir():
         folders.make(cache)
         folders.require_space(cache, 500_000_000, "Elasticsearch")
-        archive = artifacts.archive(Artifact(_GROUP, "elasticsearch", version, VERSIONS[version]), cache, lambda _: None)
+        archive = artifacts.shelf(cache).archive(Artifact(_GROUP, "elasticsearch", version, VERSIONS[version]))
         staging = Path(tempfile.mkdtemp(dir=cache, prefix="unpack-"))
         try:
             with zipfile.ZipFile(archive) as content:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import threading
 import zipfile
+from dataclasses import replace
 
 import pytest
 
 from termweave.engine.embedded import artifacts, folders
-from termweave.engine.embedded.artifacts import OVERRIDE, Artifact
+from termweave.engine.embedded.artifacts import OVERRIDE
 from termweave.errors import TermweaveError
 
 
@@ -30,11 +31,7 @@ def shelf(tmp_path, monkeypatch):
         inside = f"opensearch-{artifacts.VERSION}/lib/x.jar" if not artifact.plugin else "plugin-descriptor.properties"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(inside, b"x" * 600_000)
-        small.append(
-            Artifact(
-                artifact.group, artifact.name, artifact.version, hashlib.sha256(path.read_bytes()).hexdigest(), artifact.plugin
-            )
-        )
+        small.append(replace(artifact, sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
     monkeypatch.setattr(artifacts, "ARTIFACTS", tuple(small))
     monkeypatch.setenv(OVERRIDE, str(folder))
     return folder

@@ -162,7 +162,7 @@ def _distribution():
     cache = folders.distribution_cache()
     place = cache / f"{artifacts.VERSION}-security-{PLUGIN.version}"
     if not place.is_dir():
-        server, archive = artifacts.distribution(), artifacts.archive(PLUGIN, cache, lambda _: None)
+        server, archive = artifacts.distribution(), artifacts.shelf(cache).archive(PLUGIN)
         staging = cache / f"unpack-security-{os.getpid()}"
         shutil.copytree(server, staging, copy_function=os.link)
         plugin = staging / "plugins" / PLUGIN.plugin
