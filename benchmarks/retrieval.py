@@ -4,8 +4,7 @@
     python benchmarks/retrieval.py ../shared/data/nfcorpus ../shared/data/cranfield > docs/figures.md
 
 Shipped int8 model, or another one (`--model`), no tuning, test splits; an index that is there and up to date is used as it is.
-With `--neighbours N` documents are indexed with the words of their N nearest ones; `--against bench` then compares with the
-indices of an earlier run without.
+`--against bench` compares another model with the indices of an earlier run.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from termweave.search import Index
 
 HEAD = """# Figures
 
-Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8){neighbours}, searches not tuned.
+Full collections, test splits, every figure through the index on OpenSearch {version}; {model} (int8), searches not tuned.
 ▲ ▼: better or worse than BM25, p < .05 (paired randomisation test, 10,000 draws, seed 0, Holm's correction over the table).
 A document counts as relevant for MRR and recall from grade {note}. The vectors' graph (HNSW) is approximate and is built anew with every index: figures with
 vectors move by some .0005 from one index to the next.
@@ -107,11 +106,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="DATASET", help="BEIR folder, or FOLDER:SPLIT")
     parser.add_argument("--model", help="weights and dense model  [default: the shipped one]")
-    parser.add_argument("--neighbours", type=int, default=0, help="as of `termweave index`")
     parser.add_argument("--name", default="bench", help="indices are called NAME-DATASET  [default: bench]")
     parser.add_argument("--against", metavar="NAME", help="compare with the indices NAME-DATASET")
     given = parser.parse_args()
-    options = BuildOptions(weights=given.model, dense=given.model, neighbours=given.neighbours)
+    options = BuildOptions(weights=given.model, dense=given.model)
     server = engine.connect(settings.load())
     experiments: list[Experiment] = []
     pairs, others = [], []
@@ -130,10 +128,7 @@ def main() -> None:
             others.append(evaluate(other, dataset, default_systems(other)))
         modes = [mode for pair in FUSED.values() for mode in pair]
         pairs.append(evaluate(index, dataset, grid(modes, ["none"], index), baseline=modes[0]))
-    near = f", every document with words of its {given.neighbours} nearest (`--neighbours`)" if given.neighbours else ""
-    said = HEAD.format(
-        version=server.capabilities.version, model=model, neighbours=near, note="1 (trec-dl: 2)", given=" ".join(sys.argv[1:])
-    )
+    said = HEAD.format(version=server.capabilities.version, model=model, note="1 (trec-dl: 2)", given=" ".join(sys.argv[1:]))
     print(said)
     against = [AGAINST.format(name=given.against), compared(experiments, others)] if others else []
     print("\n\n".join([summary(experiments), *against, PAIRS, fused(pairs), *(report.markdown(each) for each in experiments)]))

@@ -145,11 +145,6 @@ def _refuse_options_without_effect(options: BuildOptions, signals: Sequence[str]
             f"--dense-query encodes queries, and an index of {names} has no vectors.",
             "Leave --dense-query out, or index with a dense model and its signal.",
         )
-    if options.neighbours and not {"weights", "dense"} <= needs:
-        raise UsageError(
-            f"--neighbours needs term weights and vectors, and an index of {names} does not have both.",
-            "Leave --neighbours out, or index with models and signals for both.",
-        )
 
 
 def _fingerprint(source: Source, encoder: TextEncoder, options: BuildOptions, resolved: Mapping[str, Any]) -> str:

@@ -99,7 +99,6 @@ def begin(engine: Engine, source: Source, name: str, planned: BuildPlan, progres
             passages=_passages_lineage(options.passages, ledger),
             fields=layout.extra,
             types=layout.types,
-            neighbours=options.neighbours,
         )
         settings = user_mapping.merged(layout.settings(spelling), {"index.number_of_shards": options.shards, **options.settings})
         settings |= index_setup.LOADING if options.loading else {"index.number_of_replicas": replicas(engine, options)}
@@ -159,8 +158,6 @@ def reopen(engine: Engine, options: BuildOptions, index: str, made: Lineage, led
         keep_statistics(engine, index, statistics, options)
         noun = "passages" if made.passages else "documents"
         progress = f"{ledger.acknowledged:,} of {ledger.total:,} {noun} were sent before"
-        if options.neighbours and not ledger.acknowledged:
-            progress = "no document was sent before; the finished encodings are used again"
         notes, warnings = ledger.get("said") or ([], [])
         return BuildTarget(index, made, made.layout, statistics, ledger, [f"Resumed {index}: {progress}.", *notes], warnings)
 

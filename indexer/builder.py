@@ -4,7 +4,7 @@
 
 The source is read twice. The first pass counts the statistics that term weights are based on, and enters every document in the ledger.
 The second pass encodes and sends the documents that the ledger does not list as acknowledged, so a build that was killed continues
-where it stopped. With --neighbours, a pass between the two encodes everything (`pipeline.neighbour_expansion`).
+where it stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from termweave.indexer.build_plan import plan
 from termweave.indexer.generations import generations, index_setup, profile_transfer, publication
 from termweave.indexer.ledger import resume as unfinished_builds
 from termweave.indexer.ledger import storage
-from termweave.indexer.pipeline import dead_letters, encoding, encoding_store, neighbour_expansion
+from termweave.indexer.pipeline import dead_letters, encoding
 from termweave.indexer.pipeline.pipeline import Pipeline
 from termweave.indexer.preparation.passages import in_passages
 from termweave.indexer.shards import sharing
@@ -141,10 +141,8 @@ def build(
         )
         with target.ledger as ledger:
             try:
-                encode = _encode(source, planned, target, checked)
-                sent = _send(engine, source, planned, encode, target, checked)
+                sent = _send(engine, source, planned, target, checked)
                 target.notes.extend(_finish_and_verify(engine, target, options))
-                encoding_store.forget(ledger)
             except (RefusedDocuments, VerificationFailed):
                 lineage.write(engine, target.index, target.lineage)  # it may have been whole when its gate refused it
                 ledger.put("state", "rejected")  # the same command tries again; a corrected source begins anew
@@ -237,22 +235,12 @@ def while_held(lease: Lease, progress: BuildProgress) -> BuildProgress:
     return checked
 
 
-def _encode(source: Source, planned: BuildPlan, target: BuildTarget, progress: BuildProgress) -> Encode:
-    """The function that encodes the documents of a build."""
+def _send(engine: Engine, source: Source, planned: BuildPlan, target: BuildTarget, progress: BuildProgress) -> int:
+    """Send what is not acknowledged yet; other hosts may join in sending a folder of shards. Returns how many texts were sent."""
     stored = isinstance(planned.encoder, StoredModels)
     encode = encodings_of if stored else encoding.of_documents(planned.encoder, target.statistics)
-    ledger, count = target.ledger, planned.options.neighbours
-    if not count or ledger.acknowledged == ledger.total:
-        return encode
-    return neighbour_expansion.from_source(with_encodings(source), encode, ledger, count, progress)
-
-
-def _send(
-    engine: Engine, source: Source, planned: BuildPlan, encode: Encode, target: BuildTarget, progress: BuildProgress
-) -> int:
-    """Send what is not acknowledged yet; other hosts may join in sending a folder of shards. Returns how many texts were sent."""
     folder, ledger = folder_of(source), target.ledger
-    if folder is None or planned.options.neighbours:  # the words of neighbours are in the memory of this process
+    if folder is None:
         return send_rest(engine, with_encodings(source), planned.options, encode, target, progress)
     return sharing.send(
         engine,

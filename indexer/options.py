@@ -72,7 +72,6 @@ class BuildOptions:
         passages: How long texts are cut into passages; None: not at all.
         prune: Which impacts are not stored.
         vectors: How the numbers of vectors are stored: "float" or "byte".
-        neighbours: Number of nearest documents whose words are added to each document (`pipeline.neighbour_expansion`).
         replicas: Copies of each shard; None: 1 if there are several data nodes, else 0.
         workers: Connections that send at the same time.
         patience: Seconds to keep trying while the server is overloaded or away.
@@ -264,22 +263,6 @@ class BuildOptions:
         in_fingerprint="if set",
         kept_by_update=True,
         check=check_vectors,
-    )
-    neighbours: int = option(
-        0,
-        whole_number(0, 100, "5"),
-        Flag(
-            "--neighbours",
-            "Add to each document the words of its N nearest documents (by vector).",
-            metavar="N",
-            example="5",
-            compare=lambda count: count,
-            of_generation=lambda generation: generation.neighbours,
-            noted=True,
-        ),
-        heading=MODELS,
-        in_fingerprint="if set",
-        kept_by_update=True,
     )
     replicas: int | None = option(
         None,

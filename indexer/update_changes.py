@@ -10,7 +10,7 @@ from termweave.indexer.builder import CHANGING, send_rest
 from termweave.indexer.generations import profile_transfer, statistics_drift
 from termweave.indexer.generations.deletion import PAGE, remove
 from termweave.indexer.ledger import diff
-from termweave.indexer.pipeline import encoding, neighbour_expansion
+from termweave.indexer.pipeline import encoding
 from termweave.indexer.verification import verify
 from termweave.support.batching import in_parts
 from termweave.support.messages import counted
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from termweave.search.catalog.lineage import Lineage
 
 
+#: The warning of an update of an index that an earlier version built with --neighbours.
+_WITHOUT_NEIGHBOURS = (
+    "This index was built with --neighbours, which this version does not have: the documents that were sent now have their own words alone. "
+    "Build again without --update, so that all documents are weighed alike."
+)
+
+
 class UpdateChanges:
     """The changes of one update.
 
@@ -36,7 +43,6 @@ class UpdateChanges:
         options: The options of the update.
         encoder: The models of the generation.
         target: The generation to change.
-        live_index: The generation that is live meanwhile; neighbours are looked up there.
 
     Attributes:
         counts: How the source and the generation differed.
@@ -45,15 +51,12 @@ class UpdateChanges:
         outdated: Passages that changed documents no longer have.
     """
 
-    def __init__(
-        self, engine: Engine, source: Source, options: BuildOptions, encoder: TextEncoder, target: BuildTarget, live_index: str
-    ) -> None:
+    def __init__(self, engine: Engine, source: Source, options: BuildOptions, encoder: TextEncoder, target: BuildTarget) -> None:
         self.counts = diff.ChangeCounts(0, 0, 0, 0)
         self.sent = self.deleted = self.outdated = 0
         self._engine, self._options, self._encoder, self._target = engine, options, encoder, target
         self._source = source
         self._origin = origin(source)
-        self._live_index = live_index
 
     def apply(self, path: Path, corpus: CorpusPass, progress: BuildProgress, *, delete_missing: bool) -> None:
         """Compare the source with the generation, send what differs, delete what is outdated.
@@ -73,7 +76,10 @@ class UpdateChanges:
             counts = difference.counts
             if counts.new or counts.changed or (delete_missing and counts.gone):
                 profile_transfer.write(engine, target.index, replace(target.lineage, fingerprint=CHANGING), None)
-            self.sent = send_rest(engine, self._source, self._options, self._encode(), target, progress)
+            encode = encoding.of_documents(self._encoder, target.statistics)
+            self.sent = send_rest(engine, self._source, self._options, encode, target, progress)
+            if self.sent and target.lineage.neighbours:
+                target.warnings.append(_WITHOUT_NEIGHBOURS)
             difference.keep_refused()
             self.outdated = remove(engine, target.index, ledger, difference.stale(gone=False))
             if delete_missing:
@@ -105,14 +111,6 @@ class UpdateChanges:
                 f"{documents} not stored as this host's ledger said (an update from another host, an interrupted update, or damage). "
                 "They were read back; those that do not agree with their own digests count as changed."
             )
-
-    def _encode(self) -> encoding.Encode:
-        """The function that encodes the documents of the update."""
-        target = self._target
-        encode = encoding.of_documents(self._encoder, target.statistics)
-        if not target.lineage.neighbours:
-            return encode
-        return neighbour_expansion.from_index(self._engine, self._live_index, target.layout, encode, target.lineage.neighbours)
 
     def _delete_missing(self, difference: diff.LedgerDiff) -> None:
         """Delete the documents that the source does not have, and what is stored without belonging to any document."""

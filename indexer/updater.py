@@ -150,7 +150,7 @@ def update(
         target = _begin(engine, live, now, statistics, options, checked, new=mode.new)
         with target.ledger as ledger:
             ledger.put("entry", entry_of(source))
-            changes = UpdateChanges(engine, source, options, encoder, target, live.index)
+            changes = UpdateChanges(engine, source, options, encoder, target)
             changes.apply(path, corpus, checked, delete_missing=mode.delete_missing)
             after = _with_models(changes.lineage_after(now), encoder, target, now)
             _finish_and_verify(engine, target, options.allow_refused, new=mode.new)

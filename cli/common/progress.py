@@ -38,33 +38,29 @@ def watched(run: BuildFunction, out: Output, nouns: tuple[str, str]) -> Built | 
         Exit: The build was stopped, with status 130 by Ctrl-C or 143 by SIGTERM.
     """
     from termweave.indexer.builder import SENDING, STOPPING
-    from termweave.indexer.pipeline.neighbour_expansion import ENCODING
     from termweave.support.messages import counted
 
     terminated = Event()
     stopping = False
-    acknowledged = encoded = ""
+    acknowledged = ""
 
     def show(stage: str, done: int, total: int | None, detail: str = "", /) -> None:
-        nonlocal stopping, acknowledged, encoded
+        nonlocal stopping, acknowledged
         if stage == STOPPING and not stopping:
             stopping = True  # even without a bar the user sees that the first Ctrl-C was understood
             again = "A second SIGTERM" if terminated.is_set() else "Pressing Ctrl-C again"
             out.say(f"Waiting for the requests that are under way. {again} stops at once.")
         if stage in {SENDING, STOPPING}:
             acknowledged = f"{done:,} of {counted(total or 0, *nouns)}"
-        if stage == ENCODING and done:
-            encoded = f"{done:,} of {counted(total or 0, *nouns)}"
         bar(done, total, stage, detail)
 
     try:
         with _terminable(terminated), out.progress("Reading") as bar:
             return run(progress=show)
     except KeyboardInterrupt:
-        done = f"The engine has acknowledged {acknowledged}" if acknowledged else f"Encoded {encoded}" if encoded else ""
         remark = (
-            f"{done}. Run the same command to continue from there."
-            if done
+            f"The engine has acknowledged {acknowledged}. Run the same command to continue from there."
+            if acknowledged
             else "Nothing was sent. The same command starts again."
         )
         out.say(f"Stopped. {remark}")

@@ -60,7 +60,7 @@ def command(
 
     The statistics of the corpus are counted first, shard by shard, and merged. The index that 'termweave index FOLDER NAME' builds is the
     one that 'termweave index SOURCE NAME' would build. A shard is written under another name and renamed when it is whole, so the same
-    command goes on after it was stopped. Neighbours, pruning, signals and the analyzer are chosen when the folder is indexed.
+    command goes on after it was stopped. Pruning, signals and the analyzer are chosen when the folder is indexed.
 
     \b
     Examples:

@@ -72,6 +72,5 @@ def _options(generation: Generation) -> str:
     """The signals of a generation, and the options of its build that change stored documents."""
     options = {
         "passage-size": generation.passages.get("size"),
-        "neighbours": generation.neighbours,
     }
     return " ".join([", ".join(generation.signals), *(f"--{name} {value}" for name, value in options.items() if value)])

@@ -151,7 +151,6 @@ def command(
       termweave index opensearch:products products-tw --text-field description --update --since updated_at --delete-missing
       termweave index ./nfcorpus docs --require 'nDCG@10>=0.35' --on ./nfcorpus:dev
       termweave index ./nfcorpus docs --prune 0.1
-      termweave index ./nfcorpus docs --neighbours 5
       termweave index ./reports reports --passage-size 160
       termweave index ./reports reports --plan
       termweave index /shared/shards articles --join

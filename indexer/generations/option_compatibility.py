@@ -52,7 +52,7 @@ def check(engine: Engine, live: LiveGeneration, options: BuildOptions, flags: Co
 
 
 def left_out(made: Lineage, options: BuildOptions, flags: Collection[str]) -> list[str]:
-    """The options of the live generation that a build does not have and does not mention, as flags: "--neighbours 5".
+    """The options of the live generation that a build does not have and does not mention, as flags: "--shards 2".
 
     Args:
         made: The lineage of the live generation.
@@ -103,7 +103,6 @@ def options_of(engine: Engine, live: LiveGeneration, models: Mapping[str, str]) 
         passages=Window.of({name: made.passages[name] for name in ("size", "stride")} if made.passages else {}),
         prune=Pruning(pruned.get("prune_share", 0.0), pruned.get("prune_below", 0.0)),
         vectors=vectors_of(made),
-        neighbours=made.neighbours,
     )
 
 

@@ -87,6 +87,6 @@ def _inputs_of(lineage: Lineage) -> dict[str, str]:
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Describe the inputs in which two builds differ, each with both values."""
-    pairs = [(part, before.get(part, "unknown"), value) for part, value in now.items()]
+    """Describe the inputs in which two builds differ, each with both values; an option that this version no longer has is 0."""
+    pairs = [(part, before.get(part, "unknown"), now.get(part, "0")) for part in {**now, **before}]
     return "; ".join(f"{part} was {clipped(old)} and is {clipped(new)}" for part, old, new in pairs if old != new)

@@ -35,7 +35,6 @@ from termweave.indexer.preparation.passages import WORD, in_passages
 from termweave.indexer.shards.source import refuse
 from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.signals.dense import VECTOR_FIELD
-from termweave.support.messages import sized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,8 +53,6 @@ _READ = 20_000
 _ENCODED, _WARM = 96, 8
 #: Number of queries, or of titles if there are no queries, whose terms are counted.
 _QUERIES = 200
-#: Bytes of an encoding in memory, without its vector.
-_ENCODING_BYTES = 1_200
 #: Bytes of heap that a server without data needs, and that it needs for each vector to build the graph.
 _HEAP, _HEAP_VECTOR = 512_000_000, 400
 #: Disk space relative to the size of the index: segments exist twice while they are merged.
@@ -211,7 +208,7 @@ def estimate_build(
         signals=planned.signals,
         models={output: model.name for output, model in planned.encoder.models.items()},
         warnings=(
-            *_warnings(planned, surveyed, unreadable(source), passages),
+            *_warnings(planned, surveyed, unreadable(source)),
             *statistics_drift.drift_before_build(
                 live, planned.encoder, options.passages, surveyed.statistics, None if head.complete else head.read
             ),
@@ -269,16 +266,10 @@ def _clauses(planned: BuildPlan, surveyed: CorpusPass, queries: Sequence[str], c
     return Clauses(sum(counts) / len(counts), max(counts), capabilities.max_clause_count, of)
 
 
-def _warnings(planned: BuildPlan, surveyed: CorpusPass, unreadable: Sequence[str], passages: int) -> Iterator[str]:
+def _warnings(planned: BuildPlan, surveyed: CorpusPass, unreadable: Sequence[str]) -> Iterator[str]:
     texts = [document.content for document in surveyed.sample]
     consequence = "" if planned.options.skip_bad else " Without --skip-bad the build stops with an error."
     yield from (f"{warning}{consequence}" for warning in (*surveyed.warnings, *unreadable))
     yield from (note for note in surveyed.notes if note not in unreadable)
     yield from length_check.warnings(planned.encoder, texts, passages=planned.options.passages is not None)
-    if planned.options.neighbours:
-        needed = (_ENCODING_BYTES + 4 * (planned.encoder.dimension or 0)) * passages
-        yield (
-            f"--neighbours encodes all documents before it sends the first: that needs {sized(needed)} of memory and as much disk space. "
-            "The index size above does not include the words of neighbours."
-        )
     yield from planned.warnings

@@ -159,13 +159,13 @@ def join(
     build = claims.announced()
     if build is None and build_lock.is_held(engine, name):
         raise UsageError(
-            f"The build of {name!r} sends no shards that other hosts could take: it still reads their ids, or has --neighbours.",
-            "Run this command again in a moment. With --neighbours one host sends everything.",
+            f"The build of {name!r} sends no shards that other hosts could take: it still reads their ids.",
+            "Run this command again in a moment.",
         )
     if build is None:
         raise UsageError(
             f"No build of {name!r} can be joined: none sends shards now.",
-            f"Start it: 'termweave index {source.store.shown} {name}'. With --neighbours one host sends everything.",
+            f"Start it: 'termweave index {source.store.shown} {name}'.",
         )
     made = lineage.read(engine, build.index) if lineage.exists(engine, build.index) else None
     if made is None or made.complete:  # its builder could not take the announcement back

@@ -60,7 +60,7 @@ class Lineage:
             into passages.
         fields: Metadata entries that the user's mapping makes fields of their own.
         types: Metadata entry -> type of its typed field; empty for an index that was built before metadata had types.
-        neighbours: Number of nearest documents whose words were added to each document; 0: none.
+        neighbours: Number of nearest documents whose words an earlier version added to each document; 0: none, as in every new build.
         updated: Time of the last update, UTC, ISO 8601; "" if there was none.
     """
 

@@ -29,7 +29,6 @@ from termweave.signals import Pruning
         ("workers", True, "workers must be a whole number from 1 to 64, not True."),
         ("patience", float("nan"), "patience must be a number of at least 0, not nan."),
         ("shards", 2**31, "shards must be a whole number from 1 to 2,147,483,647, not 2147483648."),
-        ("neighbours", 101, "neighbours must be a whole number from 0 to 100, not 101."),
         ("allow_refused", 1.5, "allow_refused must be a share from 0 to 1, not 1.5."),
         ("mapping", "mapping.json", "mapping must be a JSON object, not 'mapping.json'."),
         ("mapping", {"_meta": {}}, "mapping contains '_meta': reserved for termweave, or not a part of a mapping."),
@@ -69,21 +68,17 @@ def test_python_and_the_command_line_refuse_with_the_same_sentence(tmp_path, cap
 def test_the_example_of_a_refusal_is_one_value():
     for name, declared in DECLARED.items():
         for flag in declared.flags:
-            sentence = refusal(name, "?", flag.values or declared.values, (flag,)).hint
+            sentence = refusal(name, "2f8172ac298d6ba0", flag.values or declared.values, (flag,)).hint
             values = re.findall(rf"{flag.name} (\d+) \(in Python: \w+=(\d+)\)", sentence)
             assert all(shell == python for shell, python in values), sentence
 
 
-def test_saturation_is_no_option_any_more(tmp_path, capsys):
-    with pytest.raises(TypeError, match="saturation"):
-        BuildOptions(saturation=0.75)
-    assert run(["index", str(tmp_path), "docs", "--saturation", "0.75"]) == UsageError.exit_status
-    assert "--saturation" in capsys.readouterr().err
-
-
-def test_the_help_recommends_no_number_of_neighbours():
-    (flag,) = DECLARED["neighbours"].flags
-    assert "good" not in flag.help
+@pytest.mark.parametrize(("option", "value"), [("saturation", 0.75), ("neighbours", 5)])
+def test_an_option_of_earlier_versions_is_unknown(tmp_path, capsys, option, value):
+    with pytest.raises(TypeError, match=option):
+        BuildOptions(**{option: value})
+    assert run(["index", str(tmp_path), "docs", f"--{option}", str(value)]) == UsageError.exit_status
+    assert f"--{option}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--workers", "many"), ("--patience", "long"), ("--allow-refused", "0.1")])
@@ -107,7 +102,7 @@ def test_every_option_is_declared_with_a_flag_and_its_default_is_allowed():
     ("options", "fingerprint"),
     [
         (BuildOptions(), "88d71624228b14de"),
-        (BuildOptions(prune=Pruning.parse("30%"), neighbours=5), "75e088f99d515160"),
+        (BuildOptions(prune=Pruning.parse("30%")), "2f8172ac298d6ba0"),
         (
             BuildOptions(passages=Window(160, 120), shards=3, skip_bad=True, workers=1, patience=1.0, fresh=True),
             "0fb02c0e90e46b96",

@@ -38,22 +38,6 @@ def test_builds_succeed_though_a_fifth_of_all_requests_is_turned_away(opensearch
     assert any("termweave-leases/_doc" in path for _, path in proxy.turned_away)
 
 
-def test_an_update_repeats_its_search_for_neighbours(opensearch_engine, name, corpus):
-    lines = [
-        {"_id": "guitar", "text": "How to tune the strings of an acoustic guitar."},
-        {"_id": "bank", "text": "Interest rates of the central bank."},
-    ]
-    build(opensearch_engine, corpus(lines), name, BuildOptions(neighbours=1))
-    with BusyProxy(opensearch_engine.url, share=0.3, seed=1, surely="_msearch") as proxy:
-        engine = connect(load(url=proxy.url))
-        for number in range(2):
-            lines.append({"_id": f"new{number}", "text": f"How to tune the {number} strings of a ukulele."})
-            update(engine, corpus(lines), name, BuildOptions())
-        engine.close()
-    assert any("_msearch" in path for _, path in proxy.turned_away)
-    assert clean(opensearch_engine, name) == 4
-
-
 @pytest.mark.parametrize("turned_away", ["everything", "documents"])
 def test_two_seconds_of_patience_are_two_seconds(opensearch_engine, name, corpus, turned_away):
     with BusyProxy(opensearch_engine.url) as proxy:

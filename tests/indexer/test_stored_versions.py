@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -20,6 +21,7 @@ from termweave.indexer import UpdateMode, build, update
 from termweave.indexer.generations import generations, publication
 from termweave.indexer.ledger import storage
 from termweave.search import Index
+from termweave.search.catalog import lineage
 from termweave.search.catalog.statistics_store import companion
 from termweave.settings import load
 from tests.fixtures.stored_indices import INDICES, NAME, QUERIES, answers
@@ -96,6 +98,20 @@ def test_an_index_is_verified_and_updated_and_what_did_not_change_is_not_sent(re
     clean(opensearch_engine, name, corpora.open_source(newer))
     assert Index.open(opensearch_engine, name).search("lamps", k=1)[0].id == "new"
     assert generations.live(opensearch_engine, name) == index
+
+
+@pytest.mark.engine
+def test_an_update_of_an_index_with_words_of_neighbours_says_that_it_adds_none(opensearch_engine, name, corpus):
+    build(opensearch_engine, corpus([{"_id": "tea", "text": "Green tea."}]), name, INDICES["learned"])
+    index = generations.live(opensearch_engine, name)
+    made = lineage.read(opensearch_engine, index)
+    lineage.write(opensearch_engine, index, replace(made, neighbours=5))  # as a version with --neighbours stored it
+    more = corpus([{"_id": "tea", "text": "Green tea."}, {"_id": "lamp", "text": "A lamp of brass."}])
+    updated = update(opensearch_engine, more, name, INDICES["learned"])
+    assert "was built with --neighbours" in updated.warnings[-1]
+    assert Index.open(opensearch_engine, name).search("lamp", mode="weights", k=1)[0].id == "lamp"
+    again = update(opensearch_engine, more, name, INDICES["learned"])
+    assert not any("--neighbours" in each for each in again.warnings)
 
 
 @pytest.mark.engine

@@ -38,7 +38,6 @@ CLUSTERS = {"cluster_under_load": ["--quick"], "rolling_upgrade": []}
 #: Scripts that need no data set, with what they print.
 SYNTHETIC = {
     "run": ("termweave --help", "/ bound", "verify: 40 documents intact", "reading 200 documents"),
-    "neighbours": ("| 600 |",),
 }
 SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
 SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
@@ -105,10 +104,6 @@ TRAINING = {
             "--set backbone={base} --set steps=2 --set every=1 --set dev=5 --set reranked=3 --set batch=2 --set blocks=3,2"
         ),
         ("| nDCG@10 | hybrid | hybrid+rNN |", "| cranfield |", "| mean difference to hybrid+rNN |"),
-    ),
-    "expansion": (
-        "{data}/cranfield --sources vectors,neighbours",
-        ("| cranfield | none |", "| vectors | 10 |", "| neighbours | 30 |"),
     ),
     "faster_models": (
         "models precision --data {data} --base {base} --sets cranfield --model {runs}/squad --quick",

@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-#: `folder/file.py` in backticks; commands and addresses hold blanks or colons and are left out.
-NAMED_FILE = re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|md|yml|toml))`")
+#: `folder/file.py` in backticks; commands and addresses hold blanks or colons and are left out, and so is a file "at" an earlier commit.
+NAMED_FILE = re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|md|yml|toml))`(?! at [0-9a-f]{7})")
 
 
 def prose(page):

@@ -75,7 +75,6 @@ def _changes(live: Generation | None, asked: Generation) -> list[tuple[str, str,
         ("signals", lambda each: ", ".join(each.signals)),
         ("models", lambda each: ", ".join(dict.fromkeys(each.models.values())) or "none"),
         ("passages", lambda each: f"{each.passages['size']} words" if each.passages else "whole documents"),
-        ("words of neighbours", lambda each: str(each.neighbours)),
     ):
         now, then = read(live) if live else "", read(asked)
         if now != then:

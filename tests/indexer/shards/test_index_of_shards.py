@@ -97,11 +97,11 @@ def test_same_passages(opensearch_engine, name, write, encode, in_process, tmp_p
         build(opensearch_engine, shards, f"{name}-c", BuildOptions(passages=Window(60, 40)))
 
 
-def test_same_with_neighbours_and_pruning(opensearch_engine, name, write, encode, in_process, tmp_path):
+def test_same_with_pruning(opensearch_engine, name, write, encode, in_process, tmp_path):
     documents = [{"_id": f"d{number}", "text": f"Green tea number {number} steeps for {number} minutes."} for number in range(12)]
     path = write(documents)
     encode(path, tmp_path / "shards", "--shards", "2", quick=False)
-    options = BuildOptions(neighbours=2, analyzer="standard", prune=Pruning(below=0.3))
+    options = BuildOptions(analyzer="standard", prune=Pruning(below=0.3))
     build(opensearch_engine, corpora.open_source(path), f"{name}-a", options)
     build(opensearch_engine, corpora.open_source(tmp_path / "shards"), f"{name}-b", options)
     same(opensearch_engine, f"{name}-a", f"{name}-b", {"q": "green tea", "r": "minutes 7"})
