@@ -41,6 +41,7 @@ VERBS = {
     "profiles": "List, choose or delete tuned profiles.",
     "methods": "List the training methods with parameters and defaults.",
     "train": "Train term weights or vectors on your own text.",
+    "backbone": "Pretrained encoders by name: list, fetch, import.",
     "export": "A model to ONNX, with parity figures.",
     "config": "The current settings and where each one comes from.",
     "completion": "Complete verbs and options with the Tab key.",

