@@ -125,7 +125,7 @@ class ClusterWriter:
         while True:
             started = time.monotonic()
             done = subprocess.run(
-                [sys.executable, "-m", "termweave.cli", *arguments],
+                [sys.executable, "-m", "termweave", *arguments],
                 env={**os.environ, "OPENSEARCH_URL": self._url},
                 capture_output=True,
                 text=True,

@@ -117,6 +117,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line without ever showing a traceback."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # for Python processes that libraries start: see termweave/support/python_processes.py
     for name in (
         "stdout",
         "stderr",

@@ -18,4 +18,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        del sys.path[0]  # `python -m` puts the working folder there, where files of any origin may lie
     main()

@@ -23,6 +23,7 @@ from termweave.corpora.sources import DEFAULT_SPLIT, Progress, Reading, Skips
 from termweave.errors import InputError, UsageError
 from termweave.records import Document, Qrels, Query
 from termweave.support.messages import counted
+from termweave.support.python_processes import start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,14 +175,12 @@ def _documents() -> tuple[Document, ...]:
     library (handlers, hooks, patches) would appear in the documentation.
     """
     paths = json.dumps([path for path in sys.path if path])
-    command = [sys.executable, "-I", "-W", "ignore", "-c", _COLLECT, paths]
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - this Python
-    if result.returncode:
-        reason = result.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {result.returncode}"
+    with start_python("-I", "-W", "ignore", "-c", _COLLECT, paths, stderr=subprocess.PIPE) as process:
+        entries, errors = process.communicate()
+    if process.returncode:
+        reason = errors.decode(errors="replace").strip().rpartition("\n")[2] or f"exit status {process.returncode}"
         raise InputError(f"The standard library's documentation cannot be read: {reason}.", "Try `termweave doctor`.")
-    return tuple(
-        _document(standard_library.LibraryEntry(*fields), line) for line, fields in enumerate(orjson.loads(result.stdout), 1)
-    )
+    return tuple(_document(standard_library.LibraryEntry(*fields), line) for line, fields in enumerate(orjson.loads(entries), 1))
 
 
 def _document(entry: standard_library.LibraryEntry, line: int) -> Document:

@@ -7,15 +7,17 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from termweave.corpora.formats.fields import BadLine
+from termweave.support.python_processes import start_python
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from termweave.support.python_processes import PythonProcess
 
 #: Suffix -> the module that reads such files.
 MODULES = {".pdf": "pypdfium2", ".docx": "docx", ".pptx": "pptx", ".xlsx": "openpyxl"}
@@ -33,7 +35,7 @@ class Extractor:
     """Reads files in a process that is started with the first one and again after a file that ended it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: PythonProcess | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -73,17 +75,15 @@ class Extractor:
             raise BadLine(answer["bad"])
         return answer["title"], answer["text"]
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> PythonProcess:
         if self._process is None or self._process.poll() is not None:
             self._stop()
-            command = [sys.executable, "-m", "termweave.corpora.formats.office_text"]
-            self._process = subprocess.Popen(  # noqa: S603 - this program
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-            )
+            program = "termweave.corpora.formats.office_text"
+            self._process = start_python("-m", program, stderr=subprocess.DEVNULL, start_new_session=True)
         return self._process
 
     @staticmethod
-    def _line(process: subprocess.Popen[bytes], until: float) -> bytes | None:
+    def _line(process: PythonProcess, until: float) -> bytes | None:
         """The next line of the process; shorter if it ended, None if the time is over."""
         assert process.stdout is not None
         parts: list[bytes] = []

@@ -7,6 +7,7 @@ $REQUESTS_CA_BUNDLE and $CURL_CA_BUNDLE override the settings, uses $HTTPS_PROXY
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import subprocess
 from functools import cache
@@ -126,7 +127,9 @@ def _from_command(command: str) -> str:
     """The password that a command prints, run once per process and without a shell."""
     hint = "Correct password_command; for example: keyring get termweave USER"
     try:
-        result = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603 - the user's own settings name it
+        # PYTHONSAFEPATH is for termweave's own processes: a program in Python may import from its folder.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        result = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, text=True, check=True, env=environment)  # noqa: S603 - the user's own settings name it
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         reason = f"exit status {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else str(error)
         raise UsageError(f"The command that gives the password failed: {reason}.", hint) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING
 import orjson
 
 from termweave.errors import TermweaveError
+from termweave.support.python_processes import start_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from termweave.indexer.shards.worker import Task
+    from termweave.support.python_processes import PythonProcess
 
 #: How often a task is tried whose process died.
 _TRIES = 2
@@ -36,7 +37,7 @@ sys.exit(main())
 @dataclass
 class _Running:
     task: Task
-    process: subprocess.Popen[bytes]
+    process: PythonProcess
 
 
 class Processes:
@@ -80,13 +81,8 @@ class Processes:
                 each.process.communicate()
 
 
-def _started(task: Task) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(  # noqa: S603 - a program of our own
-        [sys.executable, "-c", _PROGRAM],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+def _started(task: Task) -> PythonProcess:
+    process = start_python("-c", _PROGRAM, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert process.stdin is not None
     try:
         process.stdin.write(task.to_json())
@@ -97,7 +93,7 @@ def _started(task: Task) -> subprocess.Popen[bytes]:
     return process
 
 
-def _outcome(process: subprocess.Popen[bytes]) -> int | TermweaveError | None:
+def _outcome(process: PythonProcess) -> int | TermweaveError | None:
     """The number of texts, or the error that the process told; None if it died."""
     said, _ = process.communicate()
     if process.returncode != 0:
@@ -108,7 +104,7 @@ def _outcome(process: subprocess.Popen[bytes]) -> int | TermweaveError | None:
     return TermweaveError(answer["message"], answer["hint"])
 
 
-def _died(process: subprocess.Popen[bytes]) -> TermweaveError:
+def _died(process: PythonProcess) -> TermweaveError:
     how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else f"ended with status {process.returncode}"
     return TermweaveError(
         f"A process {how}.",

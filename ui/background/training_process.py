@@ -11,7 +11,6 @@ import logging
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import traceback
@@ -19,11 +18,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from termweave.errors import TermweaveError
+from termweave.support.python_processes import start_python
 from termweave.ui.background.training_places import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from termweave.support.python_processes import PythonProcess
     from termweave.ui.background.training_places import TrainingTask
 
 #: How much less often than other processes it gets a processor: searches come first.
@@ -37,7 +38,7 @@ class TrainingProcess:
     def __init__(self, task: TrainingTask) -> None:
         self._task = task
         self._log = home(task.name) / "log.txt"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: PythonProcess | None = None
         self._stopped = False
 
     def run(self, update: Callable[..., None], say: Callable[[str], None]) -> dict[str, Any]:
@@ -52,13 +53,8 @@ class TrainingProcess:
         """
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - this program
-                [sys.executable, "-m", __name__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in a terminal is for the server, which then closes the pipe
-            )
+            # A new session: Ctrl-C in a terminal is for the server, which then closes the pipe.
+            self._process = start_python("-m", __name__, stderr=log, start_new_session=True)
         with self._process as process:
             assert process.stdin is not None
             assert process.stdout is not None

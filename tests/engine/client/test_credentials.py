@@ -36,6 +36,14 @@ def test_a_password_comes_from_a_file_or_a_command(scripted, tmp_path, monkeypat
     assert _sent(scripted, password_file=file) == "me:from a file"  # a flag comes before the environment
 
 
+def test_a_command_in_python_imports_from_its_folder(scripted, tmp_path, monkeypatch):
+    (tmp_path / "vault.py").write_text("word = 'from a module'\n")
+    (tmp_path / "command.py").write_text("import vault\nprint(vault.word)\n")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as the command line sets it for processes of its own
+    monkeypatch.setenv("TERMWEAVE_PASSWORD_COMMAND", f"{sys.executable} {tmp_path / 'command.py'}")
+    assert _sent(scripted) == "me:from a module"
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [(None, "cannot be read"), (b"", "does not hold one line"), (b"a\nb\n", "one line"), (b"\xff", "UTF-8")],

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from io import BytesIO
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +22,11 @@ import numpy as np
 from termweave.rerank.evidence import evidence
 from termweave.rerank.rules import Rules
 from termweave.support import atomic_files
+from termweave.support.python_processes import process_pool
 from termweave.training.dense.labels.candidate_lists import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -40,6 +38,8 @@ BLOCK = 128
 #: Fewer questions are not worth the start of worker processes.
 _FEW = 256
 _COMPLETE = "scores.npy"
+#: Of processes that compute: they are the parallelism, so that each computes products with one thread.
+_SINGLE_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def evidence_scores(
             results = map(compute, work)
             _report(results, done, len(blocks), progress)
         else:
-            with _single_threads(), ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+            with process_pool(count, **_SINGLE_THREADS) as pool:
                 _report(pool.map(compute, work), done, len(blocks), progress)
     result = np.concatenate([np.load(folder / f"{first}.npy") for first in blocks])
     _save(whole, result)
@@ -158,22 +158,6 @@ def _report(results: Iterable[int], done: int, total: int, progress: Callable[..
     for _ in results:
         done += 1
         progress(done, total, "Label smoothing")
-
-
-@contextmanager
-def _single_threads() -> Iterator[None]:
-    """Let processes that start within compute products with one thread each: the processes are the parallelism."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _store(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -1,5 +1,0 @@
-"""``python -m termweave.cli``."""
-
-from termweave.cli import main
-
-main()

@@ -1,0 +1,50 @@
+"""Python processes that termweave starts. They import nothing from the working folder, where files of any origin may lie."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+PythonProcess: TypeAlias = "subprocess.Popen[bytes]"
+
+
+def start_python(*arguments: str, **options: Any) -> PythonProcess:
+    """Start Python with pipes for input and output.
+
+    Args:
+        arguments: Of the interpreter; ``-I`` also keeps out the environment and the user's packages.
+        options: Of `subprocess.Popen`.
+    """
+    command = [sys.executable, "-P", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)  # noqa: S603 - this Python
+
+
+@contextmanager
+def process_pool(size: int, **environment: str) -> Iterator[ProcessPoolExecutor]:
+    """A pool of new Python processes.
+
+    Args:
+        size: How many at most.
+        environment: Variables of these processes; this process has them, too, as long as the pool exists.
+    """
+    variables = {**environment, "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        with ProcessPoolExecutor(size, mp_context=get_context("spawn")) as pool:
+            yield pool
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
