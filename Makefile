@@ -6,14 +6,13 @@ STAMPS := .stamps
 # setuptools warns of the folder that has the package's name; it is the package.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: demo test exhaustive check bench figures docs model backbone browser nginx clean help
+.PHONY: demo test exhaustive check figures docs model backbone browser nginx clean help
 
 help:
 	@echo "make demo    set everything up, then run the main job on a real OpenSearch"
 	@echo "make test    set everything up, then run the tests (FAST=1: without the slow ones)"
 	@echo "make exhaustive  the tests that take long and rarely break: crashes at many instants, every benchmark"
 	@echo "make check   ruff, mypy --strict, import rules"
-	@echo "make bench   measurements, as ratios"
 	@echo "make figures every figure of README and docs again, on ../shared/data (hours; what is done stays done)"
 	@echo "make docs    regenerate the pages that commands write"
 	@echo "make browser a Chromium for the tests of pages, where apt-get may install one (they are skipped without)"
@@ -54,9 +53,6 @@ check: $(STAMPS)/check
 	@rm -rf build/check && $(PIP) --no-deps --target build/check .
 	cd build/check && $(CURDIR)/$(BIN)/mypy -p termweave --config-file $(CURDIR)/pyproject.toml
 	cd build/check && PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml
-
-bench: $(STAMPS)/test
-	$(BIN)/python benchmarks/run.py
 
 figures: $(STAMPS)/test
 	$(BIN)/python benchmarks/figures.py

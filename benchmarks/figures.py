@@ -2,7 +2,7 @@
 
     python benchmarks/figures.py                  run what is not done yet, in the order of the list
     python benchmarks/figures.py --list           the pages, the tables and their commands, and which are done
-    python benchmarks/figures.py fusion rnn-share only these
+    python benchmarks/figures.py fusion impacts only these
     python benchmarks/figures.py --again fusion   once more, although it is done
 
 A command that ended with status 0 is done: what it printed is ``build/figures/NAME.txt``. A command that was stopped or failed leaves ``NAME.part``
@@ -28,8 +28,6 @@ ROOT = Path(__file__).parents[1]
 HOME = ROOT / "build" / "figures"
 _MODEL = ROOT / "encoders" / "shipped" / "minilm-l6-anchored" / "termweave.json"
 _EIGHT = "nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad squad"
-_LARGE = "trec-dl-2019-2020 vaswani wikiqa cranfield stackfaq nfcorpus"
-_SQUAD = "train fectek DATA/squad --out WORK/squad --set tf_power=0.5 --set hidden=256 --set drawn=6 --resume"
 
 
 @dataclass(frozen=True)
@@ -71,40 +69,21 @@ FIGURES = (
     Figures("fusion-rules", "docs/fusion.md", "rules for the share of dense", "fusion_rules.py SETS: nfcorpus cranfield vaswani stackfaq wikiqa trec-dl-2019-2020 medquad"),
     Figures("rnn-share", "docs/fusion.md", "the share of rNN", "rnn_share.py SETS: cranfield medquad nfcorpus stackfaq vaswani wikiqa"),
     Figures("impacts", "docs/impacts.md", "8 bits, size, latency, pruning, statistics", "impacts.py SETS: nfcorpus cranfield stackfaq"),
-    Figures("approximate", "docs/engines.md", "approximate search of term weights", f"approximate_weights.py --sizes 10000 100000 --keep WORK/large SETS: {_LARGE}"),
-    Figures("storage", "docs/index-layout.md", "smaller vectors and pruned impacts, disk and memory", f"storage.py --size 100000 --prune 0.16 --keep WORK/large SETS: {_LARGE}"),
-    Figures("vectors", "docs/index-layout.md", "recall of k-NN", "vectors.py bench-stackfaq DATA/stackfaq bench-cranfield DATA/cranfield bench-nfcorpus DATA/nfcorpus bench-medquad DATA/medquad"),
-    Figures("passages", "docs/index-layout.md", "whole documents and passages", "passages.py SETS: stackfaq cranfield nfcorpus medquad squad"),
     Figures("latency", "docs/latency.md", "latency of a search", "latency.py"),
-    Figures("scale", "docs/scaling.md", "growth with the corpus", "scale.py DATA/cranfield --documents 10000 100000 1000000 --queries 150"),
-    Figures("scale-three", "docs/scaling.md", "growth on three nodes; needs a cluster of three", "scale.py DATA/cranfield --documents 10000 100000 1000000 --queries 150 --shards 3"),
     Figures("throughput", "docs/latency.md", "queries a second of eight clients", "throughput.py"),
-    Figures("rerank", "docs/latency.md", "rNN for one list", "rerank.py", model=False),
     Figures("indexing", "docs/indexing.md", "documents a second", "indexing.py"),
-    Figures("cluster", "docs/indexing.md", "three nodes under load", "cluster_under_load.py --minutes 30 --seed 1", model=False),
     Figures("engines", "docs/engines.md", "the same ranking on both servers; needs $ELASTICSEARCH_URL", "engines.py --documents 2000 --queries 225 SETS: cranfield nfcorpus stackfaq"),
-    Figures("upgrade", "docs/indexing.md", "a rolling upgrade", "rolling_upgrade.py", model=False),
     Figures("encoding", "docs/encoding.md", "texts a second", "encoding.py --data DATA speed --count 128"),
-    Figures("fewer-layers", "docs/encoding.md", "speed of models of fewer layers, which the recipe fewer_layers made", "faster_models.py models --data DATA --model WORK/three WORK/four"),
-    Figures("layers-fp32", "docs/encoding.md", "which layers stay in fp32", "faster_models.py precision --data DATA"),
     Figures("padding", "docs/encoding.md", "padding of batches", "encoding.py --data DATA padding", model=False),
     Figures("variants", "docs/term-weights.md", "variants of the head", "term_weights.py --data DATA --results WORK/term-weights.jsonl --sets cranfield stackfaq", model=False),
-    Figures("alone", "docs/term-weights.md", "from the corpus alone", "corpus_alone.py --data DATA --runs WORK/alone cranfield stackfaq nfcorpus vaswani wikiqa xquad-en-reqa", model=False),
-    Figures("squad", "docs/term-weights.md", "heads of squad's pairs, which the next one needs", _SQUAD, model=False),
-    Figures("kept", "docs/term-weights.md", "squad's pairs and the corpus", "corpus_alone.py --data DATA --runs WORK/kept --corpus cranfield --set start=WORK/squad --set keep=0.15 --set beside=DATA/squad --set drawn=6 cranfield nfcorpus trec-dl-2019-2020 vaswani stackfaq wikiqa", model=False),
-    Figures("from-shipped", "docs/term-weights.md", "from the shipped model and the corpus", "corpus_alone.py --data DATA --runs WORK/fromshipped --set start=shipped --set keep=0.3 cranfield nfcorpus vaswani wikiqa"),
     Figures("serving", "docs/serving.md", "searches a second through the page's API, start, a page beside its search", "serving.py --documents 200 --rounds 3 --seconds 4"),
     Figures("rankers", "docs/reranking.md", "pairs a second", "rankers.py speed DATA/stackfaq --rounds 4", model=False),
-    Figures("ranker-gain", "docs/reproduction.md", "a ranker over hybrid+rNN", "ranker_gain.py --data DATA --set steps=260 --set every=130 --set batch=5 --set blocks=10,5 --set chunk=0 --set training_length=96 --set precision=bf16 --set dev=20 --set reranked=20"),
-    Figures("development", "docs/training.md", "the development figure and the test figure", "development_figure.py DATA/stackfaq DATA/medquad DATA/clinc150", model=False),
-    Figures("development-squad", "docs/training.md", "where held-out questions are searched", "development_figure.py DATA/squad --documents 18000 --test-documents 2500 --set documents=2000", model=False),
     Figures("training-speed", "docs/reproduction.md", "time of a training step", "training_speed.py steps --data DATA/stackfaq --length 128 --batch 16 --steps 4 --rounds 1", model=False),
     Figures("training-lengths", "docs/reproduction.md", "time of a training step, texts of many lengths", "training_speed.py steps --data DATA/medquad --length 256 --batch 16 --steps 3 --rounds 2", model=False),
     Figures("labels-speed", "docs/reproduction.md", "time of labels", "training_speed.py labels", model=False),
     Figures("le-bs", "docs/reproduction.md", "LE-BS", "reproduction.py le-bs --data DATA --seeds 3", model=False),
     Figures("coder", "docs/reproduction.md", "CODER", "reproduction.py coder --data DATA --seeds 3", model=False),
     Figures("dtr", "docs/reproduction.md", "DTR", "reproduction.py dtr --data DATA --seeds 3", model=False),
-    Figures("own-data", "docs/reproduction.md", "own data", "reproduction.py own-data --data DATA --seeds 3", model=False),
     Figures("sir-short", "docs/reproduction.md", "SIR with 16,000 pairs", "reproduction.py sir --data DATA --sets stackfaq,wikiqa --quick --pairs 16000 --set layers=3 --set questions=200 --set batch=2 --set chunk=0 --set precision=bf16 --set layers_rate=1e-4 --set dev=40", model=False),
     Figures("sir", "docs/reproduction.md", "SIR", "reproduction.py sir --data DATA --sets stackfaq,wikiqa --seeds 3", model=False),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""What indexing costs around the models: sending, overlap, memory, an index as source, resuming, verifying; each against a named alternative in this run.
+"""What indexing costs around the models: overlap, memory, an index as source, resuming, verifying; each against a named alternative in this run.
 
     termweave node start
-    python benchmarks/indexing.py [send] [whole] [resume] [memory] [source]
+    python benchmarks/indexing.py [whole] [resume] [memory] [source]
     python benchmarks/indexing.py --quick         all rows on the smallest input, to see whether the script works
 
 Encodings are synthetic (60 terms of a Zipf vocabulary, a vector of 384) where the row does not ask for a model; the corpus of
@@ -30,7 +30,6 @@ from unittest import mock
 
 import orjson
 from entry_point import enter
-from sending import send
 from synthetic import NAME, Cached, corpus, remove, synthetic, timed
 
 from termweave import corpora, engine, settings
@@ -254,7 +253,7 @@ def connected() -> engine.Engine:
 
 
 def main() -> None:
-    rows = {"send": send, "whole": whole, "resume": resume, "memory": memory, "source": source}
+    rows = {"whole": whole, "resume": resume, "memory": memory, "source": source}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{', '.join(rows)}  [default: all]")
     parser.add_argument("--quick", action="store_true", help="the smallest input, to see whether the script works")

@@ -28,13 +28,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
+from unittest import mock
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import opensearchpy
 import orjson
 import urllib3
-from clients import encode_beforehand
 from entry_point import enter
 
 from termweave import __version__, corpora, encoders, engine, settings
@@ -48,7 +48,7 @@ from termweave.signals import DocumentLayout, Fitting, signal_class
 from termweave.statistics import StatisticsCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Any
 
     from termweave.engine import Engine
@@ -374,6 +374,18 @@ def throughput(search: Callable[[str], object], questions: list[str]) -> float:
 
 def say(message: str, end: str = "\n") -> None:
     print(message, end=end, file=sys.stderr, flush=True)
+
+
+def encode_beforehand(index: Index, queries: Sequence[str]) -> dict[str, Encoding]:
+    """Encode queries now; searches of this process for them run no model from now on, until this is called for another index."""
+    from termweave.search import single_query
+
+    mock.patch.stopall()  # or the table of another index, with other statistics, would answer here
+    known = dict(zip(queries, index.encode(queries), strict=True))
+    mock.patch.object(
+        single_query, "encode", lambda _, wanted: [known[each] if isinstance(each, str) else each for each in wanted]
+    ).start()
+    return known
 
 
 if __name__ == "__main__":

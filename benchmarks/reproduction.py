@@ -3,7 +3,6 @@
     python benchmarks/reproduction.py le-bs --data ../shared/data --seeds 3
     python benchmarks/reproduction.py coder --data ../shared/data --seeds 3
     python benchmarks/reproduction.py dtr   --data ../shared/data --seeds 3
-    python benchmarks/reproduction.py own-data --data ../shared/data --seeds 3
     python benchmarks/reproduction.py sir   --data ../shared/data --seeds 3        (rankers: ranker_variants.py has its own options)
 
 Each row is `termweave train METHOD` with the settings of `reproduction_tables.py`; the development questions choose the step that is
@@ -57,7 +56,7 @@ class ReproducedRow:
 def main() -> None:
     """Make the rows of a table that are not there yet, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=(*TABLES, "own-data"))
+    parser.add_argument("table", choices=tuple(TABLES))
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets, in BEIR's layout")
     parser.add_argument("--work", type=Path, default=Path("build/reproduction"), help="folder of finished rows")
     parser.add_argument("--quick", action="store_true")
@@ -71,11 +70,6 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=-1, help="documents that they are searched in; 0: all")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="further settings of every row")
     given = parser.parse_args()
-    if given.table == "own-data":
-        import reproduction_own_data
-
-        reproduction_own_data.table(given)
-        return
     table = TABLES[given.table]
     measures = " | ".join(table.measures)
     print(f"| set | split | start | row | tested on | seeds | {measures} | p against {table.against} | minutes |")

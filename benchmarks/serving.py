@@ -22,8 +22,8 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import orjson
-from clients import calls_a_second
 from entry_point import enter
+from throughput import calls_a_second
 
 from termweave import corpora, engine, settings
 from termweave.indexer import BuildOptions, build

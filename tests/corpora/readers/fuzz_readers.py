@@ -1,11 +1,12 @@
 """Feed damaged files to every reader of files: each must return documents that can be stored, or end with an error message.
 
-Run: python benchmarks/fuzz_readers.py --inputs 100000 --seed 0   (with TMPDIR in memory: a minute or two)
+Run: python -m tests.corpora.readers.fuzz_readers --inputs 100000 --seed 0   (with TMPDIR in memory: a minute or two)
 The inputs are well-formed files whose bytes are cut, repeated, nested, swapped and overwritten. An exception that is not a
 `TermweaveError` is a fault; it is printed with the input, and the exit status is 1. `mutated` and `read` serve the tests, too.
 `demo` has no input: it reads the modules of the installed standard library.
 """
 
+# ruff: noqa: T201 - a command that prints what it found
 from __future__ import annotations
 
 import argparse
@@ -157,7 +158,7 @@ def _registered(folder: Path) -> str:
         formats.TsvQueries(local(folder / "queries.tsv")),
         formats.TrecQrels(local(folder / "qrels"), {}),
     )
-    ir_datasets.registry._registered.pop("fuzzed", None)  # noqa: SLF001 - it has no way to replace an entry
+    ir_datasets.registry._registered.pop("fuzzed", None)
     ir_datasets.registry.register("fuzzed", ir_datasets.Dataset(*parts))
     return "ir:fuzzed"
 

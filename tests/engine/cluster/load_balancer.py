@@ -5,7 +5,6 @@ second, forwards a new connection to a node that belongs to the cluster, and clo
 """
 
 # A script's functions need no types.
-# ruff: noqa: ANN202
 from __future__ import annotations
 
 import http.client

@@ -1,7 +1,6 @@
 """What happened to a cluster under load: answers, errors, living nodes, and whether a promise was broken."""
 
 # A script's functions need no types.
-# ruff: noqa: ANN201, D102
 from __future__ import annotations
 
 import threading

@@ -1,7 +1,7 @@
 """Searches while builds, updates, promotions and rollbacks go on, and nodes of a cluster of three are killed and started again.
 
-    python benchmarks/cluster_under_load.py --minutes 30 --seed 1
-    python benchmarks/cluster_under_load.py --quick          one minute, to see whether the script works
+    python -m tests.engine.cluster.under_load --minutes 30 --seed 1
+    python -m tests.engine.cluster.under_load --quick          one minute, to see whether the script works
 
 Starts a cluster of its own: three embedded nodes behind a load balancer, 1.8 GB of memory. Eight clients search. Before the load, every
 generation is built and searched in peace; under load every answer must be that of the generation that is live at that time: the same
@@ -11,7 +11,7 @@ recoveries (OpenSearch issues 20177 and 21692). Then all nodes are restarted, as
 """
 
 # A script's functions need no types.
-# ruff: noqa: ANN201, ANN202, D102
+# ruff: noqa: T201 - a command that prints what it saw
 from __future__ import annotations
 
 import argparse
@@ -27,10 +27,6 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cluster_record import Record
-from entry_point import enter
-from load_balancer import LoadBalancer
-
 from termweave import corpora, engine, settings
 from termweave.engine.embedded import node
 from termweave.errors import EngineError, TermweaveError
@@ -38,6 +34,8 @@ from termweave.indexer import verify
 from termweave.indexer.generations import generations
 from termweave.indexer.ledger import storage
 from termweave.search.index import Index
+from tests.engine.cluster.load_balancer import LoadBalancer
+from tests.engine.cluster.record import Record
 
 #: The searched index, and one that is only updated in place: its answers during an update are of no single state.
 NAME, OTHER = "load", "load-other"
@@ -333,4 +331,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    enter(main)
+    main()
