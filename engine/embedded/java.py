@@ -28,6 +28,19 @@ MINIMUM = 21
 #: Preferred versions if there are several: long-term support, newest first. The start was tested with 25.
 _PREFERRED = (25, 21)
 
+#: Folders of system and user that hold JDKs, each in a folder of its own: base and pattern.
+_FOLDERS = (
+    ("/usr/lib/jvm", "*"),
+    ("/usr/java", "*"),
+    ("/usr/local", "*"),
+    ("/opt", "*"),
+    ("/Library/Java/JavaVirtualMachines", "*/Contents/Home"),
+    ("/opt/homebrew/opt", "openjdk*/libexec/openjdk.jdk/Contents/Home"),
+    ("~/Library/Java/JavaVirtualMachines", "*/Contents/Home"),
+    ("~/.sdkman/candidates/java", "*"),
+    ("~/.jdks", "*"),
+)
+
 #: Modules that the server needs; without some of them it fails only later, see the beginning of this file.
 _NEEDED_MODULES = frozenset({"java.instrument", "java.management", "jdk.incubator.vector", "jdk.localedata", "jdk.unsupported"})
 
@@ -74,13 +87,10 @@ def find(say: Callable[[str], None] = lambda _: None, *, fetch: bool = True) -> 
     Raises:
         TermweaveError: There is no suitable Java, and none could be downloaded. The message names the ones that do not fit, and why.
     """
-    rejected: list[Java] = []
-    for home in _in_order(_candidates()):
-        java = examine(home)
-        if not java.why_not:
-            return java
-        rejected.append(java)
-    reasons = "; ".join(f"{java.home}: {java.why_not}" for java in rejected[:4])
+    installations = survey()
+    if usable := [java for java in installations if not java.why_not]:
+        return min(usable, key=_rank)
+    reasons = "; ".join(f"{java.home}: {java.why_not}" for java in installations[:4])
     because = f" (found {reasons})" if reasons else ""
     hint = "Install a JDK 21 or 25 (for example from adoptium.net) and set JAVA_HOME to it."
     if not fetch:
@@ -128,70 +138,29 @@ def _output(launcher: Path, option: str) -> str:
     return result.stdout + result.stderr if result.returncode == 0 else ""
 
 
-def _candidates() -> Iterator[Path]:
+def _candidates() -> list[Path]:
     """Folders of all Java installations, each once: JAVA_HOME, PATH, folders of system and user, our cache."""
-    seen: set[Path] = set()
-    for home in _places():
-        launcher = home / "bin" / "java"
-        if not launcher.is_file():
-            continue
-        real = launcher.resolve()
-        if real not in seen:
-            seen.add(real)
-            yield home
+    found = {(home / "bin" / "java").resolve(): home for home in reversed([*_places()]) if (home / "bin" / "java").is_file()}
+    return [*reversed(found.values())]
 
 
 def _places() -> Iterator[Path]:
     """Folders where Java installations usually are."""
     if os.environ.get("JAVA_HOME"):
         yield Path(os.environ["JAVA_HOME"])
-    on_path = shutil.which("java")
-    if on_path is not None:
+    if on_path := shutil.which("java"):
         yield Path(on_path).resolve().parent.parent
-    user = Path.home()
-    if sys.platform == "darwin":
-        for base in (Path("/Library/Java/JavaVirtualMachines"), user / "Library/Java/JavaVirtualMachines"):
-            yield from sorted(base.glob("*/Contents/Home"))
-        yield from sorted(Path("/opt/homebrew/opt").glob("openjdk*/libexec/openjdk.jdk/Contents/Home"))
-    for base in (
-        Path("/usr/lib/jvm"),
-        Path("/usr/java"),
-        Path("/usr/local"),
-        Path("/opt"),
-        user / ".sdkman/candidates/java",
-        user / ".jdks",
-    ):
-        yield from sorted(base.glob("*"))
+    for base, pattern in _FOLDERS:
+        yield from sorted(Path(base).expanduser().glob(pattern))
     # cjdk keeps a JDK in v0/misc-dirs/<hash>/<name> (until 0.1 of termweave in v0/jdks), on macOS with Contents/Home below it.
-    for pattern in ("v*/*/*/bin/java", "v*/*/*/*/bin/java", "v*/*/*/*/Contents/Home/bin/java"):
-        yield from (launcher.parent.parent for launcher in sorted(folders.jdk_cache().glob(pattern)))
+    yield from (launcher.parent.parent for launcher in sorted(folders.jdk_cache().glob("v*/**/bin/java")))
 
 
-def _in_order(homes: Iterator[Path]) -> list[Path]:
-    """Sort installations: JAVA_HOME first, then versions with long-term support, then the others.
-
-    Versions are guessed from the folders' names, to run few installations: running one takes 0.1 s.
-    """
-    java_home = os.environ.get("JAVA_HOME")
-
-    def rank(home: Path) -> tuple[int, int]:
-        if java_home and home == Path(java_home):
-            return (0, 0)
-        major = _major_in_path(home.resolve())
-        return (1, _PREFERRED.index(major)) if major in _PREFERRED else (2, -major)
-
-    return sorted(homes, key=rank)
-
-
-def _major_in_path(home: Path) -> int:
-    """The major version in the path of an installation, from the innermost name that has one ("jdk-21.0.5+11"); else 0.
-
-    Outer names come last because two digits in a hash or in a user's name mean nothing.
-    """
-    for name in reversed(home.parts):
-        if match := re.search(r"(?<![\d.])\d{2}(?!\d)", name):
-            return int(match.group())
-    return 0
+def _rank(java: Java) -> int:
+    """The place of an installation: that of JAVA_HOME first, then versions with long-term support, then the newest."""
+    if java.home == Path(os.environ.get("JAVA_HOME", "")):
+        return -1000
+    return -900 + _PREFERRED.index(java.major) if java.major in _PREFERRED else -java.major
 
 
 def archive(system: str, machine: str) -> tuple[str, str] | None:
@@ -232,8 +201,7 @@ def _fetch(hint: str, because: str) -> Java:
             f"OpenSearch needs a full JDK {MINIMUM}+; there is none{because}, and none could be downloaded: {_reason(error)}.",
             hint,
         ) from error
-    # The archive holds one folder, on macOS with Contents/Home in it.
-    launchers = [path for pattern in ("*/bin/java", "*/Contents/Home/bin/java") for path in sorted(folder.glob(pattern))]
+    launchers = sorted(folder.glob("**/bin/java"))  # in one folder, on macOS with Contents/Home in it
     if not launchers:
         raise TermweaveError(f"The JDK that was downloaded to {folder} has no bin/java.", hint)
     java = examine(launchers[0].parent.parent)

@@ -52,11 +52,6 @@ def test_long_term_support_is_preferred_and_java_home_above_all(make_java, only_
     assert java.find(fetch=False).major == 23
 
 
-def test_digits_in_the_names_around_a_java_mean_nothing(make_java, only_these_javas):
-    only_these_javas(make_java("a25b/jdk-23", version="23.0.1"), make_java("c17d/jdk-21.0.5+25", version="21.0.5"))
-    assert java.find(fetch=False).major == 21
-
-
 def test_java_on_the_path_is_seen(make_java, monkeypatch):
     home = make_java(version="21.0.4")
     monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
