@@ -24,20 +24,23 @@ NONE = ("", "none")
 def resolve(name: str | Path) -> Path:
     """Return the folder of a model that the user named.
 
-    The name is tried as a path, as "shipped" or the name of a folder that comes with termweave (``bm25-german``, too), as a folder in `paths.models()`,
-    as a backbone (`backbones.fetch`), and as an installed package that holds a model folder (the package itself, or its ``model/``).
-    A name that begins with ``hf:`` is a model on the Hugging Face hub (`hub.fetch`).
+    A name that begins with ``hf:`` is a model on the Hugging Face hub (`hub.fetch`), and one that is written as a path is a folder
+    (`paths.written_as_path`). Others are tried as "shipped" or the name of a folder that comes with termweave (``bm25-german``, too), as a folder
+    in `paths.models()`, as a backbone (`backbones.fetch`), and as an installed package that holds a model folder (the package itself, or its
+    ``model/``). A folder of the working folder never answers to a bare name: what lies there may be a download.
 
     Raises:
         UsageError: No model has this name; the message lists the known ones.
         ModelError: The model is on the hub and cannot be fetched.
     """
+    path = Path(name).expanduser()
+    written = isinstance(name, Path) or paths.written_as_path(name)
     name = str(name)
     if hub.named(name):
         return hub.fetch(name)
-    if (path := Path(name).expanduser()).is_dir():
-        return path.resolve()
-    if any(mark in name for mark in "/\\"):
+    if written:
+        if path.is_dir():
+            return path.resolve()
         raise UsageError(
             f"There is no model folder {name!r}.", "Give a folder that training, export or sentence-transformers wrote."
         )
@@ -50,6 +53,8 @@ def resolve(name: str | Path) -> Path:
         return backbones.fetch(name)
     if (folder := _package(name)) is not None:
         return folder
+    if path.is_dir():
+        raise UsageError(f"There is no model named {name!r}.", f"For the folder of this name write ./{name}.")
     names = [DEFAULT, *backbones.BACKBONES, *(folder.name for folder in (*shipped, *_languages(), *_in_models()))]
     raise UsageError(f"There is no model named {name!r}.", f"Known: {', '.join(names)}; or give a folder.")
 
@@ -112,6 +117,8 @@ def _package(name: str) -> Path | None:
     except (ImportError, ValueError):
         return None
     for home in (spec.submodule_search_locations or ()) if spec else ():
+        if Path(home).parent.resolve() == Path.cwd():  # interactive Python looks for packages in the working folder
+            continue
         package = Path(home, *inner)
         for folder in (package, package / "model"):
             if (folder / MANIFEST).is_file() or (folder / "modules.json").is_file():

@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from termweave import plugins
 from termweave.errors import UsageError
+from termweave.support import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -238,7 +238,7 @@ def _stage(text: str, profile: Reranking | None) -> Reranker:
 
 def _is_model(text: str) -> bool:
     """Whether a text is a folder or a model on the hub, and not the name of a reranker."""
-    return text.startswith("hf:") or any(mark in text for mark in "/\\") or (bool(text) and Path(text).is_dir())
+    return text.startswith("hf:") or paths.written_as_path(text)
 
 
 @cache

@@ -27,3 +27,13 @@ def config() -> Path:
 def models() -> Path:
     """The folder where models are looked up by name: $XDG_DATA_HOME/termweave/models."""
     return Path(_DIRS.user_data_dir) / "models"
+
+
+def written_as_path(name: str) -> bool:
+    """Whether a name can only be a path: ``./x``, ``a/b``, ``/x`` or ``~/x``, but not ``x``, even if the working folder has a folder x.
+
+    Examples:
+        >>> written_as_path("./shipped"), written_as_path("~/mine"), written_as_path(".."), written_as_path("shipped")
+        (True, True, True, False)
+    """
+    return any(mark in name for mark in "/\\") or name.startswith("~") or name in {".", ".."}

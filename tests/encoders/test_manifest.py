@@ -32,6 +32,22 @@ def test_names(folder, tmp_path, monkeypatch):
     assert resolve("mine") == tmp_path / "models" / "mine"
 
 
+def test_a_folder_of_the_working_folder_answers_only_to_a_path(folder, tmp_path, monkeypatch):
+    """What lies in the working folder may be a download: a bare name is never one of its folders."""
+    shutil.copytree(folder, tmp_path / "here" / "shipped")
+    shutil.copytree(folder, tmp_path / "here" / "own")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.syspath_prepend("")  # as in an interactive Python
+    assert resolve("shipped") == SHIPPED
+    assert resolve("./shipped") == resolve(Path("shipped")) == (tmp_path / "here" / "shipped").resolve()
+    assert load(None, "none").models["weights"].folder == SHIPPED
+    with pytest.raises(UsageError, match=r"no model named 'own'") as refused:
+        resolve("own")
+    assert "./own" in refused.value.hint
+    with pytest.raises(UsageError, match="no model folder"):
+        resolve("./none")
+
+
 def test_an_installed_package_can_ship_a_model(folder, tmp_path, monkeypatch):
     package = tmp_path / "site" / "some_model"
     shutil.copytree(folder, package / "model")

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders import backbones, hub, model_lookup
+from termweave.encoders import backbones, model_lookup
 from termweave.encoders.manifest import TOKENIZER
 from termweave.errors import ModelError, UsageError
 from termweave.training.methods.parameters import FROM_SCRATCH
@@ -38,9 +38,7 @@ def find(given: str, corpus: Sequence[str], out: Path, settings: Mapping[str, An
 
         return make(corpus, out / SCRATCH, int(settings["max_length"]), int(settings["seed"]))
     if given:
-        folder = hub.fetch(given) if hub.named(given) else Path(given).expanduser()
-        if not folder.is_dir():
-            folder = model_lookup.resolve(given)
+        folder = model_lookup.resolve(given)
         backbones.weights_file(folder)
         if not (folder / TOKENIZER).is_file():
             raise UsageError(

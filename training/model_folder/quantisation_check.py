@@ -50,9 +50,7 @@ def cost(
     figures: dict[str, dict[str, float]] = {output: {} for output in outputs}
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     for precision in precisions:
-        encoder = load(
-            str(folder) if "weights" in outputs else "", str(folder) if "dense" in outputs else "", precision=precision
-        )
+        encoder = load(folder if "weights" in outputs else "", folder if "dense" in outputs else "", precision=precision)
         documents = encoder.encode([texts[place] for place in pool], kind="document", statistics=statistics)
         questions = encoder.encode(pairs.questions, kind="query", statistics=statistics)
         if "weights" in outputs:

@@ -264,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 rows.append(measure(load(options.model, options.model, precision=precision), collection, pool, precision))
                 print(rows[-1], file=sys.stderr, flush=True)  # noqa: T201
     for folder in options.record:
-        record(resolve(str(folder)), "test", rows)
+        record(resolve(folder), "test", rows)
     print(tables(rows))  # noqa: T201
 
 

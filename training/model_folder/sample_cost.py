@@ -99,7 +99,7 @@ def cost(folder: Path, output: str, sample: CorpusSample) -> dict[str, Any]:
     vectors = []
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     for precision in precisions:
-        weights, dense = (str(folder) if name == output else "" for name in ("weights", "dense"))
+        weights, dense = (folder if name == output else "" for name in ("weights", "dense"))
         encoder = load(weights, dense, precision=precision)
         statistics = _statistics(encoder, sample.documents)
         documents = encoder.encode(sample.documents, kind="document", statistics=statistics)

@@ -194,7 +194,7 @@ def _prove(keep: Path, collections: Mapping[str, Collection], say: Callable[[str
         ModelError: Significantly below BM25 somewhere: such a model does not become the default.
     """
     rows = []
-    encoder = load(str(keep), str(keep), precision="int8")
+    encoder = load(keep, keep, precision="int8")
     for pool in (each for each in DEVELOPMENT if each.name in collections):
         rows.append(measure(encoder, collections[pool.name], pool))
         say(f"{rows[-1].set}: BM25 {rows[-1].bm25:.4f}, weights {rows[-1].weights:.4f} (p {rows[-1].p:.2g})")

@@ -81,7 +81,7 @@ def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
         settings: The settings of the training.
     """
     documents, _ = documents_of(path_and_split(spec)[0], settings, skip_bad=True)  # training has reported the bad entries
-    encoder = load(str(folder), "")
+    encoder = load(folder, "")
     manifest = ModelFolder.read(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)
     bm25 = BM25(manifest.anchor["k1"], manifest.anchor["b"])

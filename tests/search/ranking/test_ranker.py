@@ -121,7 +121,13 @@ def test_names(tmp_path, monkeypatch):
         (stage,) = rerankers.choose(text).stages
         assert stage == CrossEncoderReranker(str(folder))
     monkeypatch.chdir(tmp_path)
-    assert rerankers.choose("model").stages == (CrossEncoderReranker("model"),)
+    assert rerankers.choose("./model").stages == (CrossEncoderReranker("./model"),)
+    with pytest.raises(
+        UsageError, match="There is no reranker 'model'"
+    ):  # a folder of the working folder, which may be a download
+        rerankers.choose("model")
+    with pytest.raises(UsageError, match="no model named 'model'"):
+        rerankers.choose("ranker@model")
     assert rerankers.choose("hf:team/model@v1").stages == (CrossEncoderReranker("hf:team/model@v1"),)
     chain = rerankers.choose(f"rnn>{folder}")
     assert [stage.name for stage in chain.stages] == ["rnn", f"ranker@{folder}"]

@@ -46,7 +46,7 @@ def _idf(term: str, context: TargetContext) -> float:
 def scorer_weights(context: TargetContext) -> tuple[Weights, Weights]:
     """Contextual weights of every text by BERT-Scorer; negative ones are dropped by the model."""
     setup = context.setup
-    encoder = load(weights=str(_scorer(context)), dense="")
+    encoder = load(weights=_scorer(context), dense="")
     context.say(f"{context.part.name}: weighing the terms of {len(setup.train):,} questions and {len(setup.texts):,} documents")
     queries = encoder.encode(setup.train.questions, kind="query", statistics=setup.statistics)
     documents = encoder.encode(setup.texts, kind="document", statistics=setup.statistics)
