@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from termweave.engine import EngineResponseError
 from termweave.errors import TermweaveError, UsageError
+from termweave.search.ranking.rerankers import split_chain
 
 if TYPE_CHECKING:
     from termweave.engine import Engine
@@ -116,12 +117,11 @@ class Workspace:
         """Refuse a reranker that a page may not name: a request must not make this process open a folder or fetch a model.
 
         Raises:
-            UsageError: It is one.
+            UsageError: It is one, or the chain is too long.
         """
         if name is None or name in self.options.rerankers:
             return
-        stages = [stage.strip() for stage in name.split(">")]
-        if not all(stage in _PLAIN or stage in self.options.rerankers for stage in stages):
+        if not all(stage in _PLAIN or stage in self.options.rerankers for stage in split_chain(name)):
             raise UsageError(
                 f"Pages may not use the reranker {name!r}.",
                 f"Known: {', '.join((*_PLAIN[:2], *self.options.rerankers))}. 'termweave serve --rerank NAME' allows another one.",

@@ -27,8 +27,8 @@ def check_reranker(
 
     del ctx, param
     for name in [value] if isinstance(value, str) else value or ():
-        for stage in name.split(rerankers.CHAIN):
-            if stage.strip() != "ranker":  # the ranker of the profile, which only the index knows
+        for stage in rerankers.split_chain(name):
+            if stage != "ranker":  # the ranker of the profile, which only the index knows
                 rerankers.choose(stage)
     return value
 

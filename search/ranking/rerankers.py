@@ -34,6 +34,8 @@ Need = Literal["vectors", "texts"]
 NEEDS: tuple[Need, ...] = ("vectors", "texts")
 #: Between the names of a chain: the order of the left one goes to the right one.
 CHAIN = ">"
+#: Rerankers in a chain: each scores all candidates again.
+MOST_STAGES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,14 @@ class Reranking:
     """The rerankers of a search, first to last.
 
     Attributes:
-        stages: At least one. Each gets the order that the one before it made.
+        stages: At least one, at most `MOST_STAGES`. Each gets the order that the one before it made.
     """
 
     stages: tuple[Reranker, ...]
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` if there are too many stages, wherever they come from."""
+        _check_length(len(self.stages))
 
     @property
     def name(self) -> str:
@@ -214,8 +220,26 @@ def choose(asked: str | Reranker | Reranking | None, profile: Reranking | None =
         return Reranking((asked,))
     if asked.strip() == "none":
         return None
-    stages = [_stage(part.strip(), profile) for part in asked.split(CHAIN)]
-    return Reranking(tuple(stages))
+    return Reranking(tuple(_stage(name, profile) for name in split_chain(asked)))
+
+
+def split_chain(asked: str) -> list[str]:
+    """The names in a chain of rerankers.
+
+    Raises:
+        UsageError: There are too many.
+    """
+    names = asked.split(CHAIN)
+    _check_length(len(names))
+    return [name.strip() for name in names]
+
+
+def _check_length(stages: int) -> None:
+    if stages > MOST_STAGES:
+        raise UsageError(
+            f"A chain has at most {MOST_STAGES} rerankers, not {stages:,}.",
+            "Each of them scores all candidates again: leave some out.",
+        )
 
 
 def _stage(text: str, profile: Reranking | None) -> Reranker:

@@ -77,6 +77,7 @@ def test_the_commands_page_is_what_the_commands_say():
         (["search", "docs", "query", "--url", "nonsense://x"], 2, "nonsense"),
         (["search", "docs", "query", "--timeout", "0"], 2, "timeout"),
         (["evaluate", "docs", "/no/such/folder"], 2, "/no/such/folder"),
+        (["search", "docs", "query", "--rerank", "rnn>rnn>rnn>rnn>rnn"], 2, "at most 4 rerankers"),
         (["search", "docs", "query", "--show-query", "--html", "page.html"], 2, "--show-query sends no search"),
         (
             ["search", "docs", "--queries", "q.tsv", "--run", "o.trec", "--html", "page.html"],

@@ -54,6 +54,15 @@ def test_answers_follow_their_schemas(client, address, schema):
 
 
 @pytest.mark.engine
+def test_a_long_chain_of_rerankers_is_refused(client):
+    chain = ">".join(["rnn"] * 5)
+    for given in ({"q": "json", "rerank": chain}, {"q": "json", "rerank2": chain}):
+        answer = client.get(f"/api/{'compare' if 'rerank2' in given else 'search'}", params=given)
+        assert answer.status_code == 400
+        assert "at most 4 rerankers" in answer.json()["error"]
+
+
+@pytest.mark.engine
 def test_a_search_gives_what_the_library_gives(client, attacked):
     index = client.app._app.state.workspace.index(attacked)
     data = client.get("/api/search", params={"q": "run a function later", "k": 5, "explain": 1}).json()

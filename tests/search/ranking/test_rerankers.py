@@ -226,6 +226,14 @@ def test_an_unknown_option_gives_the_known_ones():
     assert "rnn@dense" in caught.value.hint
 
 
+def test_a_chain_has_at_most_four_rerankers():
+    four = rerankers.choose(">".join(["rnn"] * 4))
+    assert len(four.stages) == 4
+    for make in (lambda: rerankers.choose(">".join(["rnn"] * 5)), lambda: rerankers.Reranking((*four.stages, *four.stages))):
+        with pytest.raises(UsageError, match=r"at most 4 rerankers, not [58]"):
+            make()
+
+
 @pytest.mark.parametrize("asked", ["", ">", "rnn>", "rnn>none"])
 def test_a_chain_with_an_empty_part_is_refused(asked):
     with pytest.raises(UsageError, match="There is no reranker"):
