@@ -67,6 +67,7 @@ def open_source(
     text_fields: Sequence[str] = (),
     include: Sequence[str] = (),
     index: IndexReading | None = None,
+    follow_links: bool = False,
 ) -> OpenedSource:
     """Open the corpus that a SOURCE argument names.
 
@@ -79,6 +80,7 @@ def open_source(
         text_fields: Keys or columns of the text, in the same way; several are joined by line ends.
         include: Patterns such as ``*.py`` of the files to read in a folder, whatever their type; (): the files of known types.
         index: How an index is read; None: all documents, with the credentials of the settings.
+        follow_links: Read files in a folder that are links to files outside it, too.
 
     Raises:
         UsageError: The source does not exist, its format is unknown, or it has no such field.
@@ -87,6 +89,10 @@ def open_source(
     spec, fields = _spec(spec, "source"), Fields(id_field, title_field, field_names(text_fields))
     if twice := {name for name in fields.named() if fields.named().count(name) > 1}:
         raise UsageError(f"The field {min(twice)!r} is named twice.", "Use each field for one of id, title and text.")
+    if follow_links and not Path(spec).is_dir():
+        raise UsageError(
+            f"--follow-links is for links in a folder, and {spec} is none.", "Name a folder, or remove --follow-links."
+        )
     copies: list[Path] = []
     copy: Path | None
     try:
@@ -106,7 +112,8 @@ def open_source(
             copies.append(unpacked(Path(path)))
             path = str(copies[-1])
         name = Path(shown).name if copies else None
-        source: OpenedSource = reader.open(path, Reading(name, skip_bad, fields, tuple(include), index or IndexReading()))
+        reading = Reading(name, skip_bad, fields, tuple(include), index or IndexReading(), follow_links)
+        source: OpenedSource = reader.open(path, reading)
     except BaseException:
         _remove(copies)
         raise
@@ -135,7 +142,7 @@ def _folder(spec: str, include: Sequence[str]) -> Any:
 
     if not Path(spec).is_dir():
         raise UsageError(f"--include names files in a folder, and {spec} is none.", "Name a folder, or remove --include.")
-    if next(text_folder.texts(Path(spec), include), None) is None:
+    if next(text_folder.texts(Path(spec), Reading(include=tuple(include), follow_links=True)), None) is None:
         raise UsageError(
             f"No file in {spec} matches {few(list(include))}.", "Write a pattern such as '*.py' or 'src/*.c', in quotes."
         )

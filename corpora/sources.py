@@ -83,6 +83,7 @@ class Reading:
         fields: Fields that the user named; only for a reader that is `MAPPED`.
         include: Patterns of the files to read in a folder of texts; (): the files of known types.
         index: Options for reading an index.
+        follow_links: Read files in a folder that are links to files outside it.
     """
 
     name: str | None = None
@@ -90,6 +91,7 @@ class Reading:
     fields: Fields = field(default_factory=Fields)
     include: tuple[str, ...] = ()
     index: IndexReading = field(default_factory=IndexReading)
+    follow_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def include_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --include below `source_options`: the patterns become a part of `reading`."""
+    """Add --include and --follow-links below `source_options`: they become parts of `reading`."""
 
     @option_group(
         "Reading the corpus",
@@ -176,10 +176,11 @@ def include_option(function: Callable[..., Any]) -> Callable[..., Any]:
             help="In a folder, read the files that match as texts, whatever their type: '*.py', 'src/*.c'; repeatable.  "
             "[default: *.txt, *.md, *.rst, *.adoc, *.html]",
         ),
+        click.option("--follow-links", is_flag=True, help="In a folder, read links to files outside it, too."),
     )
     @functools.wraps(function)
-    def wrapped(*args: Any, include: tuple[str, ...], reading: dict[str, Any], **kwargs: Any) -> Any:
-        return function(*args, reading={**reading, "include": include}, **kwargs)
+    def wrapped(*args: Any, include: tuple[str, ...], follow_links: bool, reading: dict[str, Any], **kwargs: Any) -> Any:
+        return function(*args, reading={**reading, "include": include, "follow_links": follow_links}, **kwargs)
 
     return wrapped
 

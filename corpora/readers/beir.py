@@ -70,8 +70,19 @@ class BeirFolder(Derived):
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> BeirFolder:
-        """Open the folder as a source of documents. It need not have judgements."""
-        return cls(Path(spec), reading=reading)
+        """Open the folder as a source of documents. It need not have judgements.
+
+        Raises:
+            UsageError: The corpus is a link to a file outside the folder, and links are not to be followed.
+        """
+        source = cls(Path(spec), reading=reading)
+        target = source._corpus.path.resolve()
+        if not reading.follow_links and source._corpus.path.is_symlink() and not target.is_relative_to(Path(spec).resolve()):
+            raise UsageError(
+                f"{source._corpus.path} is a link to a file outside its folder: {target}.",
+                "If you trust this link, add --follow-links.",
+            )
+        return source
 
     @classmethod
     def open_dataset(cls, spec: str, split: str) -> BeirFolder:

@@ -1,7 +1,8 @@
 """Read folders of texts: every .txt, .md, .rst, .adoc and .html file below a folder is a document, and its id is its path in the folder.
 
 PDF and office files are read where the extra `office` is installed (`formats.office`). The user may name the files instead, by patterns
-(``*.py``, ``src/*.c``): then each matching file is a text, whatever its type.
+(``*.py``, ``src/*.c``): then each matching file is a text, whatever its type. A link to a file outside the folder is named and not read, unless
+the user asks for it: a folder that was downloaded must not put the private files of this host into an index.
 
 Files may be compressed (``page.html.gz``). Hidden files and folders (.git) are ignored; files of other types are counted and named in a
 remark. Files must be UTF-8, HTML files may declare another encoding. A file with another encoding, with NULs, or longer than the
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import blake2b
@@ -23,6 +25,7 @@ from termweave.corpora.formats import lines, markup, office
 from termweave.corpora.formats.compression import SUFFIXES, opened
 from termweave.corpora.formats.fields import BadLine, too_long
 from termweave.corpora.readers.beir import CORPUS, folders_in
+from termweave.corpora.sources import Reading
 from termweave.errors import InputError, TermweaveError, UsageError
 from termweave.records import Document
 from termweave.support.extras import install
@@ -31,7 +34,7 @@ from termweave.support.messages import counted, few
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from termweave.corpora.sources import Progress, Reading
+    from termweave.corpora.sources import Progress
 
 
 def kind_of(name: str) -> str:
@@ -40,22 +43,40 @@ def kind_of(name: str) -> str:
     return PurePath(path.stem).suffix if path.suffix in SUFFIXES else path.suffix
 
 
-def texts(folder: Path, include: Sequence[str] = ()) -> Iterator[tuple[Path, str]]:
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file below a folder.
+
+    Attributes:
+        path: Its path.
+        id: The path in the folder.
+        is_text: Whether its type or a pattern makes it a document.
+        outside: Whether it is a link to a file outside the folder.
+    """
+
+    path: Path
+    id: str
+    is_text: bool
+    outside: bool
+
+
+def texts(folder: Path, reading: Reading) -> Iterator[tuple[Path, str]]:
     """The text files below a folder with their ids, sorted folder by folder so that no long list is kept in memory.
 
-    Links to files are followed. Links to folders are not, because they may form a loop.
+    Links to files in the folder are followed. Links to folders are not, because they may form a loop.
 
     Args:
         folder: The folder.
-        include: Patterns of the files to read; (): the files of known types.
+        reading: Which files are read, and whether links to files outside the folder are.
     """
-    for path, id_, is_text in _files(folder, include):
-        if is_text:
-            yield path, id_
+    for file in _files(folder, reading.include):
+        if file.is_text and (reading.follow_links or not file.outside):
+            yield file.path, file.id
 
 
-def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[tuple[Path, str, bool]]:
-    """All files below a folder: path, id, and whether the file is a text."""
+def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[_File]:
+    """All files below a folder, sorted folder by folder."""
+    root = folder.resolve()
 
     def failed(error: OSError) -> None:
         raise InputError(
@@ -70,7 +91,8 @@ def _files(folder: Path, include: Sequence[str] = ()) -> Iterator[tuple[Path, st
                 id_ = path.relative_to(folder).as_posix()
                 kind = kind_of(name)
                 known = kind in markup.KINDS or (kind in office.MODULES and office.readable())
-                yield path, id_, _matches(id_, include) if include else known
+                outside = path.is_symlink() and not path.resolve().is_relative_to(root)
+                yield _File(path, id_, _matches(id_, include) if include else known, outside)
 
 
 def _matches(id_: str, include: Sequence[str]) -> bool:
@@ -93,16 +115,20 @@ class TextFolder(FileSource):
             return False  # a README beside data sets is not a corpus
         if lines.hidden(spec):  # from Python 3.14 on, `is_file` returns False for all files in it instead of raising an error
             return False
-        return any(is_text or kind_of(file.name) in office.MODULES for file, _, is_text in _files(path))
+        return any(file.is_text or kind_of(file.id) in office.MODULES for file in _files(path))
 
     @classmethod
     def open(cls, spec: str, reading: Reading) -> TextFolder:
         """Open the folder.
 
         Raises:
-            UsageError: Its only texts are PDF or office files, and the packages that read them are not installed.
+            UsageError: Its only texts are links to files outside it, or PDF or office files, and the packages that read them are not installed.
         """
-        if next(texts(Path(spec), reading.include), None) is None:
+        if next(texts(Path(spec), reading), None) is None:
+            if any(file.is_text for file in _files(Path(spec), reading.include)):
+                raise UsageError(
+                    f"The texts in {spec} are links to files outside it.", "If you trust these links, add --follow-links."
+                )
             raise UsageError(f"{spec} holds PDF and office files only, which need more packages.", f"Run `{install('office')}`.")
         return super().open(spec, reading)
 
@@ -115,38 +141,47 @@ class TextFolder(FileSource):
     def fingerprint(self) -> str:
         """Hash of the ids and bytes of all files."""
         state = blake2b(digest_size=16)
-        for path, id_ in texts(self.path, self.reading.include):
+        for path, id_ in texts(self.path, self.reading):
             state.update(f"{id_}\0{_state(path)}\0".encode(errors="surrogateescape"))
-        return _fingerprint(self.path, self.kind, state.digest(), tuple(self.reading.include))
+        return _fingerprint(self.path, self.kind, state.digest(), self.reading.include, self.reading.follow_links)
 
     @property
     def size(self) -> int:
         """Size of all files on disk, in bytes."""
-        return sum(_state(path)[0] for path, _ in texts(self.path, self.reading.include))
+        return sum(_state(path)[0] for path, _ in texts(self.path, self.reading))
 
     @property
     def remarks(self) -> list[str]:
         """Sentences about what is read as what, and about files of other types, if there are any."""
         read, others = Counter[str](), Counter[str]()
-        for path, _, is_text in _files(self.path, self.reading.include):
-            (read if is_text else others)[kind_of(path.name) or "without suffix"] += 1
-        mapping = f"{self.shown}: each text file is a document ({_numbers(read)}); id = its path; title = its heading or <title>."
+        outside: list[str] = []
+        for file in _files(self.path, self.reading.include):
+            if file.is_text and file.outside and not self.reading.follow_links:
+                outside.append(file.id)
+            else:
+                (read if file.is_text else others)[kind_of(file.id) or "without suffix"] += 1
+        mapping = [
+            f"{self.shown}: each text file is a document ({_numbers(read)}); id = its path; title = its heading or <title>."
+        ]
+        if outside:
+            count = counted(len(outside), "text is a link to a file", "texts are links to files")
+            mapping.append(f"{self.shown}: {count} outside the folder and ignored ({few(outside)}); --follow-links reads them.")
         if not others:
-            return [mapping]
+            return mapping
         count = counted(others.total(), "file is", "files are")
         if self.reading.include:
-            return [mapping, f"{self.shown}: {count} not included and ignored ({_numbers(others)})."]
+            return [*mapping, f"{self.shown}: {count} not included and ignored ({_numbers(others)})."]
         remark = (
             f"{self.shown}: {count} of other types and ignored ({_numbers(others)}); --include '*.py' reads texts of any type."
         )
         unread = set() if office.readable() else others.keys() & office.MODULES.keys()
-        return [mapping, f"{remark} `{install('office')}` reads {few(sorted(unread))}." if unread else remark]
+        return [*mapping, f"{remark} `{install('office')}` reads {few(sorted(unread))}." if unread else remark]
 
     def entries(self, progress: Progress | None) -> Iterator[tuple[int | None, Document | BadLine]]:
         """Read the files. The line of a document is the number of its file; the line of a bad entry is a line in the file."""
         done = 0
         with office.Extractor() as extractor:
-            for number, (path, id_) in enumerate(texts(self.path, self.reading.include), 1):
+            for number, (path, id_) in enumerate(texts(self.path, self.reading), 1):
                 try:
                     title, text = _read(path, id_, extractor)
                 except _BadFile as bad:
@@ -222,11 +257,11 @@ def _read(path: Path, id_: str, extractor: office.Extractor) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=8)
-def _fingerprint(folder: Path, kind: str, state: bytes, include: tuple[str, ...] = ()) -> str:
+def _fingerprint(folder: Path, kind: str, state: bytes, include: tuple[str, ...], follow_links: bool) -> str:  # noqa: FBT001 - a key of the cache
     """Hash all files. `state` is an argument so that a changed folder is read again."""
     del state
     digest = blake2b(kind.encode() + b"\n", digest_size=16)
-    for path, id_ in texts(folder, include):
+    for path, id_ in texts(folder, Reading(include=include, follow_links=follow_links)):
         name = id_.encode(errors="surrogateescape")
         digest.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(lines.fingerprint(path, "")))
     return digest.hexdigest()

@@ -27,6 +27,20 @@ def whole(folder, *, packed=False, **more):
     return make(folder, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": TEST, **more}, packed=packed)
 
 
+def test_a_corpus_that_is_a_link_out_of_the_folder_is_refused(tmp_path):
+    folder = Path(whole(tmp_path / "set"))
+    (folder / "corpus.jsonl").rename(folder / "whole.jsonl")
+    (folder / "corpus.jsonl").symlink_to("whole.jsonl")
+    assert [each.id for each in open_source(folder).documents()] == ["d1", "d2", "d 3"]
+    (folder / "whole.jsonl").rename(tmp_path / "private.jsonl")
+    (folder / "corpus.jsonl").unlink()
+    (folder / "corpus.jsonl").symlink_to("../private.jsonl")
+    with pytest.raises(UsageError, match=r"corpus\.jsonl is a link to a file outside its folder: .*private\.jsonl") as refused:
+        open_source(folder)
+    assert "--follow-links" in refused.value.hint
+    assert [each.id for each in open_source(folder, follow_links=True).documents()] == ["d1", "d2", "d 3"]
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_data_set(tmp_path, packed):
     dataset = open_dataset(whole(tmp_path / "set", packed=packed))

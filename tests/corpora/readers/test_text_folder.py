@@ -190,6 +190,33 @@ def test_links_to_folders_do_not_lead_in_circles(tmp_path):
     assert [each.id for each in open_source(tmp_path).documents()] == ["b.txt", "sub/a.txt"]
 
 
+@pytest.mark.skipif(not hasattr(os, "symlink") or sys.platform == "win32", reason="no links on this platform")
+def test_links_out_of_the_folder_are_named_and_not_read(tmp_path):
+    make(tmp_path, {"private/secret.txt": "the password", "docs/a.txt": "open", "docs/b/c.txt": "open, too"})
+    (tmp_path / "docs" / "b" / "secret.txt").symlink_to("../../private/secret.txt")
+    (tmp_path / "docs" / "hop.txt").symlink_to("b/secret.txt")
+    (tmp_path / "docs" / "inside.txt").symlink_to("b/c.txt")
+    (tmp_path / "way").symlink_to("docs")  # the folder itself may be a link: the user named it
+    for folder in (tmp_path / "docs", tmp_path / "way"):
+        source = open_source(folder)
+        assert [each.id for each in source.documents()] == ["a.txt", "inside.txt", "b/c.txt"]
+        assert "2 texts are links to files outside the folder and ignored (hop.txt, b/secret.txt)" in source.remarks[1]
+        followed = open_source(folder, follow_links=True)
+        assert [each.id for each in followed.documents()] == ["a.txt", "hop.txt", "inside.txt", "b/c.txt", "b/secret.txt"]
+        assert source.fingerprint != followed.fingerprint
+        assert source.size < followed.size
+        assert len(followed.remarks) == 1
+    with pytest.raises(UsageError, match="links to files outside it"):
+        open_source(tmp_path / "docs", include=["*secret*"])
+    for name in ("a.txt", "inside.txt", "b/c.txt"):
+        (tmp_path / "docs" / name).unlink()
+    with pytest.raises(UsageError, match="links to files outside it") as refused:
+        open_source(tmp_path / "docs")
+    assert "--follow-links" in refused.value.hint
+    with pytest.raises(UsageError, match="for links in a folder"):
+        open_source(tmp_path / "private" / "secret.txt", follow_links=True)
+
+
 @pytest.mark.parametrize("line", ["# a{}b", "# {}", "{}# a", "# a{}#{}b"])
 @pytest.mark.parametrize("run", [" ", "\t", "#", "# ", "=", "`", "~"])
 def test_a_long_run_in_a_line_of_markdown_is_read_once(line, run):
