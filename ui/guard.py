@@ -46,6 +46,8 @@ HEADERS = {
 LARGEST = 16 << 20
 #: Seconds in which a body must have arrived.
 BODY_WITHIN = 60.0
+#: Seconds in which a request must be answered.
+ANSWER_WITHIN = 120.0
 #: Requests that one address may send at once, and how many more each second.
 BURST, EACH_SECOND = 2_000, 500
 #: Tries of a token that one address may make at once, and how many more each second.
@@ -82,6 +84,7 @@ class Guard:
         self._app, self._options, self._sessions = app, options, sessions
         self._requests = RateLimit(BURST, EACH_SECOND)
         self._tries = RateLimit(TRIES, TRIES_EACH_SECOND)
+        self._unheard: set[asyncio.Task[None]] = set()
 
     @property
     def state(self) -> State:
@@ -106,9 +109,35 @@ class Guard:
 
         refusal = self._refusal(request)
         if refusal is None:
-            await self._app(scope, _limited(receive), send_with_headers)
+            await self._answer_in_time(request, _limited(receive), send_with_headers)
         else:
             await refusal(scope, receive, send_with_headers)
+
+    async def _answer_in_time(self, request: Request, receive: Receive, send: Send) -> None:
+        """Let the application answer; if it has not begun to within `ANSWER_WITHIN`, say so. Its thread cannot be ended, and is not heard."""
+        begun = late = False
+
+        async def heard(message: Message) -> None:
+            nonlocal begun
+            if not late:
+                begun = True
+                await send(message)
+
+        answering = asyncio.create_task(self._app(request.scope, receive, heard))
+        try:
+            await asyncio.wait({answering}, timeout=ANSWER_WITHIN)
+            if answering.done() or begun:
+                await answering
+                return
+        except asyncio.CancelledError:
+            answering.cancel()
+            raise
+        late = True
+        self._unheard.add(answering)  # asyncio itself keeps no task alive
+        answering.add_done_callback(self._unheard.discard)
+        hint = "Ask for less." if request.method in _SAFE else "What it changes may still be done: look before you send it again."
+        message = f"The answer took more than {ANSWER_WITHIN:g} seconds."
+        await problem(request, HTTPStatus.GATEWAY_TIMEOUT, message, hint)(request.scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
         """The answer to a request that no page may see; None for the others."""

@@ -37,6 +37,7 @@ _TITLES = {
     HTTPStatus.FORBIDDEN: "Refused",
     HTTPStatus.NOT_FOUND: "Not found",
     HTTPStatus.BAD_GATEWAY: "OpenSearch answered with an error",
+    HTTPStatus.GATEWAY_TIMEOUT: "This takes too long",
     HTTPStatus.SERVICE_UNAVAILABLE: "OpenSearch does not answer",
 }
 

@@ -43,6 +43,7 @@ class ServeOptions:
         host: The address to listen on.
         port: The port; 0: a free one.
         names: Further names under which browsers reach the pages, for example through a proxy.
+        proxies: Addresses of proxies: what they say of their clients (`X-Forwarded-For`, `X-Forwarded-Proto`) is believed.
         token: What clients must know; None: nothing, on this machine only.
         read_only: Refuse every change: grades, profiles, promotions.
         rerankers: Rerankers that pages may use besides those that need no place, for example "ranker@FOLDER".
@@ -55,6 +56,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8321
     names: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     token: str | None = None
     read_only: bool = False
     rerankers: tuple[str, ...] = ()
@@ -69,8 +71,11 @@ class ServeOptions:
                 f"The token has fewer than {SHORTEST_TOKEN} characters.",
                 "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe())'",
             )
-        if self.token is None and (self.names or not self._local):
-            what = f"--host {self.host}" if not self._local else f"--name {self.names[0]}"
+        if wrong := [each for each in self.proxies if not _is_address(each)]:
+            raise UsageError(f"--proxy {wrong[0]} is not an IP address.", "Write the address of the proxy, such as 127.0.0.1.")
+        if self.token is None and (self.names or self.proxies or not self._local):
+            given = f"--name {self.names[0]}" if self.names else f"--proxy {', '.join(self.proxies)}"
+            what = given if self._local else f"--host {self.host}"
             raise UsageError(
                 f"With {what} other machines can reach the pages, and no token protects them.",
                 "Add --token-file FILE, or leave the default address 127.0.0.1.",
@@ -90,9 +95,12 @@ class ServeOptions:
     @property
     def _local(self) -> bool:
         """Whether only this machine can reach the address."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost" or (_is_address(self.host) and ip_address(self.host).is_loopback)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

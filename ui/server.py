@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address, ip_network
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -28,26 +30,46 @@ _GRACE = 10
 SILENT_FOR = 15.0
 
 
+#: Bytes of an answer that a client takes in this time, if there are so many.
+TAKEN = 16 << 10
+#: Connections that one address may have open; this machine and proxies, for whom many clients ask, may have more.
+FROM_ONE, FROM_HERE = 64, 2 * _AT_ONCE
+_HERE = "this machine"
+
+
 class ImpatientProtocol(H11Protocol):
-    """HTTP that closes a connection whose request does not arrive. uvicorn itself waits without end for its first line."""
+    """HTTP that closes a connection whose request does not arrive, or whose answer is not taken. uvicorn waits for both without end."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to look at the clock."""
+        """Begin to look at the clock, unless the client's address has too many connections."""
         super().connection_made(transport)
-        self._look_later(None)
+        network = _network(self.client)
+        trusted = self.config.proxy_headers and self.client and self.client[0] in self.config.forwarded_allow_ips
+        opened = sum(_network(getattr(other, "client", None)) == network for other in self.connections)
+        if opened > (FROM_HERE if trusted or network == _HERE else FROM_ONE):
+            transport.abort()
+        else:
+            self._look_later(None)
 
     def _look_later(self, last: object) -> None:
-        self.loop.call_later(SILENT_FOR, self._look, last)
+        self.loop.call_later(SILENT_FOR, self._look, last, self.transport.get_write_buffer_size())
 
-    def _look(self, last: object) -> None:
-        """Close the connection if no request is being answered, and none has been since the last look."""
-        if self.transport.is_closing():
-            return
-        cycle = self.cycle
-        if cycle is last and (cycle is None or cycle.response_complete):
-            self.transport.close()
-        else:
+    def _look(self, last: object, unsent: int) -> None:
+        """Close the connection if no request came since the last look, and abort it if the client does not take the answer.
+
+        A transport that was closed still waits until the client has taken everything.
+
+        Args:
+            last: The request and answer of the last look.
+            unsent: How many bytes of answers waited for the client then.
+        """
+        cycle, waiting = self.cycle, self.transport.get_write_buffer_size()
+        if cycle is last and waiting > max(0, unsent - TAKEN) and unsent:
+            self.transport.abort()
+        elif waiting or not (self.transport.is_closing() or (cycle is last and (cycle is None or cycle.response_complete))):
             self._look_later(cycle)
+        else:
+            self.transport.close()
 
 
 def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) -> None:
@@ -68,8 +90,9 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
         http=ImpatientProtocol,
         log_level="warning",
         access_log=False,
-        # Only a proxy may say for whom it asks, and one needs --name. Otherwise a program could take a new address for each try.
-        proxy_headers=bool(options.names),
+        # Only a proxy may say for whom it asks. Otherwise a program could take a new address for each try.
+        proxy_headers=bool(options.proxies),
+        forwarded_allow_ips=[str(ip_address(each)) for each in options.proxies],
         server_header=False,
         ws="none",
         lifespan="off",
@@ -84,6 +107,18 @@ def run(engine: Engine, options: ServeOptions, announce: Callable[[str], None]) 
             uvicorn.Server(config).run(sockets=[listening])
     finally:
         app.state.jobs.close()
+
+
+@lru_cache(maxsize=2 * FROM_HERE)  # of all connections, whenever one opens
+def _network(client: tuple[str, int] | None) -> str:
+    """What the connections of one client have in common: its address, of version 6 the first half, of this machine `_HERE`."""
+    try:
+        address = ip_address(client[0].partition("%")[0] if client else "")
+    except ValueError:
+        return client[0] if client else ""
+    if address.is_loopback:
+        return _HERE
+    return str(ip_network((address, 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -67,6 +67,14 @@ _CONNECTIONS = 32
         help="A further name under which browsers reach the pages, such as that of a proxy; repeatable. It needs a token.",
     ),
     click.option(
+        "--proxy",
+        "proxies",
+        multiple=True,
+        metavar="ADDRESS",
+        help="Address of a proxy, such as 127.0.0.1: what it says in X-Forwarded-For and X-Forwarded-Proto is believed; "
+        "repeatable. It needs a token.",
+    ),
+    click.option(
         "--token-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
@@ -90,6 +98,7 @@ def command(
     reading: dict[str, Any],
     host: str,
     names: tuple[str, ...],
+    proxies: tuple[str, ...],
     token_file: Path | None,
     models: dict[str, str | None],
     settings: Settings,
@@ -130,6 +139,7 @@ def command(
         host=host,
         port=port,
         names=names,
+        proxies=proxies,
         token=None if token_file is None else token_file.read_text(encoding="utf-8").strip(),
         read_only=read_only,
         rerankers=rerankers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 
 import pytest
@@ -239,6 +240,18 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(unreachable, monkeypatch)
     assert b"took too long" in sent[1]["body"]
 
 
+def test_a_request_has_a_time_limit(unreachable, monkeypatch):
+    monkeypatch.setattr(guard, "ANSWER_WITHIN", 0.2)
+    client, ended = client_of(unreachable), threading.Event()
+    monkeypatch.setattr(client.app.state.workspace, "check_reranker", lambda _: ended.wait(30))
+    answer = client.get("/api/search?q=x")
+    ended.set()
+    assert answer.status_code == 504
+    assert answer.json()["error"] == "The answer took more than 0.2 seconds."
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert client.get("/login").status_code == 200
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -260,6 +273,8 @@ def test_static_files_are_those_of_the_folder(unreachable, path):
         ({"host": "10.0.0.5"}, "no token protects them"),
         ({"host": "example.org"}, "no token protects them"),
         ({"names": ("pages.example",)}, "no token protects them"),
+        ({"proxies": ("127.0.0.1",)}, "no token protects them"),
+        ({"proxies": ("proxy.example",), "token": TOKEN}, "is not an IP address"),
         ({"token": "short"}, "fewer than 16"),
         ({"host": "0.0.0.0", "token": TOKEN}, "no name that browsers can ask for"),
     ],

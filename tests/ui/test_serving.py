@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -22,8 +23,11 @@ import uvicorn
 
 from termweave.cli import run
 from termweave.ui import guard, server
+from termweave.ui.rendering import FOLDER
 from termweave.ui.serve_options import ServeOptions
 from tests.ui.conftest import client_of
+
+TOKEN = "a-token-of-more-than-16-characters"
 
 
 @pytest.fixture
@@ -64,18 +68,117 @@ def test_requests_that_have_begun_are_answered_before_it_ends(serving):
     assert "Traceback" not in process.stderr.read()
 
 
-def test_silent_connections_are_closed_and_a_client_cannot_name_another_address(unreachable, monkeypatch):
-    """A request whose lines arrive one by one never ends otherwise; and only a proxy may say for whom it asks."""
+@pytest.fixture
+def listening(unreachable, monkeypatch):
+    """Serve in this process with some options: the address, and the connections that are open."""
+    made, ended = [], []
+    real = uvicorn.Server
+    monkeypatch.setattr(server.uvicorn, "Server", lambda config: made.append(real(config)) or made[-1])
+
+    def start(**options):
+        announced = queue.Queue()
+        settings = ServeOptions(token=TOKEN, port=0, **options)
+        thread = threading.Thread(target=server.run, args=(unreachable, settings, announced.put), daemon=True)
+        thread.start()
+        ended.append(thread)
+        port = urlsplit(announced.get(timeout=30)).port
+        until(lambda: made and made[-1].started)
+        return ("127.0.0.1", port), made[-1].server_state.connections
+
+    yield start
+    for each in made:
+        each.should_exit = True
+    for thread in ended:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def until(holds):
+    """Wait until something holds."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_silent_connections_are_closed(listening, monkeypatch):
+    """A request whose lines arrive one by one never ends otherwise."""
     monkeypatch.setattr(server, "SILENT_FOR", 0.3)
-    made, announced, real = [], queue.Queue(), uvicorn.Server
-    monkeypatch.setattr(server.uvicorn, "Server", lambda config: made.append(real(config)) or made[0])
-    options = ServeOptions(token="a-token-of-more-than-16-characters", port=0)
-    thread = threading.Thread(target=server.run, args=(unreachable, options, announced.put), daemon=True)
-    thread.start()
-    address = ("127.0.0.1", urlsplit(announced.get(timeout=30)).port)
+    address, _ = listening()
     with socket.create_connection(address, 30) as slow:
         slow.sendall(b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         assert slow.recv(1) == b""  # closed without an answer
+
+
+#: As many scripts as do not fit into the buffers of both sides.
+_MANY = b"GET /static/htmx.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 400
+
+
+def test_a_connection_whose_answers_are_not_taken_is_aborted(listening, monkeypatch):
+    """256 of them would lock everybody out; uvicorn waits for each until its client takes the last byte."""
+    monkeypatch.setattr(server, "SILENT_FOR", 0.3)
+    address, connections = listening()
+    for last in (b"", b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"):
+        with socket.create_connection(address, 30) as greedy:
+            greedy.sendall(_MANY + last)
+            until(lambda: connections)
+            until(lambda: not connections)
+
+
+def test_a_slow_client_gets_its_answers(listening, monkeypatch):
+    monkeypatch.setattr(server, "SILENT_FOR", 0.3)
+    address, _ = listening()
+    script = (FOLDER / "static" / "htmx.min.js").stat().st_size
+    with socket.create_connection(address, 30) as slow:
+        slow.sendall(_MANY)
+        taken = 0
+        while taken < 400 * script:
+            piece = slow.recv(1 << 18)
+            assert piece
+            taken += len(piece)
+            time.sleep(0.01)
+
+
+def test_one_address_has_few_connections(listening, monkeypatch):
+    assert server.FROM_ONE * 4 <= 256
+    monkeypatch.setattr(server, "FROM_HERE", 3)
+    address, connections = listening()
+    with ExitStack() as stack:
+        few = [stack.enter_context(socket.create_connection(address, 30)) for _ in range(3)]
+        until(lambda: len(connections) == 3)
+        assert is_closed(stack.enter_context(socket.create_connection(address, 30)))
+        few[0].sendall(b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert few[0].recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+def is_closed(connection):
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_the_connections_of_one_client_are_counted_together():
+    def one(address):
+        return server._network((address, 9))
+
+    assert one("127.0.0.1") == one("127.0.0.2") == one("::1")
+    assert one("2001:db8::1") == one("2001:db8::2") != one("2001:db8:1::1")
+    assert one("10.0.0.1") != one("10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({}, b"429"),
+        ({"names": ("pages.example",)}, b"429"),
+        ({"proxies": ("10.0.0.9",)}, b"429"),
+        ({"proxies": ("127.0.0.1",)}, b"401"),
+    ],
+)
+def test_only_a_proxy_that_is_named_may_say_for_whom_it_asks(listening, monkeypatch, options, status):
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # uvicorn's own variable
+    address, _ = listening(**options)
     with socket.create_connection(address, 30) as quick:
         for number in range(guard.TRIES + 1):
             head = "GET /api/indices HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n"
@@ -83,10 +186,7 @@ def test_silent_connections_are_closed_and_a_client_cannot_name_another_address(
             answer = b""
             while b'"hint"' not in answer or not answer.endswith(b"}"):
                 answer += quick.recv(1 << 16)
-        assert answer.startswith(b"HTTP/1.1 429")
-    made[0].should_exit = True
-    thread.join(30)
-    assert not thread.is_alive()
+        assert answer.startswith(b"HTTP/1.1 " + status)
 
 
 def test_the_examples_of_the_page_run(serving, tmp_path):
