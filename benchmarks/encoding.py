@@ -30,7 +30,9 @@ from entry_point import enter
 from termweave import corpora
 from termweave.encoders import load
 from termweave.encoders.analysis.words import ANALYSIS
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import TOKENIZER, Manifest
+from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel
 from termweave.encoders.onnx.export import export
@@ -208,7 +210,7 @@ class CountingGraph:
 
 def padding(data: Path, sets: list[str]) -> None:
     """Of the pieces that a model is given, how many are none: of the whole corpus at once, and in the indexer's blocks."""
-    model = OnnxModel.load("shipped", threads=1)  # one thread counts
+    model = OnnxModel(read_folder(resolve("shipped")), threads=1)  # one thread counts
     print("| corpus | texts | CPU | GPU, the corpus at once | GPU, the indexer's blocks |\n|---|---|---|---|---|")
     tokenizer = load("", "shipped")
     for name in sets:

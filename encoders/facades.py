@@ -9,7 +9,7 @@ import numpy as np
 
 from termweave.encoders.kinds import kind_of
 from termweave.encoders.kinds.ranker import RankerModel
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.text_encoder import ModelInfo, TextEncoder, load
 from termweave.errors import ModelError
@@ -112,7 +112,7 @@ class Ranker:
             UsageError: No model has this name.
             ModelError: The model is incomplete or altered, or no cross-encoder.
         """
-        folder = ModelFolder.read(resolve(model), name=str(model) if str(model).startswith("hf:") else "")
+        folder = read_folder(resolve(model), name=str(model) if str(model).startswith("hf:") else "")
         opened = kind_of(folder.manifest).open(folder, threads, precision)
         if not isinstance(opened, RankerModel):
             raise ModelError(

@@ -2,8 +2,8 @@
 
 A folder holds ``termweave.json`` (`Manifest`), ``tokenizer.json``, ``config.json``, one or more graphs (`GRAPHS`) and ``README.md``.
 A weights model may add ``statistics.bin``, a default table of document frequencies for texts without a corpus.
-A folder in the layout of sentence-transformers has no ``termweave.json``; `ModelFolder.read` derives its description
-(`encoders.kinds.sentence_layout`). How a name leads to a folder is decided in `encoders.model_lookup`.
+A folder in the layout of sentence-transformers has no ``termweave.json``; `encoders.layouts` derives its description.
+How a name leads to a folder is decided in `encoders.model_lookup`.
 
 There are two kinds of hash. ``hash`` names the model: all its graphs share it, so that an index written on a GPU can be searched
 from a laptop. ``files`` holds a digest of every file that decides what the model computes; reading a folder checks these digests.
@@ -141,21 +141,18 @@ class ModelFolder:
     identities: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def read(cls, path: Path, *, check: bool = True, name: str = "") -> ModelFolder:
-        """Read a folder that termweave wrote, or one in the layout of sentence-transformers.
+    def read(cls, path: Path, *, check: bool = True) -> ModelFolder:
+        """Read a folder that has a ``termweave.json``; `layouts.read_folder` reads any other, too.
 
         Args:
             path: The folder.
             check: Compare every file with its digest (15 ms for the shipped model).
-            name: The name of a model whose folder does not say it, such as ``hf:OWNER/NAME``.
 
         Raises:
-            ModelError: A file is missing or altered, or the model is of a sort that termweave does not run; the message says which.
+            ModelError: A file is missing or altered; the message says which.
         """
         if not (path / MANIFEST).is_file():
-            from termweave.encoders.kinds import sentence_layout  # noqa: PLC0415 - it builds on this module
-
-            return sentence_layout.read(path, name=name)
+            raise ModelError(f"{path} is not a model folder: it has no {MANIFEST}.", "Copy the whole folder again.")
         manifest = Manifest.from_bytes((path / MANIFEST).read_bytes(), path / MANIFEST)
         folder = cls(path, manifest)
         if check:

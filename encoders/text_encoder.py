@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from termweave.encoders import hub
 from termweave.encoders.kinds import kind_of
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, NONE, resolve
 from termweave.encoders.term_weighting.anchored_terms import Kind, of_words
 from termweave.errors import ModelError, UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from termweave.encoders.analysis.language_coverage import Familiarity
     from termweave.encoders.analysis.words import Analysis
     from termweave.encoders.kinds.base import OpenModel
-    from termweave.encoders.manifest import Manifest
+    from termweave.encoders.manifest import Manifest, ModelFolder
     from termweave.encoders.onnx.runtime import Precision
 
 #: Output -> its name in messages.
@@ -306,7 +306,7 @@ def load(
             return None
         path = resolve(name or DEFAULT)
         if path not in folders:
-            folders[path] = ModelFolder.read(path, name=str(name) if hub.named(str(name)) else "")
+            folders[path] = read_folder(path, name=str(name) if hub.named(str(name)) else "")
         return folders[path]
 
     # With both outputs switched off an encoding is the text alone, which is what a purely lexical index needs.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave.corpora import exists, path_and_split
-from termweave.encoders.manifest import MANIFEST, ModelFolder, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import MANIFEST, write_manifest
 from termweave.errors import InputError, UsageError
 from termweave.evaluation import randomisation_test
 from termweave.evaluation.measures import LEADING
@@ -99,7 +100,7 @@ def train(
         new = not out.is_dir()
         if not _claim(out, method, spec, settings, resume=resume) and resume:
             say(f"{out} holds no run to resume: a new one begins.")
-        if (out / MANIFEST).is_file() and "train" in ModelFolder.read(out, check=False).manifest.metrics:
+        if (out / MANIFEST).is_file() and "train" in read_folder(out, check=False).manifest.metrics:
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # a killed run may have left them
             say(f"The run in {out} is already finished.")
             return _result(out)
@@ -212,7 +213,7 @@ def _finish(
     writer.write(model, out, contents)
     parity = family.export(out)
     say(f"exported: {parity}")
-    manifest = ModelFolder.read(out, check=False).manifest
+    manifest = read_folder(out, check=False).manifest
     figures = {
         "history": trained.history.__dict__,
         "measure": development.measure,
@@ -236,7 +237,7 @@ def _finish(
 
 
 def _result(out: Path) -> TrainingResult:
-    manifest = ModelFolder.read(out).manifest
+    manifest = read_folder(out).manifest
     figures = manifest.metrics["train"]
     return TrainingResult(
         folder=out,

@@ -12,6 +12,8 @@ import click
 from termweave.cli.common.output import Output
 from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import CONNECTION, OUTPUT, option_group
+from termweave.cli.options.passwords import only_asked
+from termweave.cli.options.source_index import release
 from termweave.errors import UsageError
 from termweave.support.messages import printable, without_password
 
@@ -59,22 +61,6 @@ def share(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     if number is None:
         raise click.BadParameter(f"{value!r} is no percentage; write 0.1% or 5%.", ctx, param)
     return number
-
-
-def only_asked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a password on the command line, as the callback of an option.
-
-    Raises:
-        UsageError: The value is something else than "-".
-    """
-    del ctx
-    if value in (None, "-"):
-        return value
-    flag, variable = param.opts[0], (param.name or "").upper()
-    raise UsageError(
-        "A password on the command line is visible to other users of this machine, in the list of processes.",
-        f"Use {flag} - (asks), {flag}-file FILE or $TERMWEAVE_{variable}.",
-    )
 
 
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -227,7 +213,6 @@ def open_source(source: str, reading: Mapping[str, Any], out: Output, *, skip_ba
         fresh: Forget the snapshot of an index that an earlier build left.
     """
     from termweave import corpora
-    from termweave.cli.options.source_index import release
     from termweave.corpora.formats import download
 
     if download.is_address(source):
@@ -251,8 +236,6 @@ def confirm(question: str, unasked: str = "--yes") -> None:
         Exit: The answer is no.
         UsageError: Standard input ends without an answer, as under cron or in a pipe.
     """
-    from termweave.errors import UsageError
-
     try:
         agreed = click.confirm(printable(question), err=True)
     except click.Abort as error:

@@ -12,7 +12,7 @@ import click
 
 from termweave.cli.options.number_types import FloatRange
 from termweave.cli.options.option_groups import option_group
-from termweave.cli.options.shared_options import only_asked
+from termweave.cli.options.passwords import only_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

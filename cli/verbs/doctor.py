@@ -168,12 +168,13 @@ def _training() -> Finding:
 
 
 def _runs_on_gpu() -> bool:
-    from termweave.encoders.model_lookup import DEFAULT
+    from termweave.encoders.layouts import read_folder
+    from termweave.encoders.model_lookup import DEFAULT, resolve
     from termweave.encoders.onnx.runtime import OnnxModel
     from termweave.errors import TermweaveError
 
     try:
-        return OnnxModel.load(DEFAULT).on_gpu
+        return OnnxModel(read_folder(resolve(DEFAULT))).on_gpu
     except TermweaveError:  # the model's own finding says so
         return False
 

@@ -67,7 +67,8 @@ def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Ou
     if missing:
         raise UsageError(f"Exporting needs {' and '.join(missing)}.", f"Install them: {install('train')}.")
     from termweave.encoders import backbones
-    from termweave.encoders.manifest import GRAPHS, ModelFolder
+    from termweave.encoders.layouts import read_folder
+    from termweave.encoders.manifest import GRAPHS
     from termweave.encoders.model_lookup import resolve
     from termweave.encoders.onnx.export import export, int8_cost
 
@@ -77,7 +78,7 @@ def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Ou
     if dataset:
         from termweave.training.model_folder import sample_cost
 
-        outputs = ModelFolder.read(path, check=False).manifest.outputs
+        outputs = read_folder(path, check=False).manifest.outputs
         if "scores" in outputs:
             raise UsageError(
                 f"{model} is a cross-encoder, and --on compares term weights or vectors.",
@@ -87,7 +88,7 @@ def command(*, model: str, out_folder: Path | None, dataset: str | None, out: Ou
     out.say(f"Exporting {model} ...")
     parity = export(path, out_folder)
     folder = out_folder or path
-    ndcg = ModelFolder.read(folder, check=False).manifest.quantisation.get("ndcg", {})
+    ndcg = read_folder(folder, check=False).manifest.quantisation.get("ndcg", {})
     graphs = {precision: {"file": name, "bytes": (folder / name).stat().st_size} for precision, name in GRAPHS.items()}
     costs: dict[str, Any] = {}
     if sample:

@@ -94,11 +94,11 @@ def html(text: str) -> tuple[str, str]:
     page = _Page()
     for token in turbohtml.tokenize(text, capture_attributes=False):
         if token.type is TokenType.START_TAG:
-            page.start(token.tag, empty=token.self_closing)
+            page.start(token.tag or "", empty=token.self_closing)
         elif token.type is TokenType.END_TAG:
-            page.end(token.tag)
+            page.end(token.tag or "")
         elif token.type is TokenType.TEXT:
-            page.data(token.data)
+            page.data(token.data or "")
     return page.result()
 
 

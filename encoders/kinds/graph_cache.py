@@ -56,7 +56,7 @@ def _export(folder: ModelFolder, kind: ModelKind, home: Path) -> None:
             f"The model {folder.manifest.name!r} has no ONNX graph, and without {' and '.join(missing)} none can be made.",
             f"Install the extra: {install('train')}; or add onnx/model.onnx to the model's folder.",
         )
-    from termweave.encoders.onnx.export import write_checked  # noqa: PLC0415 - torch
+    from termweave.encoders.onnx.checked_graphs import write_checked  # noqa: PLC0415 - torch
 
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".export-") as work:

@@ -1,7 +1,6 @@
-"""The export of a model: its graphs in fp32, in int8 and for GPUs, and the proof that they compute what torch computes.
+"""The export of a model: a folder with its graphs in fp32, in int8 and for GPUs, and with the figures of their proof.
 
-`export` works on any kind (`encoders.kinds`). The fp32 graph may differ from torch by at most `TOLERANCE`, and a kind may demand a
-smallest cosine between int8 and fp32 vectors (`ModelKind.least_cosine`). A model that fails is refused, and nothing is written.
+`export` works on any kind (`encoders.kinds`). A model whose graphs fail the proof (`checked_graphs`) is refused, and nothing is written.
 """
 
 from __future__ import annotations
@@ -12,24 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from termweave.encoders.kinds import kind_of
-from termweave.encoders.manifest import GRAPHS, MANIFEST, ModelFolder, digest, digests, write_manifest
-from termweave.encoders.onnx.graph_writer import OPSET, attention_heads, write_fp32
-from termweave.encoders.onnx.parity import Parity, largest_difference
-from termweave.encoders.onnx.quantisation import write_dequantised, write_int8
-from termweave.encoders.onnx.runtime import OnnxModel, Outputs, Precision
-from termweave.errors import ModelError, UsageError
-from termweave.support.messages import first_line
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import GRAPHS, MANIFEST, digest, digests, write_manifest
+from termweave.encoders.onnx.checked_graphs import write_checked
+from termweave.encoders.onnx.graph_writer import OPSET
+from termweave.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from termweave.encoders.kinds.base import GraphInput, ModelKind
+    from termweave.encoders.kinds.base import ModelKind
+    from termweave.encoders.manifest import ModelFolder
+    from termweave.encoders.onnx.parity import Parity
 
-#: Largest difference to torch, over all outputs, with which a graph is still written.
-TOLERANCE = 1e-4
 _WORK = ".export-"
 #: Files of a folder of sentence-transformers that an export copies, so that the export loads there, too.
 _COPIED = (
@@ -59,9 +54,9 @@ def export(path: Path, out: Path | None = None) -> Parity:
 
     Raises:
         UsageError: `out` exists and is not empty, or a folder of sentence-transformers would be altered.
-        ModelError: The folder cannot be read, or a graph does not compute what torch computes; then nothing is written.
+        ModelError: The folder cannot be read, or a graph fails the proof; then nothing is written.
     """
-    folder = ModelFolder.read(path, check=False)
+    folder = read_folder(path, check=False)
     kind = kind_of(folder.manifest)
     if out is None and not (path / MANIFEST).is_file():
         raise UsageError(
@@ -112,61 +107,6 @@ def _export_queries(folder: ModelFolder, kind: ModelKind, scratch: Path) -> Mode
     return replace(folder, manifest=replace(folder.manifest, settings={**settings, "query": tower}, files=files))
 
 
-def write_checked(folder: ModelFolder, kind: ModelKind, scratch: Path, *, fp32_only: bool = False) -> Parity:
-    """Write graphs of a model into a folder and compare each with torch.
-
-    Args:
-        folder: The model.
-        kind: Its kind.
-        scratch: The folder to write into.
-        fp32_only: Write the fp32 graph alone, not all of `GRAPHS`.
-
-    Raises:
-        ModelError: The model cannot be exported, or a graph computes something else than torch.
-    """
-    model = kind.load_torch(folder)
-    sample = kind.parity_sample(folder, model)
-    try:
-        write_fp32(model, scratch / GRAPHS["fp32"], tuple(kind.graph_outputs), pairs=kind.pairing == "pair")
-    except Exception as error:  # torch raises a dozen classes for what it cannot trace
-        raise ModelError(
-            f"torch cannot write {folder.manifest.name!r} as an ONNX graph: {first_line(error)}.",
-            "Export it with optimum, and put the graph into the model's folder as onnx/model.onnx.",
-        ) from error
-    expected = run_torch(model, sample)
-    if not all(np.isfinite(output).all() for outputs in expected for output in outputs):
-        raise ModelError(
-            f"The model {folder.manifest.name!r} gives values that are no numbers (NaN or infinity).",
-            "It diverged in training, or the file is damaged: copy it again, or name another model.",
-        )
-    difference = largest_difference(expected, _run(folder, kind, scratch, "fp32", sample))
-    if not difference <= TOLERANCE:  # NaN fails, too
-        raise ModelError(
-            f"The ONNX graph of {folder.manifest.name!r} differs from torch by {difference:.2g}, more than {TOLERANCE:.2g}; "
-            "nothing was written.",
-            "Report it with the versions of torch and onnxruntime.",
-        )
-    if fp32_only:
-        return Parity(len(sample), difference)
-    write_int8(scratch / GRAPHS["fp32"], scratch / GRAPHS["int8"], heads=attention_heads(model))
-    write_dequantised(*(scratch / GRAPHS[precision] for precision in ("fp32", "int8", "dequantised")))
-    int8, dequantised = (
-        kind.compare(folder, expected, _run(folder, kind, scratch, precision, sample)) for precision in ("int8", "dequantised")
-    )
-    if not int8.get("cosine_min", 1.0) >= kind.least_cosine:
-        raise ModelError(
-            f"The int8 graph of {folder.manifest.name!r} gives other vectors than fp32 (smallest cosine {int8['cosine_min']:.3f}, "
-            f"at least {kind.least_cosine} is needed); nothing was written.",
-            "Use the model's folder as it is: `--dense DIR` runs it in fp32.",
-        )
-    return Parity(
-        texts=len(sample),
-        fp32_difference=difference,
-        **{f"int8_{name}": value for name, value in int8.items()},
-        dequantised_cosine_min=dequantised.get("cosine_min"),
-    )
-
-
 def _described(manifest: Any, path: Path, parity: Parity) -> Any:
     """The manifest of an exported folder."""
     quantisation = {"method": "dynamic int8, per channel, heads in fp32", "opset": OPSET, "parity": parity.as_dict()}
@@ -195,27 +135,3 @@ def int8_cost(figures: Mapping[str, Any]) -> str:
         if output in figures
     ]
     return f"nDCG@10 of {figures['questions']} held-out questions in {figures['documents']} documents: {'; '.join(parts)}"
-
-
-def run_torch(model: Any, sample: Sequence[GraphInput]) -> Outputs:
-    """Run the module on each text alone."""
-    import torch  # noqa: PLC0415
-
-    results = []
-    with torch.no_grad():
-        for text in sample:
-            row = torch.from_numpy(text.ids)[None]
-            extra = [torch.from_numpy(values)[None] for values in (text.types, text.features) if values is not None]
-            outputs = model(row, torch.ones_like(row), *extra)
-            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-            results.append([np.asarray(output[0].numpy()) for output in outputs])
-    return results
-
-
-def _run(folder: ModelFolder, kind: ModelKind, scratch: Path, precision: Precision, sample: Sequence[GraphInput]) -> Outputs:
-    """Run one of the written graphs on the sample."""
-    alone = ModelFolder(scratch, folder.manifest, {precision: scratch / GRAPHS[precision]})
-    features = [text.features for text in sample if text.features is not None]
-    types = [text.types for text in sample if text.types is not None]
-    graph = OnnxModel(alone, precision=precision)
-    return graph.run([text.ids for text in sample], features or None, tuple(kind.graph_outputs), types=types or None)

@@ -9,20 +9,18 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from termweave.encoders.kinds import KINDS
 from termweave.encoders.onnx.runtime import PER_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-OUTPUTS = tuple(KINDS["anchored"].graph_outputs)
 OPSET = 20  # the latest that the legacy exporter writes
 #: Architectures whose attention adds nothing but the padding mask to its scores, so that one operator can replace it.
 _PLAIN_ATTENTION = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"})
 
 
-def write_fp32(model: Any, file: Path, outputs: Sequence[str] = OUTPUTS, *, pairs: bool = False) -> None:
+def write_fp32(model: Any, file: Path, outputs: Sequence[str], *, pairs: bool = False) -> None:
     """Write the fp32 graph of a module; batch and length are dynamic.
 
     Args:

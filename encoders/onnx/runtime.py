@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from termweave.encoders.manifest import ModelFolder
-from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import graph_check
 from termweave.errors import ModelError
 from termweave.support.messages import first_line
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from termweave.encoders.manifest import ModelFolder
 
 Precision = Literal["int8", "fp32", "dequantised"]
 #: The precisions that a GPU runs, best first. Dynamic int8 has no GPU kernels: its operators would move between GPU and CPU.
@@ -101,16 +101,6 @@ class OnnxModel:
         """The first graph of the folder in one of the suitable precisions; only the wanted precision, if one is named."""
         chosen = [precision for precision in suitable if wanted in {None, precision}]
         return next((graph for precision in chosen if (graph := self.folder.graph(precision))), None)
-
-    @classmethod
-    def load(cls, name: str, *, threads: int | None = None) -> OnnxModel:
-        """Open a model by name or folder.
-
-        Raises:
-            UsageError: No such model.
-            ModelError: Incomplete, altered or not runnable.
-        """
-        return cls(ModelFolder.read(resolve(name)), threads=threads)
 
     def run(
         self,

@@ -78,12 +78,12 @@ def encoder_of(
 def _has_query_encoder(folder: str, model: ModelLineage) -> bool:
     """Whether the folder of the dense model holds this encoder of queries."""
     from termweave.encoders.kinds import kind_of  # noqa: PLC0415 - as in `encoder_of`
-    from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415
     from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
 
     if folder == "none":
         return False
-    dense = ModelFolder.read(resolve(folder), check=False)
+    dense = read_folder(resolve(folder), check=False)
     return kind_of(dense.manifest).towers(dense)["query"].manifest.hash == model.hash
 
 
@@ -130,11 +130,11 @@ def remember(models: Iterable[ModelInfo]) -> None:
 
 def _remembered(model: ModelLineage) -> str | None:
     """The noted folder of the model with this hash, if the folder still holds that model."""
-    from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415 - as in `encoder_of`
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - as in `encoder_of`
 
     try:
         folder = Path(os.fsdecode(_note(model.hash).read_bytes()))
-        return str(folder) if ModelFolder.read(folder, check=False).manifest.hash == model.hash else None
+        return str(folder) if read_folder(folder, check=False).manifest.hash == model.hash else None
     except (OSError, ValueError, ModelError):
         return None  # never noted, moved, or trained again: the model is looked up by its name
 

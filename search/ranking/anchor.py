@@ -45,12 +45,13 @@ def needs_vectors(model: str, expected: str = "") -> bool:
 def _reads_vectors(model: str, expected: str) -> bool:
     from termweave.encoders import model_lookup  # noqa: PLC0415 - `--help` looks no model up
     from termweave.encoders.kinds.ranker import anchor_of  # noqa: PLC0415 - numpy
-    from termweave.encoders.manifest import MANIFEST, ModelFolder  # noqa: PLC0415
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415
+    from termweave.encoders.manifest import MANIFEST  # noqa: PLC0415
     from termweave.search.catalog.lineage import ModelLineage  # noqa: PLC0415 - it builds on this package
     from termweave.search.catalog.models import ranker_folder  # noqa: PLC0415 - likewise
 
     folder = Path(ranker_folder(ModelLineage(model, expected))) if expected else model_lookup.resolve(model)
-    weights = anchor_of(ModelFolder.read(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
+    weights = anchor_of(read_folder(folder, check=False).manifest) if (folder / MANIFEST).is_file() else {}
     return bool({"cosine", "jaccard"} & weights.keys())
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from termweave.encoders import load
-from termweave.encoders.manifest import MANIFEST, Manifest, ModelFolder, digests, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import MANIFEST, Manifest, digests, write_manifest
 from termweave.encoders.model_lookup import resolve, resolve_local
 from termweave.errors import ModelError, UsageError
 from termweave.support import paths
@@ -24,7 +25,7 @@ def folder(tmp_path):
 
 
 def test_names(folder, tmp_path, monkeypatch):
-    name = ModelFolder.read(SHIPPED).manifest.name
+    name = read_folder(SHIPPED).manifest.name
     assert resolve(name) == SHIPPED
     assert resolve(str(folder)) == folder.resolve()
     monkeypatch.setattr(paths, "models", lambda: tmp_path / "models")
@@ -163,7 +164,7 @@ def test_a_later_schema_is_refused(folder):
 
 def test_damaged_files_that_match_their_digest(folder):
     """Somebody exported garbage: still one sentence."""
-    manifest = ModelFolder.read(folder).manifest
+    manifest = read_folder(folder).manifest
     (folder / "model.int8.onnx").write_bytes(b"no graph")
     write_manifest(folder, replace(manifest, files=digests(folder)))
     with pytest.raises(ModelError, match="cannot be run"):
@@ -186,7 +187,7 @@ def test_a_runtime_that_gives_no_reason(folder, monkeypatch):
 
 
 def test_an_output_that_a_model_lacks(folder):
-    manifest = ModelFolder.read(folder).manifest
+    manifest = read_folder(folder).manifest
     write_manifest(folder, replace(manifest, outputs=("dense",)))
     with pytest.raises(ModelError, match="gives vectors, not term weights"):
         load(weights=str(folder), dense="none")
@@ -194,14 +195,14 @@ def test_an_output_that_a_model_lacks(folder):
 
 
 def test_another_analysis_is_refused(folder):
-    write_manifest(folder, replace(ModelFolder.read(folder).manifest, analysis="later"))
+    write_manifest(folder, replace(read_folder(folder).manifest, analysis="later"))
     with pytest.raises(ModelError, match="'later'"):
         load(str(folder))
 
 
 def test_without_a_default_table_statistics_must_be_given(folder, statistics):
     (folder / "statistics.bin").unlink()
-    write_manifest(folder, replace(ModelFolder.read(folder, check=False).manifest, files=digests(folder)))
+    write_manifest(folder, replace(read_folder(folder, check=False).manifest, files=digests(folder)))
     encoder = load(str(folder), str(folder))
     with pytest.raises(ModelError, match="no default statistics"):
         encoder.encode(["a"], kind="query")
@@ -209,7 +210,7 @@ def test_without_a_default_table_statistics_must_be_given(folder, statistics):
 
 
 def test_manifest_round_trip():
-    manifest = ModelFolder.read(SHIPPED).manifest
+    manifest = read_folder(SHIPPED).manifest
     assert Manifest.from_bytes(manifest.to_bytes(), Path("x")) == manifest
 
 
@@ -218,5 +219,5 @@ def test_what_is_shipped_is_small_and_whole():
     assert sum(files.values()) <= 30e6
     assert "model.onnx" not in files
     assert {"model.int8.onnx", "model.dequantised.onnx", "tokenizer.json", "statistics.bin", "README.md", MANIFEST} <= set(files)
-    manifest = ModelFolder.read(SHIPPED).manifest
+    manifest = read_folder(SHIPPED).manifest
     assert manifest.quantisation["parity"]["fp32_difference"] <= 1e-4

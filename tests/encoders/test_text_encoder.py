@@ -7,7 +7,7 @@ import pytest
 
 import termweave
 from termweave.encoders import DenseEncoder, TermWeighter, load
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.term_weighting.anchored_terms import anchored
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.encoders.term_weighting.weight_function import Form
@@ -66,7 +66,7 @@ def test_words_beyond_the_models_sight_keep_their_anchor(encoder, statistics, an
         statistics,
         BM25(),
         "document",
-        Form.of(ModelFolder.read(encoder.models["weights"].folder).manifest.anchor),
+        Form.of(read_folder(encoder.models["weights"].folder).manifest.anchor),
     )
     expected = dict(zip(anchor.terms, anchor.worth(), strict=True))
     assert weights["zebra"] == pytest.approx(expected["zebra"], rel=1e-6)

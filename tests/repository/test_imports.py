@@ -1,8 +1,10 @@
-"""What is not imported: torch anywhere, compiled libraries before they are needed, private names of another package."""
+"""What is not imported: torch anywhere, compiled libraries before they are needed, private names of another package, files in a circle."""
 
 import ast
+import graphlib
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,47 @@ def test_listing_training_methods_needs_no_torch():
     """A method's file holds its loss, too; the declaration is read without torch and numpy."""
     code = "from termweave.training.methods import base; [base.get(name).settings({}) for name in base.names()]"
     assert not modules_after(code) & {"torch", "numpy", "transformers"}
+
+
+def modules():
+    """Module -> file, of the whole product."""
+    found = {}
+    for folder in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"].values():
+        for file in (ROOT / folder).rglob("*.py"):
+            parts = file.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(("termweave", *parts[parts[0] == "termweave" :])).removesuffix(".__init__")
+            found[name] = file
+    return found
+
+
+class RunImports(ast.NodeVisitor):
+    """The modules that a file imports when it runs: at module level or in a function, but not for type checkers alone."""
+
+    def __init__(self, known):
+        self.known, self.found = known, set()
+
+    def visit_If(self, node):
+        for each in node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else [*node.body, *node.orelse]:
+            self.visit(each)
+
+    def visit_Import(self, node):
+        self.found |= {name.name for name in node.names} & self.known
+
+    def visit_ImportFrom(self, node):
+        names = {f"{node.module}.{name.name}" for name in node.names}
+        self.found |= names & self.known or {node.module} & self.known
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """An import inside a function counts: it only hides the circle. Imports for type checkers do not, because they never run."""
+    files = modules()
+    graph = {}
+    for module, file in files.items():
+        visitor = RunImports(set(files))
+        visitor.visit(ast.parse(file.read_text(encoding="utf-8")))
+        graph[module] = visitor.found
+    assert "termweave.encoders.manifest" in graph["termweave.encoders.layouts"]  # the search itself works
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the files
 
 
 def private_names(path):

@@ -16,10 +16,11 @@ from termweave.cli.verbs.export import command
 from termweave.encoders import load
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.manifest import ModelFolder, digests, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.models import store
+from termweave.encoders.onnx import checked_graphs, graph_writer
 from termweave.encoders.onnx import export as exporting
-from termweave.encoders.onnx import graph_writer
 from termweave.encoders.onnx.single_text_graph import write_single
 from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25
@@ -43,27 +44,27 @@ def folder(model, trained_folder):
 
 def test_parity(folder):
     parity = exporting.export(folder)
-    assert parity.fp32_difference <= exporting.TOLERANCE
+    assert parity.fp32_difference <= checked_graphs.TOLERANCE
     assert parity.int8_rank_correlation > 0.9
     assert parity.int8_cosine_min > 0.95
     assert parity.dequantised_cosine_min > 0.99
-    read = ModelFolder.read(folder)  # digests hold
+    read = read_folder(folder)  # digests hold
     assert read.manifest.quantisation["parity"] == parity.as_dict()
     assert {"model.onnx", "model.int8.onnx", "model.dequantised.onnx", "tokenizer.json"} <= set(read.manifest.files)
 
 
 def test_a_graph_that_differs_is_not_written(folder, monkeypatch):
     before = sorted(file.name for file in folder.iterdir())
-    run = exporting.run_torch
-    monkeypatch.setattr(exporting, "run_torch", lambda *given: [[part + 2e-4 for part in each] for each in run(*given)])
+    run = checked_graphs.run_torch
+    monkeypatch.setattr(checked_graphs, "run_torch", lambda *given: [[part + 2e-4 for part in each] for each in run(*given)])
     with pytest.raises(ModelError, match=r"differs from torch by 0\.0002"):
         exporting.export(folder)
     assert sorted(file.name for file in folder.iterdir()) == before
 
 
 def test_nan_is_no_parity(folder, monkeypatch):
-    run = exporting.run_torch
-    monkeypatch.setattr(exporting, "run_torch", lambda *given: [[part * np.nan for part in each] for each in run(*given)])
+    run = checked_graphs.run_torch
+    monkeypatch.setattr(checked_graphs, "run_torch", lambda *given: [[part * np.nan for part in each] for each in run(*given)])
     with pytest.raises(ModelError, match="no numbers"):
         exporting.export(folder)
 
@@ -104,7 +105,7 @@ def test_padding_changes_nothing(folder):
 
 
 def test_the_hash_names_what_is_computed(model, folder):
-    first = ModelFolder.read(folder, check=False).manifest
+    first = read_folder(folder, check=False).manifest
     again = store.save(model, folder, replace(first, hash=""))
     assert again.hash == first.hash
     with torch.no_grad():
@@ -145,7 +146,7 @@ def test_what_int8_costs_is_asked_of_the_graphs_themselves(model, folder, toy, m
     assert (found["questions"], found["documents"] <= 6 * len(questions)) == (20, True)
     assert found["weights"]["change"] == found["weights"]["int8"] - found["weights"]["fp32"]
     assert abs(found["weights"]["change"]) < 0.1
-    manifest, fp32 = ModelFolder.read(folder).manifest, (folder / "model.onnx").read_bytes()
+    manifest, fp32 = read_folder(folder).manifest, (folder / "model.onnx").read_bytes()
     for head in (model.heads.document, model.heads.query):
         torch.nn.init.zeros_(head.outer.weight)
     store.save(model, folder, manifest)
@@ -176,7 +177,7 @@ def test_a_shipped_folder_cannot_be_exported(folder):
 def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
     """No mask, one operator for attention: the same numbers, of a text that is alone."""
     padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
-    graph_writer.write_fp32(model, padded)
+    graph_writer.write_fp32(model, padded, ["weights", "dense"])
     assert write_single(padded, single, graph_writer.attention_heads(model)) == model.backbone.config.num_hidden_layers
     one, other = (onnxruntime.InferenceSession(str(each)) for each in (padded, single))
     assert [each.name for each in other.get_inputs()] == ["input_ids", "features"]
@@ -190,7 +191,7 @@ def test_the_graph_for_one_text_says_what_the_padded_one_says(model, tmp_path):
 
 def test_an_attention_of_another_kind_stays_as_it_is(model, tmp_path):
     padded, single = tmp_path / "padded.onnx", tmp_path / "single.onnx"
-    graph_writer.write_fp32(model, padded)
+    graph_writer.write_fp32(model, padded, ["weights", "dense"])
     graph = onnx.load(padded)
     softmax = next(node for node in graph.graph.node if node.op_type == "Softmax")
     between = onnx.helper.make_node("Neg", [softmax.output[0]], ["negated"])
@@ -227,7 +228,7 @@ def test_what_an_index_would_take_for_another_model_is_not_written(folder):
     from safetensors.torch import load_file, save_file
 
     exporting.export(folder)
-    manifest = ModelFolder.read(folder).manifest
+    manifest = read_folder(folder).manifest
     for altered in ({"max_length": 5000}, {"anchor": {**manifest.anchor, "kind": "idf"}}):
         write_manifest(folder, replace(manifest, **altered))
         with pytest.raises(ModelError, match="was altered"):
@@ -237,7 +238,7 @@ def test_what_an_index_would_take_for_another_model_is_not_written(folder):
     save_file({name: values + 1 for name, values in heads.items()}, folder / store.HEADS)
     with pytest.raises(ModelError, match="was altered"):
         exporting.export(folder)
-    assert ModelFolder.read(folder).manifest == manifest  # digests hold: nothing was written
+    assert read_folder(folder).manifest == manifest  # digests hold: nothing was written
 
 
 def test_what_a_killed_export_left_is_removed(folder):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.training import mixture
 from termweave.training.data.sampler import BatchSampler
 from termweave.training.dev_measure import DevelopmentSet
@@ -70,7 +70,7 @@ def test_the_measure_is_the_one_that_was_asked_for(capsys, folder, base, tmp_pat
     assert set(asked) == {"MRR@10"}
     other = train(capsys, folder, base, tmp_path / "other", settings=(*SMALL, "steps=10"))
     assert data["bm25"] != other["bm25"]
-    assert ModelFolder.read(tmp_path / "out").manifest.metrics["train"]["measure"] == "MRR@10"
+    assert read_folder(tmp_path / "out").manifest.metrics["train"]["measure"] == "MRR@10"
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "MRR@10 of 8 held-out questions" in card
     assert json.loads((tmp_path / "out" / "run.json").read_text())["settings"]["measure"] == "MRR@10"

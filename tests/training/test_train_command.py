@@ -14,7 +14,8 @@ import pytest
 
 from termweave.cli import run
 from termweave.encoders import load
-from termweave.encoders.manifest import ModelFolder, digests, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import digests, write_manifest
 from termweave.encoders.onnx import export as exporting
 from termweave.training.data.pairs import Collection
 from termweave.training.model_folder.retrieval_figures import Pool, measure
@@ -42,7 +43,7 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert len(data["passages"]) == 10
     assert data["gained"][0]["ratio"] > 1 > data["lost"][0]["ratio"]
 
-    read = ModelFolder.read(tmp_path / "out")  # digests hold: what `termweave index --weights` does first
+    read = read_folder(tmp_path / "out")  # digests hold: what `termweave index --weights` does first
     assert (read.manifest.hash, read.manifest.outputs) == (data["hash"], ("weights", "dense"))
     encoded = load(str(read.path), str(read.path)).encode(["about granada"], kind="document")[0]
     assert encoded.weights is not None
@@ -62,11 +63,11 @@ def test_the_whole_way(capsys, folder, base, tmp_path):
     assert again == data
     assert not (tmp_path / "out" / "checkpoints").exists()
     exporting.export(read.path)
-    assert ModelFolder.read(read.path).manifest.quantisation["ndcg"] == data["ndcg"]
+    assert read_folder(read.path).manifest.quantisation["ndcg"] == data["ndcg"]
     (read.path / "model.int8.onnx").write_bytes((read.path / "model.onnx").read_bytes())
     write_manifest(read.path, replace(read.manifest, files=digests(read.path)))  # measured with a graph that is another one now
     exporting.export(read.path)
-    assert "ndcg" not in ModelFolder.read(read.path).manifest.quantisation
+    assert "ndcg" not in read_folder(read.path).manifest.quantisation
     write_manifest(read.path, read.manifest)
     assert "already contains a run" in train(capsys, folder, base, tmp_path / "out", settings=sets, status=2)
     assert "steps was 60 and is 61" in train(
@@ -107,7 +108,7 @@ def test_bert_scorer_in_chinese_from_scratch(capsys, tmp_path):
     )
     data = train(capsys, tmp_path / "zh.jsonl", tmp_path, tmp_path / "out", method="bert-scorer", settings=sets)
     assert data["history"]["losses"][-1] < data["history"]["losses"][1]
-    manifest = ModelFolder.read(tmp_path / "out").manifest
+    manifest = read_folder(tmp_path / "out").manifest
     assert manifest.outputs == ("weights",)
     assert manifest.heads["tags"] == 1
     assert manifest.analysis == "bert-words.jieba.lucene33.porter.1"
@@ -143,7 +144,7 @@ def test_a_run_that_learned_nothing_says_so(capsys, folder, base, tmp_path):
 def test_word_pieces_as_terms(capsys, folder, base, tmp_path):
     data = train(capsys, folder, base, tmp_path / "out", settings=(*SMALL, "steps=10", "terms=piece"))
     assert data["history"]["values"][0] == pytest.approx(data["bm25"], abs=0.02)  # untrained it is BM25 over pieces, in 8 bits
-    assert ModelFolder.read(tmp_path / "out").manifest.analysis == "bert-pieces.1"
+    assert read_folder(tmp_path / "out").manifest.analysis == "bert-pieces.1"
     found = load(str(tmp_path / "out"), "").encode(["granada xyz"], kind="document")[0].weights
     assert found is not None
     assert {"x", "##y", "##z"} <= set(found.terms)
@@ -199,7 +200,7 @@ def test_the_recipe_of_the_shipped_model(capsys, folder, base, tmp_path, monkeyp
     sets = [part for each in (*SMALL, "steps=20", "teacher=minmax", f"backbone={base}") for part in ("--set", each)]
     given = ["--data", str(folder.parent), "--out", str(tmp_path / "out"), "--keep", str(tmp_path / "keep"), *sets]
     assert shipped_model.main(given) == 0, capsys.readouterr().err
-    read = ModelFolder.read(tmp_path / "out")
+    read = read_folder(tmp_path / "out")
     assert [row["set"] for row in read.manifest.metrics["development"]] == ["toy train", "other train"]
     assert all(row["weights"] > row["bm25"] + 0.1 for row in read.manifest.metrics["development"])
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -228,7 +229,7 @@ def test_pairs_from_beside_teach_a_corpus_that_has_none(capsys, folder, base, tm
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"| beside | {folder}: 160 documents; 72 questions (qrels) on " in card
     assert f"| data | {corpus}: 160 documents; " in card
-    assert f"beside={folder}" in ModelFolder.read(tmp_path / "out").manifest.training["command"]
+    assert f"beside={folder}" in read_folder(tmp_path / "out").manifest.training["command"]
     both, one = (
         measure(load(str(tmp_path / name)), Collection(folder), Pool("toy", "train")).weights for name in ("out", "alone")
     )
@@ -245,7 +246,7 @@ def test_what_is_written_down_is_what_was_used(capsys, folder, base, tmp_path):
     planned = train(capsys, folder, base, tmp_path / "out", "--plan", settings=sets)["settings"]
     assert (planned["max_length"], planned["training_length"], planned["teacher"]) == (64, 64, "minmax")
     train(capsys, folder, base, tmp_path / "out", settings=sets)
-    made = ModelFolder.read(tmp_path / "out").manifest.training
+    made = read_folder(tmp_path / "out").manifest.training
     assert made["options"] == planned
     assert set(made["changed"]) == {"backbone", *(each.partition("=")[0] for each in sets)}
     assert made["changed"]["max_length"] == 64

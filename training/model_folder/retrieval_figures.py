@@ -21,7 +21,8 @@ import numpy as np
 from termweave.encoders import load
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.manifest import TOKENIZER, ModelFolder, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import TOKENIZER, write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.evaluation import randomisation_test
@@ -144,7 +145,7 @@ def figures(encoder: TextEncoder, collection: Collection, pool: Pool) -> tuple[i
         The number of documents searched, and system -> float64 ``(Q,)``.
     """
     model = encoder.models["weights"]
-    manifest = ModelFolder.read(model.folder, check=False).manifest
+    manifest = read_folder(model.folder, check=False).manifest
     bm25 = BM25()  # with its usual parameters, because results are compared with it
     analysis = analysis_of(manifest.analysis, PieceTokenizer(model.folder / TOKENIZER).tokenizer, model=manifest.name)
     statistics = collection.statistics(analysis)
@@ -234,7 +235,7 @@ def _ndcg(
 
 def record(path: Path, split: str, rows: Sequence[PoolFigures]) -> None:
     """Write rows into a model folder: into ``termweave.json`` under "metrics", and into its card."""
-    manifest = ModelFolder.read(path, check=False).manifest
+    manifest = read_folder(path, check=False).manifest
     kept = [PoolFigures(**row) for row in manifest.metrics.get(split, [])]
     done = {(row.set, row.precision) for row in rows}
     every = [*(row for row in kept if (row.set, row.precision) not in done), *rows]

@@ -10,7 +10,7 @@ import numpy as np
 
 from termweave.encoders import Ranker, hub
 from termweave.encoders.kinds.ranker import anchor_of
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.support import atomic_files, paths
 from termweave.training.data.teacher_scores import RANKER, Written
@@ -19,6 +19,7 @@ from termweave.training.ranker import first_stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from termweave.encoders.manifest import ModelFolder
     from termweave.training.setup import RunSetup
 
 #: Documents of the first stage whose features are known; further ones get the lowest.
@@ -37,7 +38,7 @@ def check(spec: str) -> None:
     if spec.startswith(RANKER) and not hub.named(spec.removeprefix(RANKER)):
         ranker = Ranker.load(spec.removeprefix(RANKER))
         if ranker.anchor:
-            first_stage.check(_stage(ModelFolder.read(ranker.info.folder))[0])
+            first_stage.check(_stage(read_folder(ranker.info.folder))[0])
 
 
 def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Callable[[str], None]) -> Written:
@@ -54,7 +55,7 @@ def teach(spec: str, setup: RunSetup, wanted: Sequence[Sequence[int]], say: Call
         ModelError: It is no ranker, or gives something that is no number.
     """
     name = spec.removeprefix(RANKER)
-    folder = ModelFolder.read(resolve(name))
+    folder = read_folder(resolve(name))
     file = paths.cache() / "teachers" / f"{_key(folder, setup, wanted)}.npy"
     lasting = not anchor_of(folder.manifest) or _stage(folder)[0] in ("hybrid", "bm25")  # an index or a run file may change
     if lasting and file.is_file():
@@ -107,7 +108,7 @@ def _key(folder: ModelFolder, setup: RunSetup, wanted: Sequence[Sequence[int]]) 
     """Digest of the model and its first stage, the questions, the documents and the pairs."""
     models = [folder.manifest.hash, str(folder.graph("int8") is not None)]
     if anchor_of(folder.manifest):
-        shipped = ModelFolder.read(resolve(DEFAULT)).manifest.hash if _stage(folder)[0] == "hybrid" else ""
+        shipped = read_folder(resolve(DEFAULT)).manifest.hash if _stage(folder)[0] == "hybrid" else ""
         models += [*_stage(folder), shipped, setup.statistics.hash, *(repr(sorted(each)) for each in setup.train.spared)]
     state = blake2b(repr(models).encode(), digest_size=16)
     for part in (setup.train.questions, setup.texts, [list(map(int, each)) for each in wanted]):

@@ -30,7 +30,8 @@ from torch import Tensor, nn
 
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.manifest import STATISTICS, TOKENIZER, ModelFolder
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import STATISTICS, TOKENIZER
 from termweave.encoders.model_lookup import DEFAULT, resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel, masked_mean, pooled
@@ -94,7 +95,7 @@ class DistilledTexts:
 def teacher_of(name: str) -> tuple[JointModel, Manifest, Path]:
     """Load backbone and heads of a model with both outputs; the shipped one takes the backbone of its package."""
     path = resolve(name)
-    manifest = ModelFolder.read(path, check=False).manifest
+    manifest = read_folder(path, check=False).manifest
     if manifest.kind != "anchored" or set(manifest.outputs) != {"weights", "dense"}:
         raise UsageError(
             f"{name} does not give term weights and vectors from one pass.", "Name a model that `train fectek` made."

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from termweave.encoders import load
-from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, ModelFolder, digests, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import GRAPHS, MANIFEST, STATISTICS, TOKENIZER, Manifest, digests, write_manifest
 from termweave.encoders.models.store import HEADS
 from termweave.encoders.onnx.export import export
 from termweave.errors import InputError, ModelError, TermweaveError, UsageError
@@ -147,7 +148,7 @@ def ship(keep: Path, out: Path) -> None:
         shutil.copy(keep / name, out / name)
     save_file({name: tensor.half() for name, tensor in load_file(keep / HEADS).items()}, out / HEADS)
     (out / HEADS).chmod(0o644)
-    manifest = ModelFolder.read(keep, check=False).manifest
+    manifest = read_folder(keep, check=False).manifest
     write_manifest(out, Manifest(**{**manifest.__dict__, "files": digests(out)}))
 
 

@@ -85,10 +85,10 @@ def _defaults_of_start(given: Mapping[str, object]) -> Mapping[str, object]:
     name = str(given.get("start", ANCHOR)).strip()
     if name == ANCHOR:
         return {}
-    from termweave.encoders.manifest import ModelFolder  # noqa: PLC0415 - only needed with start=MODEL
+    from termweave.encoders.layouts import read_folder  # noqa: PLC0415 - only needed with start=MODEL
     from termweave.encoders.model_lookup import resolve  # noqa: PLC0415
 
-    manifest = ModelFolder.read(resolve(name), check=False).manifest
+    manifest = read_folder(resolve(name), check=False).manifest
     known = {**manifest.heads, **manifest.anchor, "terms": manifest.terms}
     return {setting: known[key] for setting, key in _SHAPE.items() if known.get(key) not in (None, "")}
 

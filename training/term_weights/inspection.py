@@ -9,7 +9,8 @@ from termweave.corpora import path_and_split
 from termweave.encoders import load
 from termweave.encoders.analysis.registry import analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
-from termweave.encoders.manifest import TOKENIZER, ModelFolder
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.term_weighting.bm25_anchor import BM25
 from termweave.training.data.bm25_index import bm25_weights
 from termweave.training.data.dataset import documents_of
@@ -82,7 +83,7 @@ def inspect(folder: Path, spec: str, settings: Mapping[str, Any]) -> Inspection:
     """
     documents, _ = documents_of(path_and_split(spec)[0], settings, skip_bad=True)  # training has reported the bad entries
     encoder = load(folder, "")
-    manifest = ModelFolder.read(folder, check=False).manifest
+    manifest = read_folder(folder, check=False).manifest
     analysis = analysis_of(manifest.analysis, PieceTokenizer(folder / TOKENIZER).tokenizer, model=manifest.name)
     bm25 = BM25(manifest.anchor["k1"], manifest.anchor["b"])
     statistics = count([[document.content for document in documents]], analysis)

@@ -9,7 +9,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from termweave.encoders.manifest import Manifest, ModelFolder
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import Manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.models import store
 from termweave.encoders.models.joint_model import HeadShape, JointModel
@@ -81,7 +82,7 @@ def _load_heads(model: JointModel, form: Form, name: str) -> None:
         ModelError: The file of the heads is missing or damaged.
     """
     path = resolve(name)
-    manifest = ModelFolder.read(path, check=False).manifest
+    manifest = read_folder(path, check=False).manifest
     if not (path / HEADS).is_file():
         raise ModelError(
             f"Training cannot start from the model {name!r}: {HEADS} is missing.", "Name a folder that `termweave train` wrote."

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from termweave import corpora, engine, source_settings
-from termweave.encoders.manifest import MANIFEST, ModelFolder
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import MANIFEST
 from termweave.encoders.models.store import HEADS
 from termweave.errors import InputError, UsageError
 from termweave.evaluation.book.reader import HELD_OUT, BookDataset
@@ -121,7 +122,7 @@ def _delete_stopped(server: Engine, name: str) -> None:
     built = [each.index for each in generations.of(server, name) if not each.unreadable] if stopped else []
     used = {model.hash for index in built for model in lineage.read(server, index).models.values()}
     for folder in stopped:
-        if (folder / _MODEL / MANIFEST).is_file() and ModelFolder.read(folder / _MODEL, check=False).manifest.hash in used:
+        if (folder / _MODEL / MANIFEST).is_file() and read_folder(folder / _MODEL, check=False).manifest.hash in used:
             atomic_files.write(folder / RESULT, b"null")
         else:
             shutil.rmtree(folder)

@@ -6,7 +6,8 @@ from tokenizers import Tokenizer
 
 from termweave import encoders
 from termweave.encoders.analysis.language_words import OF_LANGUAGE
-from termweave.encoders.manifest import TOKENIZER, ModelFolder
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import TOKENIZER
 from termweave.encoders.model_lookup import of_language, resolve, resolve_local
 from termweave.encoders.term_weighting.anchored_terms import dot
 from termweave.encoders.term_weighting.bm25_anchor import BM25
@@ -66,10 +67,10 @@ def test_inflected_words_are_found_by_bm25_alone(language):
 
 def test_the_folders_are_found_by_name_here_and_from_an_index():
     for language in CORPORA:
-        folder = ModelFolder.read(resolve(f"bm25-{language}"))
+        folder = read_folder(resolve(f"bm25-{language}"))
         assert resolve_local(f"bm25-{language}") == folder.path
         assert folder.manifest.analysis == OF_LANGUAGE[language].id
-    assert len({ModelFolder.read(resolve(f"bm25-{language}")).manifest.hash for language in CORPORA}) == len(CORPORA)
+    assert len({read_folder(resolve(f"bm25-{language}")).manifest.hash for language in CORPORA}) == len(CORPORA)
     assert of_language("klingon") is None
     with pytest.raises(ModelError, match="has no graph to export"):
         encoders.kinds.kind_of(folder.manifest).load_torch(folder)

@@ -17,7 +17,8 @@ from termweave.encoders import load
 from termweave.encoders.analysis.registry import ANALYSES, analysis_of
 from termweave.encoders.analysis.word_pieces import PieceTokenizer
 from termweave.encoders.analysis.words import cleaned
-from termweave.encoders.manifest import ModelFolder, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.term_weighting.anchored_terms import anchored, multiplier
 from termweave.encoders.term_weighting.bm25_anchor import BM25
@@ -153,7 +154,7 @@ def test_offsets_say_the_same_as_the_tokenisers_own_words():
 def test_the_whole_way_with_what_lies_beyond_the_models_sight(maker, tmp_path):
     """A model folder that names the analysis: terms get weights, and those that the model does not see their anchor."""
     shutil.copytree(resolve("shipped"), tmp_path / "model")
-    folder = ModelFolder.read(tmp_path / "model")
+    folder = read_folder(tmp_path / "model")
     write_manifest(tmp_path / "model", replace(folder.manifest, analysis=maker.id, max_length=12))
     encoder = load(str(tmp_path / "model"), "none", threads=1)
     texts = ["研究生命起源 playing chess " * 4 + "南京市长江大桥 unaffable zebra", "", "zebra"]

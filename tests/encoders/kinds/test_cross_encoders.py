@@ -16,8 +16,9 @@ from safetensors.torch import load_file, save_file
 from termweave.cli.verbs.export import command
 from termweave.encoders import Ranker, load
 from termweave.encoders.kinds.ranker import RankerKind
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx import export as exporting
+from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.errors import ModelError
 
 ARCHITECTURES = ("bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "modernbert", "electra", "deberta-v2")
@@ -74,7 +75,7 @@ def test_token_types_matter_where_the_model_was_trained_with_them(ranked, texts,
     from sentence_transformers import CrossEncoder
 
     path, _ = ranked()
-    assert ModelFolder.read(path).manifest.settings["types"]
+    assert read_folder(path).manifest.settings["types"]
     change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     with_types, without = (Ranker.load(each).score(QUERIES[0], texts) for each in (path, folder))
     assert np.abs(np.subtract(with_types, without)).max() > 1e-3
@@ -137,12 +138,12 @@ def test_export(ranked, texts, tmp_path, architecture):
     done = CliRunner().invoke(command, [str(path), "--out", str(tmp_path / "out"), "--json"], catch_exceptions=False)
     assert done.exit_code == 0
     answer = json.loads(done.stdout)
-    assert answer["parity"]["fp32_difference"] <= exporting.TOLERANCE
+    assert answer["parity"]["fp32_difference"] <= TOLERANCE
     assert 0.5 < answer["parity"]["int8_rank_correlation"] <= 1.0
     assert 0.0 < answer["parity"]["int8_score_difference"] < 1.0
-    folder = ModelFolder.read(tmp_path / "out")
+    folder = read_folder(tmp_path / "out")
     assert (folder.manifest.kind, folder.manifest.outputs) == ("ranker", ("scores",))
-    assert folder.manifest.hash == ModelFolder.read(path).manifest.hash
+    assert folder.manifest.hash == read_folder(path).manifest.hash
     expected = logits(reference, "the cat", texts)
     fp32, int8 = (np.array(Ranker.load(tmp_path / "out", precision=each).score("the cat", texts)) for each in ("fp32", "int8"))
     assert np.abs(fp32 - expected).max() < 1e-4
@@ -247,7 +248,7 @@ def test_malformed_descriptions_are_one_sentence(ranked, tmp_path, settings):
 
     path, _ = ranked()
     own = shutil.copytree(path, tmp_path / "own")
-    manifest = ModelFolder.read(path).manifest
+    manifest = read_folder(path).manifest
     write_manifest(own, replace(manifest, settings={**manifest.settings, **settings}))
     with pytest.raises(ModelError, match=r"The description of the model .* is malformed"):
         Ranker.load(own)
@@ -258,7 +259,7 @@ def test_a_folder_with_a_graph_of_another_exporter_needs_no_weights_and_no_torch
 
     path, _ = ranked()
     scores = Ranker.load(path).score("cat", texts)
-    graph = graph_cache.with_graph(ModelFolder.read(path), RankerKind()).graphs["fp32"]
+    graph = graph_cache.with_graph(read_folder(path), RankerKind()).graphs["fp32"]
     (folder / "onnx").mkdir()
     shutil.copyfile(graph, folder / "onnx" / "model.onnx")
     (folder / "model.safetensors").unlink()
@@ -312,7 +313,7 @@ def test_a_folder_that_is_swapped_between_check_and_opening_is_refused(ranked, f
 def test_an_exported_folder_that_is_swapped_is_refused(ranked, tmp_path):
     exporting.export(ranked()[0], tmp_path / "out")
     scorer = Ranker.load(tmp_path / "out")
-    graph = next(iter(ModelFolder.read(tmp_path / "out").manifest.files))
+    graph = next(iter(read_folder(tmp_path / "out").manifest.files))
     shutil.copyfile(tmp_path / "out" / graph, tmp_path / "other")
     (tmp_path / "other").replace(tmp_path / "out" / graph)
     with pytest.raises(ModelError, match=r"changed while it was opened"):

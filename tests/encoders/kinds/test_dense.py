@@ -9,7 +9,8 @@ import torch
 
 from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds.dense import DenseKind
-from termweave.encoders.manifest import ModelFolder, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import write_manifest
 from termweave.encoders.onnx.export import export
 from termweave.errors import ModelError
 
@@ -69,7 +70,8 @@ def two_towers(made, tmp_path):
     queries, query_reference = made("roberta", "cls", prompts={"query": "q: "})
     path = shutil.copytree(documents, tmp_path / "towers")
     shutil.copytree(queries, path / "query")
-    manifest = ModelFolder.read(documents).manifest
+    write_manifest(path / "query", read_folder(queries).manifest)
+    manifest = read_folder(documents).manifest
     write_manifest(path, replace(manifest, settings={**manifest.settings, "query_folder": "query"}))
     return path, reference, query_reference
 
@@ -79,7 +81,7 @@ def test_two_towers(two_towers, texts):
     encoder = DenseEncoder.load(path)
     assert np.abs(encoder.encode(texts) - reference.encode_document(texts)).max() < 1e-4
     assert np.abs(encoder.encode(texts, kind="query") - query_reference.encode_query(texts)).max() < 1e-4
-    towers = DenseKind().towers(ModelFolder.read(path))
+    towers = DenseKind().towers(read_folder(path))
     assert towers["document"].manifest.hash != towers["query"].manifest.hash
 
 
@@ -98,7 +100,8 @@ def test_towers_of_two_dimensions_are_one_sentence(made, tmp_path):
     queries, _ = made("bert", dense=[(8, torch.nn.Tanh())])
     path = shutil.copytree(documents, tmp_path / "towers")
     shutil.copytree(queries, path / "query")
-    manifest = ModelFolder.read(documents).manifest
+    write_manifest(path / "query", read_folder(queries).manifest)
+    manifest = read_folder(documents).manifest
     write_manifest(path, replace(manifest, settings={**manifest.settings, "query_folder": "query"}))
     with pytest.raises(ModelError, match="gives 8 numbers, the document encoder 32"):
         DenseEncoder.load(path)

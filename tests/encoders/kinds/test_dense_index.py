@@ -8,7 +8,7 @@ import pytest
 
 import termweave as tw
 from termweave.cli import run
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.search.catalog import lineage
 
 pytestmark = pytest.mark.engine
@@ -74,7 +74,7 @@ def test_hybrid_search_with_and_without_term_weights(built, opensearch_engine, w
     hits = index.search("where does photosynthesis happen in plant cells", mode="hybrid", rerank=rerank, k=3)
     assert "leaf" in [hit.id for hit in hits]
     made = lineage.read(opensearch_engine, index.generation)
-    assert made.models["dense"].hash == ModelFolder.read(path).manifest.hash
+    assert made.models["dense"].hash == read_folder(path).manifest.hash
     assert ("weights" in made.models) == (weights == "shipped")
 
 

@@ -14,8 +14,10 @@ from click.testing import CliRunner
 from termweave.cli.verbs.export import command
 from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds.dense import DenseKind
-from termweave.encoders.manifest import GRAPHS, ModelFolder, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import GRAPHS, write_manifest
 from termweave.encoders.onnx import export as exporting
+from termweave.encoders.onnx.checked_graphs import TOLERANCE
 from termweave.errors import ModelError, TermweaveError, UsageError
 from termweave.training.model_folder import sample_cost
 
@@ -28,10 +30,10 @@ def test_what_comes_out_gives_the_same_vectors_here_and_in_sentence_transformers
 
     path, reference = made(architecture, dense=[(16, torch.nn.Tanh())], prompts={"query": "find: ", "document": "text: "})
     parity = exporting.export(path, tmp_path / "out")
-    assert parity.fp32_difference <= exporting.TOLERANCE
+    assert parity.fp32_difference <= TOLERANCE
     assert 0.9 <= parity.int8_cosine_min <= parity.int8_cosine_mean <= 1.0001
-    manifest = ModelFolder.read(tmp_path / "out").manifest  # digests hold
-    assert manifest.hash == ModelFolder.read(path).manifest.hash  # the same model
+    manifest = read_folder(tmp_path / "out").manifest  # digests hold
+    assert manifest.hash == read_folder(path).manifest.hash  # the same model
     assert manifest.quantisation["parity"] == parity.as_dict()
     assert "2_Dense/model.safetensors" in manifest.files
     expected = reference.encode_query(texts)
@@ -69,7 +71,7 @@ def test_an_exported_folder_that_was_altered_is_refused(made, tmp_path):
 )
 def test_malformed_descriptions_are_one_sentence(made, tmp_path, changes):
     path, _ = made()
-    manifest = ModelFolder.read(path).manifest
+    manifest = read_folder(path).manifest
     own = shutil.copytree(path, tmp_path / "own")
     write_manifest(own, replace(manifest, settings={**manifest.settings, **changes}))
     with pytest.raises(ModelError, match=r"The description of the model .* is malformed"):

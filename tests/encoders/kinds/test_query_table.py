@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from termweave.encoders import TermWeighter, load
 from termweave.encoders.kinds import sparse
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx.export import export
 from termweave.errors import ModelError
 
@@ -87,9 +87,9 @@ def test_a_router_may_keep_its_encoder_in_the_folder_itself(opensearch_layout, i
 
 def test_the_hash_covers_the_table(opensearch_layout):
     folder, _ = opensearch_layout
-    before = ModelFolder.read(folder).manifest.hash
+    before = read_folder(folder).manifest.hash
     (folder / "idf.json").write_text('{"a": 2.0}')
-    assert ModelFolder.read(folder).manifest.hash != before
+    assert read_folder(folder).manifest.hash != before
 
 
 def test_export_keeps_the_table(inference_free, texts, tmp_path):
@@ -115,7 +115,7 @@ def test_export_keeps_the_table(inference_free, texts, tmp_path):
 )
 def test_a_damaged_table_is_one_sentence(opensearch_layout, content, sentence):
     folder, _ = opensearch_layout
-    opened = ModelFolder.read(folder)
+    opened = read_folder(folder)
     if content is None:
         (folder / "idf.json").unlink()
     else:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from termweave.encoders import DenseEncoder, load
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx.graph_writer import write_fp32
 from termweave.errors import ModelError
 
@@ -34,24 +34,24 @@ def dense(folder):
 
 
 def test_what_a_folder_says(made, folder):
-    manifest = ModelFolder.read(folder).manifest
+    manifest = read_folder(folder).manifest
     assert (manifest.kind, manifest.outputs, manifest.name) == ("dense", ("dense",), "model")
     assert (manifest.dimension, manifest.max_length, manifest.pooling) == (16, 40, "mean")
     change(folder / "sentence_bert_config.json", max_seq_length=17)
-    assert ModelFolder.read(folder).manifest.max_length == 17
+    assert read_folder(folder).manifest.max_length == 17
     change(folder / "sentence_bert_config.json", max_seq_length=5000)  # more than the transformer has positions
-    assert ModelFolder.read(folder).manifest.max_length == 64
+    assert read_folder(folder).manifest.max_length == 64
     roberta, _ = made("roberta")
     roberta = shutil.copytree(roberta, folder.parent / "roberta")
     change(roberta / "tokenizer_config.json", model_max_length=None)
-    assert ModelFolder.read(roberta).manifest.max_length == 64  # of its 66 positions two are no tokens
+    assert read_folder(roberta).manifest.max_length == 64  # of its 66 positions two are no tokens
 
 
 def test_the_hash_names_what_is_computed(folder):
-    first = ModelFolder.read(folder).manifest.hash
+    first = read_folder(folder).manifest.hash
     change(folder / "config.json", transformers_version="0", _name_or_path="elsewhere")
     (folder / "README.md").write_text("another card")
-    assert ModelFolder.read(folder).manifest.hash == first
+    assert read_folder(folder).manifest.hash == first
     hashes = {first}
     for file, changes in (
         ("config.json", {"num_attention_heads": 2}),
@@ -62,7 +62,7 @@ def test_the_hash_names_what_is_computed(folder):
         ("2_Dense/config.json", {"activation_function": "torch.nn.modules.linear.Identity"}),
     ):
         change(folder / file, **changes)
-        hashes.add(ModelFolder.read(folder).manifest.hash)
+        hashes.add(read_folder(folder).manifest.hash)
     assert len(hashes) == 7
 
 
@@ -134,7 +134,7 @@ def test_weights_in_parts_are_the_same_model(folder, texts, tmp_path):
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     assert np.abs(DenseEncoder.load(folder).encode(texts) - whole).max() < 1e-6
     first = min(folder.glob("model-*.safetensors"))
-    assert first.name in ModelFolder.read(folder).manifest.files  # the hash covers every part
+    assert first.name in read_folder(folder).manifest.files  # the hash covers every part
     first.unlink()
     with pytest.raises(ModelError, match=f"incomplete: .*{first.name} is missing"):
         dense(folder)
@@ -165,7 +165,7 @@ def test_code_of_a_model_is_not_run(folder):
     from termweave.encoders.kinds.dense import DenseKind
 
     graph = folder.parent / "model.onnx"
-    write_fp32(DenseKind().load_torch(ModelFolder.read(folder)), graph, ["last_hidden_state"])
+    write_fp32(DenseKind().load_torch(read_folder(folder)), graph, ["last_hidden_state"])
     expected = dense(folder).encode(["a"], kind="query")[0].vector
     change(folder / "config.json", auto_map={"AutoModel": "modeling.Own"}, model_type="own-bert")
     with pytest.raises(ModelError, match="brings code of its own"):
@@ -290,7 +290,7 @@ def test_a_folder_with_a_graph_runs_without_torch(folder, tmp_path):
     assert "[train]'" in said
     expected = DenseEncoder.load(folder).encode(["a small text"], kind="query")
     (folder / "onnx").mkdir()
-    write_fp32(DenseKind().load_torch(ModelFolder.read(folder)), folder / "onnx" / "model.onnx", ["token_embeddings"])
+    write_fp32(DenseKind().load_torch(read_folder(folder)), folder / "onnx" / "model.onnx", ["token_embeddings"])
     (folder / "model.safetensors").unlink()
     assert np.abs(np.array(json.loads(without_torch(folder, tmp_path))) - expected).max() < 1e-6
 
@@ -299,7 +299,7 @@ def test_a_graph_of_another_model_is_one_sentence(made, folder):
     from termweave.encoders.kinds.dense import DenseKind
 
     other, _ = made("distilbert", pooling=("mean", "max"))
-    module = DenseKind().load_torch(ModelFolder.read(other))
+    module = DenseKind().load_torch(read_folder(other))
     (folder / "onnx").mkdir()
     write_fp32(module, folder / "onnx" / "model.onnx", ["logits"])
     with pytest.raises(ModelError, match="gives logits, and not the states"):
@@ -321,7 +321,7 @@ def test_a_graph_that_reads_other_files_is_refused(folder):
 
     (folder / "onnx").mkdir()
     graph = folder / "onnx" / "model.onnx"
-    write_fp32(DenseKind().load_torch(ModelFolder.read(folder)), graph, ["last_hidden_state"])
+    write_fp32(DenseKind().load_torch(read_folder(folder)), graph, ["last_hidden_state"])
     model = onnx.load(graph)
     onnx.external_data_helper.set_external_data(model.graph.initializer[0], "../../secret", 0, 8)
     model.graph.initializer[0].ClearField("raw_data")

@@ -10,7 +10,7 @@ import torch
 
 from termweave.encoders import DenseEncoder, load
 from termweave.encoders.kinds.dense import DenseKind
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.onnx.export import export
 from termweave.errors import ModelError, UsageError
 from termweave.search.catalog import models
@@ -47,7 +47,7 @@ def test_a_router_of_sentence_transformers(routed, texts, kind):
     assert np.abs(DenseEncoder.load(path).encode(texts, kind=kind) - side(reference, texts, kind)).max() < 1e-4
     opened = load(weights="none", dense=path).models
     assert opened["dense"].hash != opened["dense_query"].hash
-    towers = DenseKind().towers(ModelFolder.read(path))
+    towers = DenseKind().towers(read_folder(path))
     assert opened["dense_query"].hash == towers["query"].manifest.hash
 
 
@@ -151,7 +151,7 @@ def test_two_models_side_by_side(made, texts):
     assert np.abs(given - query_reference.encode_query(texts)).max() < 1e-4
     given = np.stack([encoding.vector for encoding in encoder.encode(texts, kind="document")])
     assert np.abs(given - reference.encode_document(texts)).max() < 1e-4
-    assert encoder.models["dense_query"].hash == ModelFolder.read(queries).manifest.hash
+    assert encoder.models["dense_query"].hash == read_folder(queries).manifest.hash
     assert "dense_query" not in load(weights="none", dense=documents, dense_query=documents).models
     assert "dense_query" not in load(weights="none", dense=documents, dense_query="none").models
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from termweave.encoders import load
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import runtime
 from termweave.encoders.onnx.runtime import PADDING, TOKEN_BUDGET, OnnxModel, batches, cuda_usable
@@ -21,7 +21,7 @@ def vectors(encoder):
 
 @pytest.fixture
 def shipped():
-    return ModelFolder.read(resolve("shipped"))
+    return read_folder(resolve("shipped"))
 
 
 def test_without_a_gpu_the_int8_graph_runs(shipped):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from termweave.encoders import load
-from termweave.encoders.manifest import GRAPHS, ModelFolder, digests, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import GRAPHS, digests, write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx import graph_check
 from termweave.encoders.onnx.runtime import OnnxModel
@@ -84,7 +85,7 @@ def test_a_model_folder_with_such_a_graph_is_not_opened(onnx, tmp_path):
     (tmp_path / "secret").write_bytes(b"SECRETSS")
     model.graph.initializer.extend(external(onnx, "initializer", "../secret").graph.initializer)
     (folder / GRAPHS["int8"]).write_bytes(model.SerializeToString())
-    write_manifest(folder, replace(ModelFolder.read(folder, check=False).manifest, files=digests(folder)))
+    write_manifest(folder, replace(read_folder(folder, check=False).manifest, files=digests(folder)))
     with pytest.raises(ModelError, match=r"keeps tensors in '\.\./secret', which is not a file of its folder"):
         load(str(folder)).encode(["a"], kind="query")
 
@@ -119,7 +120,7 @@ def test_a_graph_in_the_hubs_cache_finds_its_data(tmp_path):
         shutil.copy(file, blobs / f"blob-of-{file.name}")
         (snapshot / file.name).symlink_to(f"../../blobs/blob-of-{file.name}")
     graph_check.check(snapshot / GRAPHS["dequantised"])
-    assert OnnxModel(ModelFolder.read(snapshot), threads=1, precision="int8").outputs
+    assert OnnxModel(read_folder(snapshot), threads=1, precision="int8").outputs
 
 
 def test_bytes_that_only_some_readers_take_for_a_field(onnx, tmp_path):

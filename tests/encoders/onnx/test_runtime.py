@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from termweave import encoders, plugins
+from termweave.encoders.layouts import read_folder
 from termweave.encoders.manifest import ModelFolder
 from termweave.encoders.model_lookup import resolve
 from termweave.encoders.onnx.runtime import OnnxModel
@@ -36,7 +37,7 @@ def another_package(monkeypatch):
 
 
 def made_for(runtime: str) -> TextEncoder:
-    folder = ModelFolder.read(resolve("shipped"))
+    folder = read_folder(resolve("shipped"))
     folder = ModelFolder(folder.path, replace(folder.manifest, runtime=runtime))
     return TextEncoder(folder, folder)
 

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from termweave import corpora
-from termweave.encoders.manifest import ModelFolder, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import UsageError
 from termweave.indexer import BuildOptions, build, update, verify_against_source
@@ -78,7 +79,7 @@ def test_what_was_asked_for_is_built_with_a_warning(source, asked, signals):
 
 def test_a_chinese_weights_model_is_not_joined_by_english_vectors(source, tmp_path):
     shutil.copytree(resolve("shipped"), tmp_path / "zh")
-    manifest = ModelFolder.read(tmp_path / "zh").manifest
+    manifest = read_folder(tmp_path / "zh").manifest
     write_manifest(tmp_path / "zh", replace(manifest, name="zh", analysis="bert-words.jieba.lucene33.porter.1"))
     planned = plan(source(CHINESE), SERVER, BuildOptions(weights=str(tmp_path / "zh")))
     assert (set(planned.signals), planned.analyzer) == ({"lexical", "weights"}, "cjk")

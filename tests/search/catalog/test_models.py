@@ -9,7 +9,8 @@ import pytest
 
 import termweave as tw
 from termweave import corpora
-from termweave.encoders.manifest import ModelFolder, write_manifest
+from termweave.encoders.layouts import read_folder
+from termweave.encoders.manifest import write_manifest
 from termweave.encoders.model_lookup import resolve
 from termweave.errors import EngineError, ModelError, UsageError
 from termweave.indexer import BuildOptions, build, update
@@ -42,7 +43,7 @@ def test_a_wrong_model_is_blamed_on_the_option_that_was_given(index, opensearch_
     made = lineage.read(opensearch_engine, index.generation)
     other = tmp_path / "other"
     shutil.copytree(resolve("shipped"), other)
-    write_manifest(other, replace(ModelFolder.read(other).manifest, name="other", hash="0123456789abcdef"))
+    write_manifest(other, replace(read_folder(other).manifest, name="other", hash="0123456789abcdef"))
     with pytest.raises(ModelError, match=f"was built with the {output} model") as refused:
         models.encoder_of(made, index.name, {output: str(other)})
     assert f"with --{output}, " in refused.value.hint
@@ -51,7 +52,7 @@ def test_a_wrong_model_is_blamed_on_the_option_that_was_given(index, opensearch_
 def test_a_folder_given_to_a_build_is_found_again_by_searches_until_it_holds_another_model(opensearch_engine, name, tmp_path):
     own, away = tmp_path / "own", tmp_path / "away"
     shutil.copytree(resolve("shipped"), own)
-    folder = ModelFolder.read(own)
+    folder = read_folder(own)
     write_manifest(own, replace(folder.manifest, name="its-own-name", hash="0123456789abcdef"))
     source = tmp_path / "own.jsonl"
     source.write_text('{"_id": "only", "text": "json text"}\n')
@@ -108,7 +109,7 @@ def test_hashes_are_hexadecimal(opensearch_engine, name, says, wrong):
     says({"hash": wrong})
     with pytest.raises(EngineError, match="is damaged"):
         tw.connect(opensearch_engine.url).index(name)
-    says({"hash": ModelFolder.read(resolve("shipped")).manifest.hash}, hash=wrong)
+    says({"hash": read_folder(resolve("shipped")).manifest.hash}, hash=wrong)
     with pytest.raises(EngineError, match="is damaged"):
         tw.connect(opensearch_engine.url).index(name)
 

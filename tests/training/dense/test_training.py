@@ -15,7 +15,7 @@ import pytest
 
 from termweave.cli import run
 from termweave.encoders import load
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.errors import UsageError
 from termweave.training.methods import base as methods
 from termweave.training.trainer import checkpoints
@@ -49,7 +49,7 @@ def test_a_run_ends_as_a_dense_model(capsys, folder, base, tmp_path, method, set
     data = train(capsys, folder, base, tmp_path / "out", method=method, settings=settings)
     assert data["history"]["values"][data["history"]["best"]] == max(data["history"]["values"])
     assert data["history"]["losses"][-1] < data["history"]["losses"][1]
-    read = ModelFolder.read(tmp_path / "out")  # digests hold
+    read = read_folder(tmp_path / "out")  # digests hold
     assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("dense", data["hash"], ("dense",))
     assert data["ndcg"]["dense"].keys() == {"fp32", "int8", "change"}
     assert data["passages"] == []
@@ -95,7 +95,7 @@ def test_the_corpus_alone_is_enough(capsys, folder, base, tmp_path, method):
     shutil.copy(folder / "corpus.jsonl", corpus)
     settings = (*(CODER if method == "coder" else SMALL), "steps=10", "every=5")
     data = train(capsys, corpus, base, tmp_path / "out", method=method, settings=settings)
-    made = ModelFolder.read(tmp_path / "out").manifest.training
+    made = read_folder(tmp_path / "out").manifest.training
     assert made["origin"] == "corpus"
     assert data["history"]["steps"][-1] == 10
     if method == "coder":
@@ -141,7 +141,7 @@ def test_alpha_is_chosen_on_the_development_questions(capsys, folder, base, tmp_
         for alpha in (0, 1)
     }
     best = max(single, key=lambda alpha: single[alpha]["history"]["values"][single[alpha]["history"]["best"]])
-    assert ModelFolder.read(tmp_path / "out").manifest.training["options"]["alpha"] == best
+    assert read_folder(tmp_path / "out").manifest.training["options"]["alpha"] == best
     assert (chosen["history"], chosen["dev"]) == (single[best]["history"], single[best]["dev"])
 
 
@@ -169,7 +169,7 @@ def test_le_bs_trains_its_scorer_first(capsys, folder, base, tmp_path):
     from termweave.support import paths
 
     (scorer,) = (paths.cache() / "scorers").iterdir()
-    assert ModelFolder.read(scorer).manifest.training["method"] == "bert-scorer"
+    assert read_folder(scorer).manifest.training["method"] == "bert-scorer"
     named = train(capsys, folder, base, tmp_path / "named", method="le-bs", settings=(*settings, f"scorer={scorer}"))
     assert named["history"] == data["history"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from termweave.encoders import Ranker
-from termweave.encoders.manifest import ModelFolder
+from termweave.encoders.layouts import read_folder
 from termweave.errors import InputError
 from termweave.search.ranking.ranker import CrossEncoderReranker
 from termweave.search.ranking.rerankers import RerankRequest
@@ -30,7 +30,7 @@ QUICK = (*SMALL, "candidates_from=bm25", "blocks=9,5,3", "candidates=12")
 def test_an_anchored_run_is_a_ranker_that_search_and_cross_encoder_load(capsys, folder, complete, tmp_path, toy):
     out = tmp_path / "out"
     data = train(capsys, folder, complete, out, method="sir", settings=(*SMALL, "blocks=6,3"))
-    read = ModelFolder.read(out)  # digests hold
+    read = read_folder(out)  # digests hold
     assert (read.manifest.kind, read.manifest.hash, read.manifest.outputs) == ("ranker", data["hash"], ("scores",))
     assert list(read.manifest.anchor["weights"]) == ["score", "cosine", "jaccard"]
     assert data["ndcg"]["scores"].keys() == {"fp32", "int8", "change"}

@@ -14,7 +14,8 @@ from termweave.encoders import load  # noqa: E402
 from termweave.encoders.analysis.registry import analysis_of  # noqa: E402
 from termweave.encoders.analysis.word_pieces import PieceTokenizer  # noqa: E402
 from termweave.encoders.analysis.words import ANALYSIS  # noqa: E402
-from termweave.encoders.manifest import STATISTICS, TOKENIZER, ModelFolder  # noqa: E402
+from termweave.encoders.layouts import read_folder  # noqa: E402
+from termweave.encoders.manifest import STATISTICS, TOKENIZER  # noqa: E402
 from termweave.encoders.models import store  # noqa: E402
 from termweave.encoders.term_weighting.weight_function import Form  # noqa: E402
 from termweave.errors import UsageError  # noqa: E402
@@ -104,8 +105,8 @@ def test_the_command_makes_a_folder_that_serves(teacher, trained_folder, tmp_pat
     assert not out.exists()
     assert fewer_layers.main([*asked, "1,3"]) == 0, capsys.readouterr().err
     assert "step 50 of 50" in capsys.readouterr().err
-    manifest = ModelFolder.read(out).manifest
-    assert manifest.hash != ModelFolder.read(home, check=False).manifest.hash
+    manifest = read_folder(out).manifest
+    assert manifest.hash != read_folder(home, check=False).manifest.hash
     student, _ = store.load(out)
     assert student.backbone.config.num_hidden_layers == 2
     encoded = load(str(out), str(out)).encode([f"about {SUBJECTS[0]}"], kind="document")[0]
